@@ -1,0 +1,53 @@
+"""What passes between the runner, which meets a candidate's build calls, and the builder, which compiles.
+
+Plain dataclasses that travel as JSON over a pipe; no torch, no compiler. The runner is untrusted, so the builder treats
+every field as hostile text.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """One thing to compile.
+
+    `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
+    `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
+    `instances`: further template instances of a device text that was built before.
+    """
+
+    kind: Literal["extension", "device", "instances"]
+    name: str = ""
+    cuda_source: str = ""
+    cpp_source: str = ""
+    functions: tuple[str, ...] = ()
+    cuda_flags: tuple[str, ...] = ()
+    cpp_flags: tuple[str, ...] = ()
+    expressions: tuple[str, ...] = ()
+    """NVRTC name expressions, e.g. `softmax<float, 256>`, for `device` and `instances`."""
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """What came of a `BuildRequest`."""
+
+    status: Literal["ok", "compile_error", "unsupported"]
+    """`compile_error`: the candidate's own fault. `unsupported`: our stand-in or a tool lacks something it needs."""
+    log: str = ""
+    """Compiler output, with line numbers of the candidate's own source."""
+    missing: tuple[str, ...] = ()
+    """For `unsupported`: what is missing, by name (`torch::cumsum`, `ptx: wgmma.mma_async`)."""
+    ptx: str | None = None
+    device_source: str | None = None
+    """The device text NVRTC saw, to be sent back in an `instances` request."""
+    lowered: dict[str, str] = field(default_factory=dict)
+    """Name expression -> mangled entry in `ptx`."""
+    library: str | None = None
+    """Path of the compiled host part (a shared object in the build cache)."""
+    functions: tuple[str, ...] = ()
+    """Names that the library exports to Python."""
+    seconds: dict[str, float] = field(default_factory=dict)
+    """Wall seconds by stage (`split`, `nvrtc`, `host`), and `cached` = 1.0 for a hit of the build cache."""

@@ -1,0 +1,75 @@
+"""The error tree: every failure is attributed by the boundary it crossed, never by its message.
+
+    KernelwrightError                 base; carries `hint`, what the user can do about it
+    ├── UsageError                    the caller's words are off: flag, file, field, value          (exit status 2)
+    │   ├── ConfigError               a setting is unknown or out of range
+    │   ├── TaskError                 a task cannot be read, has no reference, or its reference fails
+    │   ├── CandidateError            a candidate file cannot be read (not: it is wrong, that is a verdict)
+    │   └── StoreError                a run folder cannot be opened, or is of another version
+    ├── PolicyError                   a policy gave no answer (endpoint down, budget spent, script at its end)
+    └── HarnessError                  our own machinery failed: never charged to a candidate       (exit status 3)
+        ├── SandboxError              a sandbox layer that was asked for cannot be set up
+        ├── WorkerDied                a child process of ours ended without an answer
+        └── MachineError              the functional CUDA machine met an internal fault
+
+What a *candidate* does wrong is not an exception at all: it is a verdict in an `Evaluation` record.
+"""
+
+from __future__ import annotations
+
+
+class KernelwrightError(Exception):
+    """Base of every error that Kernelwright raises on purpose.
+
+    `hint` is one sentence that says what to do; the command line prints it on its own line.
+    """
+
+    exit_status = 3
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UsageError(KernelwrightError):
+    """The caller asked for something that cannot be done as asked."""
+
+    exit_status = 2
+
+
+class ConfigError(UsageError):
+    """A setting is unknown or out of range."""
+
+
+class TaskError(UsageError):
+    """A task cannot be read, lacks a part, or its reference does not run."""
+
+
+class CandidateError(UsageError):
+    """A candidate file cannot be read or is empty."""
+
+
+class StoreError(UsageError):
+    """A run folder cannot be opened, is locked by a writer, or is of another version."""
+
+
+class PolicyError(KernelwrightError):
+    """A policy gave no answer."""
+
+    exit_status = 1
+
+
+class HarnessError(KernelwrightError):
+    """Our own machinery failed; the candidate is not to blame."""
+
+
+class SandboxError(HarnessError):
+    """A sandbox layer that was asked for cannot be set up here."""
+
+
+class WorkerDied(HarnessError):
+    """A child process of ours ended without an answer."""
+
+
+class MachineError(HarnessError):
+    """The functional CUDA machine met an internal fault."""

@@ -1,0 +1,301 @@
+"""The nouns: frozen, validated, content-hashed records that everything else passes around.
+
+No torch, no I/O, no behaviour beyond hashing and JSON. A record's identity is the SHA-256 of its canonical JSON, so
+two equal records have one name on every machine. `Evaluation` stores what happened; opinions about it (reward,
+advantage, rank) are functions elsewhere, so that they can change without judging anything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import cached_property
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+Language = Literal["cuda", "triton", "cpp", "hip", "torch"]
+"""What a candidate is written in. `torch` marks one that has no kernel of its own."""
+
+Policy = Literal["from_scratch", "libraries"]
+"""Whether a candidate must compute with kernels of its own, or may call torch, cuBLAS and the like."""
+
+VerdictName = Literal[
+    "correct", "wrong", "compile_error", "runtime_error", "timeout", "rejected", "unsupported", "harness_error"
+]
+VERDICTS: tuple[VerdictName, ...] = (
+    "correct",
+    "wrong",
+    "compile_error",
+    "runtime_error",
+    "timeout",
+    "rejected",
+    "unsupported",
+    "harness_error",
+)
+
+Distribution = Literal["own", "uniform", "normal", "heavy_tail", "constant_rows"]
+"""Where input values come from: the task's own generator, or one of the judge's."""
+
+
+class Record(BaseModel):
+    """Base of all records: frozen, no unknown fields, identity by content."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=True)
+
+    def canonical_json(self) -> str:
+        """This record as JSON with sorted keys and no spare blanks: the text that `content_hash` hashes."""
+        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @cached_property
+    def content_hash(self) -> str:
+        """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
+        return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+    @property
+    def short_hash(self) -> str:
+        """The first 12 digits of `content_hash`: enough to name a record in a table."""
+        return self.content_hash[:12]
+
+
+class Provenance(Record):
+    """Where a task or a candidate comes from."""
+
+    origin: str = ""
+    """File, data set or generator, as the user named it."""
+    licence: str | None = None
+    """SPDX identifier of the source's licence, where it is known."""
+    policy: str | None = None
+    """For candidates: the policy that proposed it."""
+    parent: str | None = None
+    """For candidates: content hash of the candidate it was derived from."""
+    prompt_hash: str | None = None
+    """For candidates: SHA-256 of the messages that asked for it."""
+    note: str | None = None
+    """Anything else worth keeping, in one line."""
+
+
+class Workload(Record):
+    """One size at which a task is run, as overrides of the reference module's top-level constants.
+
+    Example: `Workload(name="reduced-0", constants={"batch_size": 3}, scope="batch_reduced", elements=49152)`.
+    """
+
+    name: str
+    constants: dict[str, Any] = Field(default_factory=dict)
+    """Module-level constants to replace, by name; empty means the task as written."""
+    scope: Literal["declared", "batch_reduced", "reduced"] = "declared"
+    """`declared`: a size that the task itself states. `batch_reduced`: only batch-like dimensions are smaller.
+    `reduced`: other dimensions differ too (odd and prime sizes)."""
+    purpose: Literal["functional", "timing"] = "functional"
+    elements: int = 0
+    """Elements of all inputs and outputs together (0: not known)."""
+    flops: int = 0
+    """Floating-point operations of the reference, a fused multiply-add counted as two (0: not known)."""
+
+
+class Task(Record):
+    """A reference to be matched: KernelBench's `Model`, `get_inputs`, `get_init_inputs` in one Python source."""
+
+    task_id: str
+    source: str
+    """Python source of the reference module."""
+    policy: Policy = "from_scratch"
+    workloads: tuple[Workload, ...] = ()
+    """Sizes declared by the task itself. Empty: derived from the reference's constants when it is judged."""
+    tolerance: float | None = None
+    """Relative tolerance to use instead of the one measured from the honest dtype."""
+    description: str = ""
+    provenance: Provenance = Provenance()
+
+    @model_validator(mode="after")
+    def _has_source(self) -> Self:
+        if not self.source.strip():
+            raise ValueError("a task needs the source of its reference")
+        return self
+
+
+class SourceFile(Record):
+    """One text file of a candidate."""
+
+    path: str
+    content: str
+
+
+class Candidate(Record):
+    """A proposed replacement of a task's `Model`: always text, so it can be stored, diffed and judged again."""
+
+    sources: tuple[SourceFile, ...]
+    language: Language
+    entry_point: str = "ModelNew"
+    provenance: Provenance = Provenance()
+
+    @model_validator(mode="after")
+    def _has_sources(self) -> Self:
+        if not self.sources:
+            raise ValueError("a candidate needs at least one source file")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The first source's text: the whole candidate in nearly every case."""
+        return self.sources[0].content
+
+    @cached_property
+    def code_hash(self) -> str:
+        """SHA-256 over sources, language and entry point, without provenance: equal code is judged once."""
+        parts = [self.language, self.entry_point] + [t for s in self.sources for t in (s.path, s.content)]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+class Finding(Record):
+    """One observation by a guard or by the machine, with the evidence for it."""
+
+    rule: str
+    """Name of the rule in kebab-case, e.g. `no-own-kernel`, `out-of-bounds-read`, `data-race`."""
+    evidence: str
+    """What was seen, in words that a person and a model can act on."""
+    severity: Literal["info", "warning", "reject", "fault"] = "warning"
+    """`reject` turns the verdict to `rejected`; `fault` marks the cause of a `runtime_error` or `wrong`."""
+    line: int | None = None
+    """Line in the candidate's own source, counted from 1, where one is known."""
+    workload: str | None = None
+
+
+class WorkloadResult(Record):
+    """How one call of the candidate compared with the reference."""
+
+    name: str
+    scope: Literal["declared", "batch_reduced", "reduced"] = "declared"
+    distribution: Distribution = "own"
+    shape: tuple[tuple[int, ...], ...] = ()
+    """Shapes of the inputs, in order."""
+    dtype: tuple[str, ...] = ()
+    """Dtypes of the inputs, in order."""
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    """Largest error relative to |reference| + its row's root mean square (see `evaluation.compare`)."""
+    tolerance: float | None = None
+    """Bound on `max_rel_error`; 0 for integer outputs."""
+    honest_error: float | None = None
+    """The same measure for the reference run in its own dtype."""
+    passed: bool
+    reason: str = ""
+    """Why it did not pass, in one line."""
+
+
+class Timing(Record):
+    """Measured times; absent where nothing was timed. Milliseconds."""
+
+    candidate_ms: float
+    eager_ms: float | None = None
+    compile_ms: float | None = None
+    speedup: float | None = None
+    interval: tuple[float, float] | None = None
+    """95 % bootstrap interval of `speedup`."""
+    samples: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    """Raw samples by name (`candidate`, `eager`, `compile`)."""
+
+
+class Seconds(Record):
+    """Wall seconds spent on one evaluation, by stage."""
+
+    build: float = 0.0
+    check: float = 0.0
+    time: float = 0.0
+    total: float = 0.0
+
+
+class Launch(Record):
+    """One kernel of the candidate that ran, summed over its launches in the checked calls."""
+
+    kernel: str
+    count: int = 1
+    instructions: int = 0
+    """Thread instructions executed on the functional machine (0 on a GPU)."""
+    counters: dict[str, int] = Field(default_factory=dict)
+
+
+class Evaluation(Record):
+    """One verdict with its evidence: what `evaluate(task, candidate)` returns.
+
+    Example: `Evaluation(task_id="relu", task_hash=t.content_hash, candidate_id=c.content_hash, verdict="wrong",
+    reason="...", backend="cpu", sandbox="landlock+seccomp", ...)`.
+    """
+
+    task_id: str
+    task_hash: str
+    candidate_id: str
+    """Content hash of the candidate."""
+    verdict: VerdictName
+    reason: str = ""
+    """One line: why, with the rule's name first when the verdict is `rejected` or `unsupported`."""
+    backend: str = "cpu"
+    sandbox: str = "none"
+    """The isolation that the runner really reached, strongest layers joined by `+`."""
+    workloads: tuple[WorkloadResult, ...] = ()
+    timing: Timing | None = None
+    findings: tuple[Finding, ...] = ()
+    launches: tuple[Launch, ...] = ()
+    library_ops: tuple[str, ...] = ()
+    """Names of the library operators that computed inside the candidate's forward."""
+    seconds: Seconds = Seconds()
+    log: str = ""
+    """Compiler output, traceback and the candidate's own prints, truncated."""
+    environment: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, Any] = Field(default_factory=dict)
+    """The options that can change a verdict: policy, trials, seed commitment, backend."""
+
+    @model_validator(mode="after")
+    def _verdict_fits_evidence(self) -> Self:
+        if self.verdict == "correct" and not (self.workloads and all(w.passed for w in self.workloads)):
+            raise ValueError("a correct evaluation needs workloads, all of them passed")
+        if self.verdict == "rejected" and not any(f.severity == "reject" for f in self.findings):
+            raise ValueError("a rejected evaluation needs a finding that rejects")
+        if self.verdict != "correct" and not self.reason:
+            raise ValueError(f"a {self.verdict} evaluation needs a reason")
+        if self.timing is not None and self.verdict != "correct":
+            raise ValueError("only a correct candidate is timed")
+        return self
+
+
+class Usage(Record):
+    """What one answer of a policy cost."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cost_usd: float | None = None
+    seconds: float = 0.0
+    cached: bool = False
+
+
+class Message(Record):
+    """One chat message."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class Turn(Record):
+    """One step of a rollout: what was asked, what was answered, and what became of it."""
+
+    index: int
+    messages: tuple[Message, ...]
+    answer: str
+    parse_failure: str | None = None
+    """Why no candidate could be read from the answer; None when one could."""
+    candidate_id: str | None = None
+    evaluation: Evaluation | None = None
+    usage: Usage = Usage()
+
+
+class Trajectory(Record):
+    """The turns of one rollout on one task by one policy."""
+
+    task_id: str
+    task_hash: str
+    policy: str
+    seed: int = 0
+    turns: tuple[Turn, ...] = ()
+    stop_reason: str = ""
+    best_candidate_id: str | None = None
