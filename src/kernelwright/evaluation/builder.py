@@ -1,0 +1,28 @@
+"""The builder: the one child that runs compilers, on text that a candidate wrote.
+
+It holds no inputs, no reference and no verdict; it answers `build` messages with `BuildResult`s and writes the build
+cache. The judge gives each request a deadline and replaces a builder that misses it or dies.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from kernelwright.backends.build import build
+from kernelwright.builds import BuildRequest
+from kernelwright.evaluation.channel import Channel, ChannelClosed
+
+
+def serve(channel: Channel, level: str) -> None:
+    """Answers build requests until the judge closes the channel."""
+    channel.send({"kind": "ready", "level": level})
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        fields = message.header["request"]
+        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+        result = build(BuildRequest(**lists), Path(message.header["cache"]))
+        channel.send({"kind": "built", "result": dataclasses.asdict(result)})

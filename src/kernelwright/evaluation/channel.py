@@ -1,0 +1,175 @@
+"""Framed messages between the judge and its children: one JSON header and raw tensor bytes, over a socket pair.
+
+The judge reads what an untrusted child writes, so nothing is unpickled, every length is bounded, and every wait ends at
+a deadline. What this does not do: authenticate. A candidate may write whatever it likes into its own channel; it can
+only spoil its own verdict, because outputs are compared in the judge.
+
+Frame: magic "KW", u32 header length, u32 number of buffers, u64 length of each buffer, header, buffers (little endian).
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+import struct
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+MAGIC = b"KW"
+MAX_HEADER = 64 << 20
+MAX_BUFFERS = 4096
+MAX_PAYLOAD = 4 << 30
+_HEAD = struct.Struct("<2sII")
+
+ITEM_SIZES = {
+    "float16": 2,
+    "bfloat16": 2,
+    "float32": 4,
+    "float64": 8,
+    "int8": 1,
+    "uint8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "bool": 1,
+    "complex64": 8,
+    "complex128": 16,
+}
+"""Bytes per element of every dtype that may cross the channel, by torch's name."""
+
+
+class ChannelClosed(Exception):
+    """The other side went away, or wrote something that is no frame."""
+
+
+class ChannelTimeout(Exception):
+    """The deadline passed before a whole message arrived."""
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor on its way: raw bytes in row-major order, with torch's dtype name and the shape."""
+
+    data: bytes | bytearray | memoryview = field(repr=False)
+    dtype: str
+    shape: tuple[int, ...]
+
+    def array(self) -> np.ndarray:
+        """The values as numpy; bfloat16 is widened to float32, which holds it exactly."""
+        if self.dtype == "bfloat16":
+            halves = np.frombuffer(self.data, dtype=np.uint16).astype(np.uint32)
+            return (halves << 16).view(np.float32).reshape(self.shape)
+        return np.frombuffer(self.data, dtype=np.dtype(self.dtype)).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Message:
+    """A header (any JSON object with a `kind`) and the tensors that go with it."""
+
+    header: dict[str, Any]
+    tensors: tuple[Tensor, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return str(self.header.get("kind", ""))
+
+
+class Channel:
+    """One end of a socket pair. Not thread-safe: one thread speaks, one process listens."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.sock.setblocking(False)
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> None:
+        """Writes one message; raises `ChannelClosed` or `ChannelTimeout`."""
+        described = dict(header, tensors=[[t.dtype, list(t.shape)] for t in tensors])
+        text = json.dumps(described, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        lengths = [len(t.data) for t in tensors]
+        head = _HEAD.pack(MAGIC, len(text), len(lengths)) + struct.pack(f"<{len(lengths)}Q", *lengths)
+        self._write(memoryview(head + text), deadline)
+        for tensor in tensors:
+            self._write(memoryview(tensor.data).cast("B"), deadline)
+
+    def receive(self, deadline: float | None = None) -> Message:
+        """Reads one message; raises `ChannelClosed` or `ChannelTimeout`."""
+        magic, header_length, count = _HEAD.unpack(self._read(_HEAD.size, deadline))
+        if magic != MAGIC or header_length > MAX_HEADER or count > MAX_BUFFERS:
+            raise ChannelClosed("the child wrote something that is not a message")
+        lengths = struct.unpack(f"<{count}Q", self._read(8 * count, deadline))
+        if sum(lengths) > MAX_PAYLOAD:
+            raise ChannelClosed("the child announced more data than a message may hold")
+        try:
+            header = json.loads(bytes(self._read(header_length, deadline)).decode("utf-8", "surrogatepass"))
+            kinds = header.pop("tensors", [])
+            tensors = tuple(
+                self._tensor(dtype, shape, length, deadline)
+                for (dtype, shape), length in zip(kinds, lengths, strict=True)
+            )
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
+            raise ChannelClosed("the child wrote a message that cannot be read") from error
+        return Message(header, tensors)
+
+    def _tensor(self, dtype: str, shape: list[int], length: int, deadline: float | None) -> Tensor:
+        data = self._read(length, deadline)
+        count = 1
+        for size in shape:
+            if not isinstance(size, int) or size < 0:
+                raise ValueError(f"shape {shape!r}")
+            count *= size
+        if count * ITEM_SIZES[dtype] != length:
+            raise ValueError(f"{length} bytes for {dtype} {shape}")
+        return Tensor(data, dtype, tuple(shape))
+
+    def _write(self, view: memoryview, deadline: float | None) -> None:
+        while len(view):
+            try:
+                view = view[self.sock.send(view) :]
+            except BlockingIOError:
+                self._wait(select.POLLOUT, deadline)
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
+
+    def _read(self, length: int, deadline: float | None) -> bytearray:
+        # A length may be hostile: memory is taken as data arrives, in steps of at most 64 MB.
+        data = bytearray()
+        while len(data) < length:
+            try:
+                chunk = self.sock.recv(min(length - len(data), 64 << 20))
+            except BlockingIOError:
+                self._wait(select.POLLIN, deadline)
+                continue
+            except OSError as error:
+                raise ChannelClosed(str(error)) from error
+            if not chunk:
+                raise ChannelClosed("the child closed its channel")
+            data += chunk
+        return data
+
+    def _wait(self, event: int, deadline: float | None) -> None:
+        poll = select.poll()
+        poll.register(self.sock, event)
+        if deadline is None:
+            poll.poll()
+            return
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            raise ChannelTimeout("no message before the deadline")
+
+
+def pair() -> tuple[Channel, socket.socket]:
+    """A channel for this process and the bare socket for the other one."""
+    ours, theirs = socket.socketpair()
+    for sock in (ours, theirs):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return Channel(ours), theirs

@@ -1,0 +1,236 @@
+"""Makes torch on a CPU look like torch with one CUDA device, inside the runner.
+
+Candidates ask `x.is_cuda`, call `.cuda()`, make tensors with `device="cuda"` and query device properties. A function
+mode answers those questions and turns every CUDA device into the CPU; memory that torch leaves uninitialised is filled
+with NaN bits, so that an output nobody wrote never looks right by luck. A dispatch mode beside it notes which library
+operators computed. What this does not do: run device code (that is `machine.runtime`), or emulate streams and graphs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+CUDA = torch.device("cuda", 0)
+
+_EMPTY = {
+    torch.empty,
+    torch.empty_like,
+    torch.empty_strided,
+    torch.Tensor.new_empty,
+    torch.Tensor.new_empty_strided,
+    torch.empty_permuted,
+}
+
+
+def poison(tensor: torch.Tensor) -> torch.Tensor:
+    """Fills memory with all-ones bits: NaN for floats, -1 for integers, True for bools."""
+    if tensor.numel() == 0:
+        return tensor
+    if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
+        return tensor.fill_(float("nan"))
+    if tensor.dtype == torch.bool:
+        return tensor.fill_(True)
+    return tensor.fill_(-1 if tensor.dtype != torch.uint8 else 255)
+
+
+_ANSWERS: dict[Any, Callable[[Any], Any]] = {
+    # Getters reach a function mode as the descriptor's bound `__get__`.
+    torch.Tensor.is_cuda.__get__: lambda _x: True,  # type: ignore[attr-defined]
+    torch.Tensor.is_cpu.__get__: lambda _x: False,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: lambda _x: CUDA,  # type: ignore[attr-defined]
+    torch.Tensor.get_device: lambda _x: 0,
+    torch.Tensor.cuda: lambda x: x,
+    torch.Tensor.cpu: lambda x: x.clone(),
+    torch.Tensor.pin_memory: lambda x: x,
+    torch.Tensor.is_pinned: lambda _x: False,
+    torch.Tensor.record_stream: lambda _x: None,
+}
+
+
+def _is_cuda(value: object) -> bool:
+    if isinstance(value, torch.device):
+        return value.type == "cuda"
+    return isinstance(value, str) and value.split(":")[0] == "cuda"
+
+
+def _to_cpu(value: Any) -> Any:
+    return torch.device("cpu") if _is_cuda(value) else value
+
+
+class FakeCuda(TorchFunctionMode):
+    """While active, plain CPU tensors say that they are on `cuda:0`.
+
+    `register` is told about each tensor whose address a candidate may hand to device code.
+    """
+
+    def __init__(self, register: Callable[[torch.Tensor], None]) -> None:
+        super().__init__()
+        self.register = register
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        answer = _ANSWERS.get(func)
+        if answer is not None:
+            return answer(args[0])
+        if func is torch.Tensor.data_ptr:
+            self.register(args[0])
+        args = tuple(_to_cpu(a) for a in args)
+        if "device" in kwargs:
+            kwargs = dict(kwargs, device=_to_cpu(kwargs["device"]))
+        kwargs.pop("pin_memory", None)
+        result = func(*args, **kwargs)
+        return poison(result) if func in _EMPTY else result
+
+
+# Operators that move, make or reinterpret data; everything else computes.
+_GLUE = frozenset(
+    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted zeros zeros_like new_zeros ones
+    ones_like new_ones full full_like new_full fill fill_ zero_ arange scalar_tensor lift_fresh lift_fresh_copy
+    view _unsafe_view reshape _reshape_alias as_strided permute transpose t squeeze unsqueeze expand alias detach
+    slice select narrow split split_with_sizes chunk unbind unfold flatten unflatten clone copy_ _to_copy contiguous
+    cat stack constant_pad_nd pad set_ resize_ _local_scalar_dense item is_same_size _unsafe_split diagonal
+    view_as_real view_as_complex new_tensor rand randn randint bernoulli_ uniform_ normal_ randperm repeat
+    expand_copy permute_copy view_copy slice_scatter select_scatter movedim swapaxes hstack vstack index_put_
+    eye tril_indices triu_indices linspace to_dlpack from_dlpack real imag _pin_memory is_pinned equal
+    resolve_conj resolve_neg sym_size sym_stride sym_numel _has_compatible_shallow_copy_type
+    """.split()
+)
+
+
+class OperatorLog(TorchDispatchMode):
+    """Notes each library operator that computes, with the number of elements of its largest tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[tuple[str, int]] = []
+
+    def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in _GLUE:
+            sizes = [_numel(value) for value in (*args, result)]
+            self.seen.append((name, max(sizes, default=0)))
+        return result
+
+
+def _numel(value: Any) -> int:
+    if isinstance(value, torch.Tensor):
+        return value.numel()
+    if isinstance(value, (list, tuple)):
+        return max((_numel(v) for v in value), default=0)
+    return 0
+
+
+class _Stream:
+    """A stream on a device where everything happens in order."""
+
+    cuda_stream = 0
+    stream_id = 0
+    device_index = 0
+    device = CUDA
+    priority = 0
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
+    def synchronize(self) -> None: ...
+    def wait_stream(self, _other: Any) -> None: ...
+    def wait_event(self, _event: Any) -> None: ...
+    def record_event(self, event: Any = None) -> Any:
+        return event or _Event()
+
+    def query(self) -> bool:
+        return True
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *_exc: object) -> None: ...
+
+
+class _Event:
+    """An event that has always happened; it measures nothing, because nothing is timed here."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None: ...
+    def record(self, _stream: Any = None) -> None: ...
+    def synchronize(self) -> None: ...
+    def wait(self, _stream: Any = None) -> None: ...
+    def query(self) -> bool:
+        return True
+
+    def elapsed_time(self, _other: Any) -> float:
+        return 1.0
+
+
+def device_properties(_device: Any = None) -> types.SimpleNamespace:
+    """What the functional machine says of itself: the limits of an sm_90 device."""
+    return types.SimpleNamespace(
+        name="Kernelwright functional machine (sm_90)",
+        major=9,
+        minor=0,
+        multi_processor_count=132,
+        total_memory=80 << 30,
+        max_threads_per_multi_processor=2048,
+        max_threads_per_block=1024,
+        warp_size=32,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=48 << 10,
+        shared_memory_per_block_optin=227 << 10,
+        shared_memory_per_multiprocessor=228 << 10,
+        L2_cache_size=50 << 20,
+        gcnArchName="",
+        is_integrated=False,
+        is_multi_gpu_board=False,
+    )
+
+
+@contextlib.contextmanager
+def _nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
+    yield
+
+
+def install() -> None:
+    """Patches `torch.cuda` (once, in a runner that never goes back)."""
+    stream = _Stream()
+    answers: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "init": lambda: None,
+        "_lazy_init": lambda: None,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "set_device": lambda _device: None,
+        "get_device_name": lambda _device=None: device_properties().name,
+        "get_device_capability": lambda _device=None: (9, 0),
+        "get_device_properties": device_properties,
+        "get_arch_list": lambda: ["sm_90"],
+        "is_bf16_supported": lambda *_a, **_k: True,
+        "synchronize": lambda _device=None: None,
+        "empty_cache": lambda: None,
+        "current_stream": lambda _device=None: stream,
+        "default_stream": lambda _device=None: stream,
+        "set_stream": lambda _stream: None,
+        "stream": _nothing,
+        "device": _Stream,
+        "device_of": _Stream,
+        "Stream": _Stream,
+        "ExternalStream": _Stream,
+        "Event": _Event,
+        "memory_allocated": lambda _device=None: 0,
+        "max_memory_allocated": lambda _device=None: 0,
+        "memory_reserved": lambda _device=None: 0,
+        "reset_peak_memory_stats": lambda _device=None: None,
+        "mem_get_info": lambda _device=None: (64 << 30, 80 << 30),
+        "manual_seed": lambda _seed: None,
+        "manual_seed_all": lambda _seed: None,
+        "ipc_collect": lambda: None,
+    }
+    for name, answer in answers.items():
+        setattr(torch.cuda, name, answer)
+    torch.version.cuda = "13.0"
+    torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]

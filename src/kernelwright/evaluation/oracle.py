@@ -1,0 +1,110 @@
+"""The oracle: the sandboxed child that runs a task's own code, and nothing of a candidate's.
+
+It derives workloads, makes inputs from the judge's seeds, and computes what is expected: in float64, in the declared
+dtype (the honest error), and at the next lower precision (the ruler that a tolerance must stay below). One oracle
+serves one task, for as many trials as the judge asks.
+
+Messages in: `plan`, `trial`. Out: `ready`, `planned`, `tried`, `failed`.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import sys
+import traceback
+from typing import Any
+
+import torch
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import wire
+from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import workloads as task_workloads
+
+
+class Oracle:
+    """One task's source and what was already derived from it."""
+
+    def __init__(self) -> None:
+        self.source = ""
+        self.distributions: dict[str, list[str]] = {}
+
+    def plan(self, message: Message) -> dict[str, Any]:
+        """Derives workloads and the distributions that the task's preconditions allow."""
+        header = message.header
+        self.source = header["source"]
+        declared = header["workloads"]
+        if declared:
+            plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": []}
+            task_workloads.check_workloads(self.source, declared)
+        else:
+            derived = task_workloads.derive(self.source, **header["budget"])
+            plan = {
+                "workloads": [w.model_dump(mode="json") for w in derived.workloads],
+                "declared": derived.declared.model_dump(mode="json") if derived.declared else None,
+                "notes": list(derived.notes),
+            }
+        first = (plan["workloads"] or [plan["declared"]])[0]
+        namespace = task_workloads.instantiate(self.source, first["constants"])
+        usable = task_inputs.usable_distributions(namespace, seed=header["seed"])
+        return {**plan, "distributions": list(usable)}
+
+    def trial(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """Inputs and expected outputs of one call."""
+        header = message.header
+        self.source = header.get("source") or self.source
+        namespace = task_workloads.instantiate(self.source, header["constants"])
+        torch.manual_seed(header["weight_seed"])
+        init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
+        torch.manual_seed(header["weight_seed"])
+        model = namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
+        if header["randomise"]:
+            task_inputs.randomise_weights(model, header["weight_seed"])
+        state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
+        wire.pack_values(values)  # before any work: an input that cannot cross is the task's fault
+        honest = task_inputs.reference_outputs(model, values, None, call_seed=header["call_seed"])
+        model.load_state_dict(state)
+        exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed=header["call_seed"])
+        low = task_inputs.low_precision_error(model, state, values, exact)
+        nodes, tensors = wire.pack_values(values, init, state)
+        packed_exact = tuple(wire.pack_tensor(t) for t in exact)
+        packed_honest = tuple(wire.pack_tensor(t) for t in honest)
+        facts = {
+            "values": nodes,
+            "input_count": len(tensors),
+            "output_count": len(exact),
+            "low_error": low,
+            "shapes": [list(t.shape) for t in wire.tensors_of(values)],
+            "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
+        }
+        return facts, tensors + packed_exact + packed_honest
+
+
+def serve(channel: Channel, level: str) -> None:
+    """Answers the judge until it closes the channel. What the task prints goes nowhere."""
+    oracle = Oracle()
+    channel.send({"kind": "ready", "level": level})
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        sys.stdout = sys.stderr = io.StringIO()
+        try:
+            if message.kind == "plan":
+                channel.send({"kind": "planned", **oracle.plan(message)})
+            else:
+                facts, tensors = oracle.trial(message)
+                channel.send({"kind": "tried", **facts}, tensors)
+        except ChannelClosed:
+            return
+        except BaseException as error:  # a reference may raise anything, SystemExit included
+            known = isinstance(error, TaskError)
+            text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
+            hint = error.hint if isinstance(error, TaskError) else None
+            trace = traceback.format_exc(limit=-4)
+            channel.send({"kind": "failed", "message": text[:2000], "hint": hint, "traceback": trace[-4000:]})
+        gc.collect()

@@ -1,0 +1,71 @@
+"""The three kinds of child and what each may touch.
+
+Oracle and runner see the interpreter's libraries and an empty scratch folder; they start no process. The builder starts
+compilers, and is the only one that writes to the build cache.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelwright.evaluation import sandbox
+from kernelwright.evaluation.channel import Channel
+
+Role = Literal["oracle", "runner", "builder"]
+
+
+def library_paths() -> tuple[Path, ...]:
+    """Everything an interpreter with torch needs to read, and nothing of the user's."""
+    package = Path(__file__).resolve().parents[1]
+    found = {Path(p) for p in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")}
+    found |= {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package}
+    for name in ("stdlib", "platstdlib", "purelib", "platlib"):
+        found.add(Path(sysconfig.get_path(name)).resolve())
+    for entry in sys.path:
+        # A system-wide torch may live outside the prefix; folders of the user's own are not libraries.
+        path = Path(entry)
+        if path.is_absolute() and path.name in ("site-packages", "dist-packages"):
+            found.add(path.resolve())
+    return tuple(sorted(p for p in found if p.exists()))
+
+
+def jail_of(order: dict[str, Any]) -> sandbox.Jail:
+    """The confinement of one child, from the judge's order."""
+    scratch, cache = Path(order["scratch"]), Path(order["cache"])
+    builder = order["role"] == "builder"
+    limits = sandbox.Limits(
+        cpu_seconds=int(order["cpu_seconds"]),
+        memory_mb=int(order["memory_mb"]),
+        file_mb=512 if builder else 64,
+    )
+    return sandbox.Jail(
+        scratch=scratch,
+        readable=(*library_paths(), cache),
+        writable=(scratch, cache) if builder else (scratch,),
+        limits=limits,
+        allow_exec=builder,
+        allow_fork=builder,
+    )
+
+
+def serve(role: Role, channel_fd: int, level: str) -> None:
+    """Runs the role's loop until the judge closes the channel."""
+    channel = Channel(socket.socket(fileno=channel_fd))
+    os.environ["OMP_NUM_THREADS"] = "1"
+    if role == "oracle":
+        from kernelwright.evaluation import oracle
+
+        oracle.serve(channel, level)
+    elif role == "builder":
+        from kernelwright.evaluation import builder
+
+        builder.serve(channel, level)
+    else:
+        from kernelwright.evaluation import runner
+
+        runner.serve(channel, level)

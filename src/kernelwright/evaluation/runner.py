@@ -1,0 +1,387 @@
+"""The runner: the sandboxed child that loads one candidate and calls it.
+
+It is given the candidate's text, constructor arguments, weights, and one call's inputs at a time; it returns the bytes
+of the outputs and what was seen while they were computed. It never holds seeds of inputs, expected outputs, tolerances
+or the reference's source, so there is nothing here for a candidate to find. Nothing it says about itself is trusted
+for correctness: the judge compares bytes.
+
+Messages in: `load`, `model`, `call`, and `built` in answer to a `build`. Out: `ready`, `loaded`, `made`, `called`,
+`failed`, `build`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import gc
+import importlib.abc
+import io
+import linecache
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.evaluation import fakecuda, wire
+from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
+from kernelwright.machine import runtime as machine_runtime
+from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+
+MAX_PRINT = 8192
+
+
+class _MissingLibraries(importlib.abc.MetaPathFinder):
+    """Last on the path: notes which third-party libraries a candidate asked for in vain."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
+        if "." not in fullname:
+            self.names.append(fullname)
+
+
+class _Tail(io.TextIOBase):
+    """Keeps the last few kilobytes that a candidate printed."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        self.text = (self.text + text)[-MAX_PRINT:]
+        return len(text)
+
+
+class Runner:
+    """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
+
+    def __init__(self, channel: Channel) -> None:
+        self.channel = channel
+        self.runtime = Runtime(self._build)
+        self.operators = fakecuda.OperatorLog()
+        self.missing = _MissingLibraries()
+        self.prints = _Tail()
+        self.module: types.ModuleType | None = None
+        self.model: Any = None
+        self.entry = "ModelNew"
+        self.on_cuda = True
+        self.buffers: dict[int, torch.Tensor] = {}
+
+    def _build(self, request: BuildRequest) -> BuildResult:
+        """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
+        self.channel.send({"kind": "build", "request": dataclasses.asdict(request)})
+        answer = self.channel.receive()
+        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in answer.header["result"].items()}
+        return BuildResult(**fields)
+
+    def load(self, message: Message) -> None:
+        """Executes the candidate's module."""
+        header = message.header
+        self.entry = header["entry_point"]
+        self.on_cuda = header["language"] != "cpp"
+        self.runtime.device = "cuda" if self.on_cuda else "cpu"
+        if self.on_cuda:
+            fakecuda.install()
+        _patch_builds(self.runtime)
+        text, path = header["source"], "candidate.py"
+        module = types.ModuleType("candidate")
+        module.__file__ = os.path.abspath(path)
+        # A file and a line cache: candidates and torch.jit ask for their own source.
+        with open(path, "w", encoding="utf-8", errors="surrogatepass") as file:
+            file.write(text)
+        linecache.checkcache()
+        sys.modules["candidate"] = module
+        self.module = module
+        code = compile(text, module.__file__, "exec", dont_inherit=True)
+        with self._watching():
+            exec(code, module.__dict__)
+        if not callable(module.__dict__.get(self.entry)):
+            raise NoEntryPoint(f"the candidate defines no {self.entry}")
+
+    def make(self, message: Message) -> dict[str, Any]:
+        """Constructs the model; returns how its weights were set."""
+        init, state = wire.unpack_values(message)
+        self.model = None
+        gc.collect()
+        torch.manual_seed(message.header["weight_seed"])
+        assert self.module is not None
+        with self._watching():
+            build = self.module.__dict__[self.entry]
+            self.model = build(**init) if isinstance(init, dict) else build(*init)
+            return {"weights": load_weights(self.model, state)}
+
+    def call(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """One forward pass on fresh contents; returns facts and outputs."""
+        (inputs,) = wire.unpack_values(message)
+        if message.header.get("reuse"):
+            inputs = self._at_same_addresses(inputs)
+        before = [t.clone() for t in wire.tensors_of(inputs)]
+        given = wire.tensors_of(inputs)
+        for tensor in (*given, *_weights(self.model)):
+            self.runtime.register(tensor)
+        self.operators.seen.clear()
+        self.runtime.begin_call()
+        torch.manual_seed(message.header["call_seed"])
+        with self._watching(), torch.no_grad():
+            result = self.model(*inputs)
+        facts = self.runtime.end_call()
+        outputs, problems = plain_outputs(result, given)
+        with torch.no_grad():
+            mutated = [i for i, (a, b) in enumerate(zip(before, given, strict=True)) if not same_bits(a, b)]
+        report = {
+            "facts": dataclasses.asdict(facts),
+            "written": [_written(facts, t) for t in outputs],
+            "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50],
+            "mutated": mutated,
+            "problems": problems,
+        }
+        return report, outputs
+
+    def _at_same_addresses(self, inputs: Any) -> Any:
+        """Copies each input into the memory that the previous input of its shape had."""
+
+        def place(index: int, tensor: torch.Tensor) -> torch.Tensor:
+            old = self.buffers.get(index)
+            if old is None or old.shape != tensor.shape or old.dtype != tensor.dtype:
+                self.buffers[index] = tensor
+                return tensor
+            return old.copy_(tensor)
+
+        flat = wire.tensors_of(inputs)
+        return wire.replace_tensors(inputs, [place(i, t) for i, t in enumerate(flat)])
+
+    def _watching(self) -> Any:
+        """Fake CUDA, the operator log and captured output, for as long as candidate code runs."""
+        return _Watch(self)
+
+    def state(self) -> dict[str, Any]:
+        """What the judge wants to know besides outputs, in every answer."""
+        runtime = self.runtime
+        return {
+            "unsupported": list(runtime.unsupported),
+            "findings": list(runtime.findings),
+            "faults": [dataclasses.asdict(f) for f in runtime.faults],
+            "missing_libraries": self.missing.names[:20],
+            "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
+            "prints": self.prints.text,
+        }
+
+
+class NoEntryPoint(Exception):
+    """The candidate's file has no class of the expected name."""
+
+
+class _Watch:
+    def __init__(self, owner: Runner) -> None:
+        self.owner = owner
+        self.modes: list[Any] = [owner.operators]
+        if owner.on_cuda:
+            self.modes.insert(0, fakecuda.FakeCuda(owner.runtime.register))
+
+    def __enter__(self) -> None:
+        self.streams = (sys.stdout, sys.stderr)
+        sys.stdout = sys.stderr = self.owner.prints  # type: ignore[assignment]
+        sys.meta_path.append(self.owner.missing)
+        for mode in self.modes:
+            mode.__enter__()
+
+    def __exit__(self, *exc: Any) -> None:
+        for mode in reversed(self.modes):
+            mode.__exit__(*exc)
+        if self.owner.missing in sys.meta_path:
+            sys.meta_path.remove(self.owner.missing)
+        sys.stdout, sys.stderr = self.streams
+
+
+def _patch_builds(runtime: Runtime) -> None:
+    """Points torch's extension builders at our builder."""
+    import torch.utils.cpp_extension as cpp_extension
+
+    from kernelwright.backends.extension import Extension
+    from kernelwright.cuda import compile_kernel
+
+    machine_runtime.set_current(runtime)
+
+    def load_inline(
+        name: str = "inline_extension",
+        cpp_sources: str | Sequence[str] = "",
+        cuda_sources: str | Sequence[str] = "",
+        functions: Sequence[str] | dict[str, str] | str | None = None,
+        extra_cflags: Sequence[str] | None = None,
+        extra_cuda_cflags: Sequence[str] | None = None,
+        *_args: Any,
+        **_kwargs: Any,
+    ) -> Any:
+        named = [functions] if isinstance(functions, str) else list(functions or ())
+        request = BuildRequest(
+            kind="extension",
+            name=str(name),
+            cuda_source=_joined(cuda_sources),
+            cpp_source=_joined(cpp_sources),
+            functions=tuple(str(f) for f in named),
+            cuda_flags=tuple(str(f) for f in extra_cuda_cflags or ()),
+            cpp_flags=tuple(str(f) for f in extra_cflags or ()),
+        )
+        result = runtime.compile(request)
+        if result.status != "ok":
+            raise KernelBuildFailed(f"Error building extension {name!r}:\n{result.log}")
+        return Extension(result, runtime)
+
+    def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
+        texts: dict[bool, list[str]] = {True: [], False: []}
+        for source in [sources] if isinstance(sources, str) else sources:
+            with open(source, encoding="utf-8") as file:
+                texts[str(source).endswith((".cu", ".cuh"))].append(file.read())
+        return load_inline(
+            name,
+            texts[False],
+            texts[True],
+            None,
+            kwargs.get("extra_cflags"),
+            kwargs.get("extra_cuda_cflags"),
+        )
+
+    cpp_extension.load_inline = load_inline  # type: ignore[assignment]
+    cpp_extension.load = load  # type: ignore[assignment]
+    torch.cuda._compile_kernel = compile_kernel  # type: ignore[attr-defined]
+
+
+def _joined(sources: str | Sequence[str] | None) -> str:
+    return sources if isinstance(sources, str) else "\n".join(sources or ())
+
+
+def _weights(model: Any) -> list[torch.Tensor]:
+    if not isinstance(model, torch.nn.Module):
+        return []
+    return [*model.parameters(), *model.buffers()]
+
+
+def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
+    """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
+
+    Returns which of these it was: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
+    `seed` still means equal weights when the candidate makes its parameters in the reference's order.
+    """
+    if not state or not isinstance(model, torch.nn.Module):
+        return "none"
+    own = model.state_dict()
+    fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
+    with torch.no_grad():
+        if len(fits) == len(state):
+            for name, tensor in fits.items():
+                own[name].copy_(tensor)
+            return "names"
+        if [t.shape for t in own.values()] == [t.shape for t in state.values()]:
+            for mine, given in zip(own.values(), state.values(), strict=True):
+                mine.copy_(given)
+            return "order"
+    return "seed"
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors hold the same values, NaN equal to NaN."""
+    if a.shape != b.shape or a.dtype != b.dtype:
+        return False
+    if a.dtype.is_floating_point or a.dtype.is_complex:
+        return bool(((a == b) | ((a != a) & (b != b))).all())
+    return bool(torch.equal(a, b))
+
+
+def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[str, str]]]:
+    """The tensors of a result, read by address, and what is wrong with them as objects: (rule, evidence) pairs."""
+    problems: list[tuple[str, str]] = []
+    outputs: list[torch.Tensor] = []
+    for position, value in enumerate(wire.flatten(result)):
+        if isinstance(value, (bool, int, float)):
+            value = torch.tensor(value)
+        if not isinstance(value, torch.Tensor):
+            problems.append(("not-a-tensor", f"output {position} is a {type(value).__name__}, not a tensor"))
+            continue
+        if type(value) not in (torch.Tensor, torch.nn.Parameter):
+            problems.append(("lazy-output", f"output {position} is a {type(value).__name__}, a subclass of Tensor"))
+            continue
+        if wire.dtype_name(value.dtype) not in ITEM_SIZES:
+            problems.append(("not-a-tensor", f"output {position} has dtype {value.dtype}, which no task declares"))
+            continue
+        if set(vars(value)) - {"_backward_hooks"}:
+            problems.append(("patched-output", f"output {position} carries attributes of its own: {sorted(vars(value))}"))
+        if 0 in value.stride() and value.numel() > 1 and any(s > 1 for s in value.shape):
+            if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
+                problems.append(("broadcast-output", f"output {position} is a stride-0 view of fewer elements"))
+        storage = value.untyped_storage().data_ptr()
+        for index, given in enumerate(inputs):
+            if storage and storage == given.untyped_storage().data_ptr():
+                problems.append(("aliased-output", f"output {position} shares the memory of input {index}"))
+        outputs.append(value.detach())
+    return outputs, problems
+
+
+def _written(facts: Any, tensor: torch.Tensor) -> int:
+    storage = tensor.untyped_storage()
+    return int(facts.written.get(storage.data_ptr(), 0))
+
+
+def read_bytes(tensor: torch.Tensor) -> bytes:
+    """The tensor's values in row-major order, copied by address, so that no method of a candidate's object is asked."""
+    if not torch.Tensor.is_contiguous(tensor):
+        tensor = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
+    return ctypes.string_at(torch.Tensor.data_ptr(tensor), tensor.numel() * tensor.element_size())
+
+
+def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]:
+    """An exception as facts. The innermost line within the candidate's own file is the one worth naming."""
+    line = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.endswith("candidate.py"):
+            line = number
+    if isinstance(error, SyntaxError) and error.filename and error.filename.endswith("candidate.py"):
+        line = error.lineno
+    text = "".join(traceback.format_exception(error, limit=-6))
+    return {
+        "kind": "failed",
+        "stage": stage,
+        "type": type(error).__name__,
+        "message": str(error)[:2000],
+        "line": line,
+        "traceback": text[-6000:],
+        **runner.state(),
+    }
+
+
+def serve(channel: Channel, level: str) -> None:
+    """Answers the judge until it closes the channel."""
+    runner = Runner(channel)
+    channel.send({"kind": "ready", "level": level})
+    handlers: dict[str, Callable[[Message], None]] = {
+        "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m) or {}, [])),
+        "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
+        "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
+    }
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        handlers[message.kind](message)
+
+
+def _answer(
+    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[torch.Tensor]]]
+) -> None:
+    try:
+        facts, outputs = act()
+    except ChannelClosed:
+        raise
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
+        runner.channel.send(_failure(error, runner, message.kind))
+        return
+    packed = tuple(wire.pack_tensor(t, read_bytes(t)) for t in outputs)
+    runner.channel.send({"kind": kind, **facts, **runner.state()}, packed)

@@ -1,0 +1,109 @@
+"""Tensors and plain Python values, packed into channel messages and back, on the children's side (torch).
+
+A value is a nest of lists, tuples, dicts, numbers, strings, None and tensors; anything else cannot cross.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from kernelwright.evaluation.channel import Message, Tensor
+
+
+class CannotPack(TypeError):
+    """A value of a type that the channel does not carry."""
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> Tensor:
+    """A tensor's shape, dtype and bytes in row-major order."""
+    if data is None:
+        flat = tensor.detach().contiguous().reshape(-1)
+        data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    return Tensor(data, dtype_name(tensor.dtype), tuple(tensor.shape))
+
+
+def unpack_tensor(tensor: Tensor) -> torch.Tensor:
+    """A fresh tensor in memory of its own."""
+    dtype = getattr(torch, tensor.dtype)
+    if not len(tensor.data):
+        return torch.empty(tensor.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(tensor.data), dtype=dtype).reshape(tensor.shape).clone()
+
+
+def pack_values(*values: Any) -> tuple[list[Any], tuple[Tensor, ...]]:
+    """JSON for the values' structure, and the tensors that it points to by number."""
+    tensors: list[Tensor] = []
+
+    def pack(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            tensors.append(pack_tensor(value))
+            return {"t": len(tensors) - 1}
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return {"v": value}
+        if isinstance(value, (list, tuple)):
+            kind = "l" if isinstance(value, list) else "p"
+            return {kind: [pack(v) for v in value]}
+        if isinstance(value, dict):
+            return {"d": [[str(k), pack(v)] for k, v in value.items()]}
+        if isinstance(value, torch.dtype):
+            return {"y": dtype_name(value)}
+        raise CannotPack(f"a {type(value).__name__} cannot be handed to a candidate")
+
+    return [pack(v) for v in values], tuple(tensors)
+
+
+def unpack_values(message: Message) -> list[Any]:
+    """The values of a message whose header has them under `values`."""
+    tensors = message.tensors
+
+    def unpack(node: dict[str, Any]) -> Any:
+        ((kind, value),) = node.items()
+        if kind == "t":
+            return unpack_tensor(tensors[value])
+        if kind == "l":
+            return [unpack(v) for v in value]
+        if kind == "p":
+            return tuple(unpack(v) for v in value)
+        if kind == "d":
+            return {k: unpack(v) for k, v in value}
+        if kind == "y":
+            return getattr(torch, value)
+        return value
+
+    return [unpack(node) for node in message.header["values"]]
+
+
+def flatten(value: Any) -> list[Any]:
+    """The leaves of a nest of lists, tuples and dicts, in order; None leaves are dropped."""
+    if isinstance(value, (list, tuple)):
+        return [leaf for v in value for leaf in flatten(v)]
+    if isinstance(value, dict):
+        return [leaf for v in value.values() for leaf in flatten(v)]
+    return [] if value is None else [value]
+
+
+def tensors_of(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nest, in order."""
+    return [leaf for leaf in flatten(value) if isinstance(leaf, torch.Tensor)]
+
+
+def replace_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:
+    """The same nest with its tensors, in order, replaced by others."""
+    queue = iter(tensors)
+
+    def swap(node: Any) -> Any:
+        if isinstance(node, torch.Tensor):
+            return next(queue)
+        if isinstance(node, (list, tuple)):
+            return type(node)(swap(v) for v in node)
+        if isinstance(node, dict):
+            return {k: swap(v) for k, v in node.items()}
+        return node
+
+    return swap(value)

@@ -1,0 +1,178 @@
+"""The warm parent of all children: torch imported once, one fork per oracle, builder or runner.
+
+Importing torch costs seconds, forking an interpreter that has it costs milliseconds. The zygote runs none of a task's
+or a candidate's code: it forks, and the fork confines itself (`sandbox.enter`) before it reads its first message.
+
+Protocol: the judge sends one datagram per child on the control socket (JSON, with two descriptors): the child's channel
+and a status socket. On the status socket the zygote writes `{"pid"}` and, at the end, `{"exit", "signal", "rss_mb"}`;
+the judge writes `kill`, or closes it, to end the child. When the control socket closes, every child is killed.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.evaluation import sandbox
+
+
+@dataclass
+class _Child:
+    pid: int
+    status: socket.socket
+    scratch: Path
+
+
+def preload() -> None:
+    """Imports what children need; starts no thread, so that forking stays safe."""
+    import numpy  # noqa: F401
+    import torch
+    import torch.nn  # noqa: F401
+    import torch.utils.cpp_extension
+    import torch.utils.flop_counter  # noqa: F401
+
+    torch.set_num_threads(1)
+    with contextlib.suppress(RuntimeError):
+        torch.set_num_interop_threads(1)
+    import kernelwright.backends.build
+    import kernelwright.backends.extension
+    import kernelwright.evaluation.oracle
+    import kernelwright.evaluation.runner
+    import kernelwright.machine.runtime  # noqa: F401
+
+    # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
+    a = torch.randn(4, 4)
+    torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
+    with contextlib.suppress(Exception):
+        from kernelwright.machine import library, nvrtc
+
+        library.load()
+        nvrtc.load()
+
+
+def main(control_fd: int) -> None:
+    """Serves until the control socket closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    control = socket.socket(fileno=control_fd)
+    preload()
+    gc.collect()
+    gc.freeze()
+    wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    selector = selectors.DefaultSelector()
+    selector.register(control, selectors.EVENT_READ, "control")
+    selector.register(wake_read, selectors.EVENT_READ, "wake")
+    children: dict[int, _Child] = {}
+    control.send(b"ready")
+    while True:
+        for key, _ in selector.select():
+            if key.data == "control":
+                if not _spawn(control, selector, children, (wake_read, wake_write)):
+                    for child in children.values():
+                        sandbox.kill_group(child.pid)
+                    os._exit(0)
+            elif key.data == "wake":
+                with contextlib.suppress(BlockingIOError):
+                    os.read(wake_read, 4096)
+                _reap(selector, children)
+            else:
+                # `kill` or end of file: either way this child is over.
+                child = key.data
+                with contextlib.suppress(OSError):
+                    child.status.recv(16)
+                selector.unregister(child.status)
+                sandbox.kill_group(child.pid)
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    fds: array.array[int] = array.array("i")
+    try:
+        data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
+    except OSError:
+        return None
+    if not data:
+        return None
+    for _level, _kind, value in ancillary:
+        fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
+    return json.loads(data), list(fds)
+
+
+def _spawn(
+    control: socket.socket,
+    selector: selectors.BaseSelector,
+    children: dict[int, _Child],
+    wake: tuple[int, int],
+) -> bool:
+    received = _receive(control)
+    if received is None:
+        return False
+    order, (channel_fd, status_fd) = received
+    status = socket.socket(fileno=status_fd)
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        with contextlib.suppress(BaseException):
+            _child(order, channel_fd)
+        os._exit(70)
+    os.close(channel_fd)
+    child = _Child(pid, status, Path(order["scratch"]))
+    children[pid] = child
+    with contextlib.suppress(OSError):
+        status.send(json.dumps({"pid": pid}).encode())
+    selector.register(status, selectors.EVENT_READ, child)
+    return True
+
+
+def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None:
+    while True:
+        try:
+            pid, status, usage = os.wait4(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        child = children.pop(pid, None)
+        if child is None:
+            continue
+        sandbox.kill_group(pid)  # whatever it started and left behind in its group
+        fate = {
+            "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "rss_mb": usage.ru_maxrss // 1024,
+        }
+        with contextlib.suppress(OSError):
+            child.status.send(json.dumps(fate).encode())
+        with contextlib.suppress(KeyError, ValueError):
+            selector.unregister(child.status)
+        child.status.close()
+
+
+def _child(order: dict[str, Any], channel_fd: int) -> None:
+    """In the fork: confine, then serve the role. Never returns to the zygote's loop."""
+    from kernelwright.evaluation import roles
+
+    try:
+        level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=(channel_fd,))
+    except Exception:
+        sys.stderr.write(traceback.format_exc())
+        os._exit(71)
+    roles.serve(order["role"], channel_fd, level)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
