@@ -1,0 +1,130 @@
+"""The narrow waist: `evaluate(task, candidate)` and `evaluate_many`, for everything that makes or uses candidates.
+
+The work is done by `judge` in this process and by confined children (`oracle`, `builder`, `runner`). Import of this
+module is light: numpy, but no torch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from kernelwright.errors import TaskError, UsageError
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.records import Candidate, Evaluation, Task
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation.session import Plan
+    from kernelwright.evaluation.worker import Worker
+
+__all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
+
+
+class Evaluator:
+    """Keeps the warm worker process and its helpers between evaluations; use as a context manager.
+
+    Threads may share one evaluator: each gets a worker of its own.
+    """
+
+    def __init__(self, options: EvalOptions | None = None) -> None:
+        from kernelwright.evaluation.pool import Pool
+
+        self.options = options or EvalOptions()
+        if self.options.backend == "gpu":
+            raise UsageError(
+                "backend 'gpu' is not in this version",
+                hint="use --backend cpu: candidates run on the functional CUDA machine, without timing",
+            )
+        self.pool = Pool(self.options.sandbox)
+        self._local = threading.local()
+        self._workers: list[Worker] = []
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def _worker(self) -> Worker:
+        from kernelwright.evaluation.worker import Worker
+
+        worker: Worker | None = getattr(self._local, "worker", None)
+        if worker is None:
+            worker = self._local.worker = Worker(self.pool)
+            with self._lock:
+                self._workers.append(worker)
+        return worker
+
+    def evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
+        """One verdict. Raises `TaskError` when the task's own reference does not run."""
+        return self._worker().evaluate(task, candidate, self.options)
+
+    def check_task(self, task: Task) -> Plan:
+        """Runs a task's reference and returns the sizes and value distributions it will be judged at."""
+        return self._worker().plan(task)
+
+    def close(self) -> None:
+        """Ends every child. May be called twice."""
+        with self._lock:
+            for worker in self._workers:
+                worker.close()
+            self._workers.clear()
+        self.pool.close()
+
+
+def evaluate(
+    task: Task, candidate: Candidate, options: EvalOptions | None = None, pool: Evaluator | None = None
+) -> Evaluation:
+    """Judges one candidate; with `pool`, in an evaluator that is already warm (whose options then hold)."""
+    if pool is not None:
+        return pool.evaluate(task, candidate)
+    with Evaluator(options) as evaluator:
+        return evaluator.evaluate(task, candidate)
+
+
+def check_task(task: Task, options: EvalOptions | None = None, pool: Evaluator | None = None) -> Plan:
+    """Runs a task's reference; raises `TaskError` with what is wrong with it."""
+    if pool is not None:
+        return pool.check_task(task)
+    with Evaluator(options) as evaluator:
+        return evaluator.check_task(task)
+
+
+def evaluate_many(
+    pairs: Iterable[tuple[Task, Candidate]],
+    options: EvalOptions | None = None,
+    jobs: int = 1,
+    pool: Evaluator | None = None,
+) -> Iterator[Evaluation | TaskError]:
+    """Judges pairs on `jobs` threads and yields results in input order; a task that fails yields its `TaskError`.
+
+    At most `2 * jobs` pairs are taken ahead of the one that is waited for, so `pairs` may be long or endless.
+    """
+    owned = None if pool is not None else Evaluator(options)
+    evaluator = pool or owned
+    assert evaluator is not None
+
+    def one(task: Task, candidate: Candidate) -> Evaluation | TaskError:
+        try:
+            return evaluator.evaluate(task, candidate)
+        except TaskError as error:
+            return error
+
+    executor = ThreadPoolExecutor(max_workers=max(1, jobs))
+    waiting: list[Future[Evaluation | TaskError]] = []
+    try:
+        for task, candidate in pairs:
+            waiting.append(executor.submit(one, task, candidate))
+            if len(waiting) >= 2 * max(1, jobs):
+                yield waiting.pop(0).result()
+        while waiting:
+            yield waiting.pop(0).result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        executor.shutdown(wait=True, cancel_futures=True)
+        if owned is not None:
+            owned.close()

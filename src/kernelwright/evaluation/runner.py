@@ -109,6 +109,8 @@ class Runner:
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
         init, state = wire.unpack_values(message)
+        if message.header["keep"] and self.model is not None:
+            return {"weights": load_weights(self.model, state)}
         self.model = None
         gc.collect()
         torch.manual_seed(message.header["weight_seed"])

@@ -1,0 +1,407 @@
+"""The judge: decides what one candidate is worth on one task, from bytes and from what it saw itself.
+
+It owns seeds, tolerances, expected outputs and the verdict, and never executes or imports a task's or a candidate's
+code; it needs numpy but no torch. In order of precedence:
+
+1. a build that our side could not do decides (`unsupported`), whatever the candidate returned by falling back;
+2. a build that failed by the candidate's fault decides (`compile_error`) unless a later one succeeded and ran;
+3. a launch that faulted decides (`runtime_error`), caught or not;
+4. then come the outputs (`wrong`), then races, then the guards (`rejected`), and what is left is `correct`.
+
+A candidate that fails only at sizes the task never declared is `unsupported: shape-specialised`, not `wrong`.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelwright.evaluation import compare, guards, plain
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
+from kernelwright.records import (
+    Candidate,
+    Distribution,
+    Evaluation,
+    Finding,
+    Launch,
+    Policy,
+    Seconds,
+    Task,
+    Workload,
+    WorkloadResult,
+)
+
+DECLARED_ELEMENTS = 4_000_000
+DECLARED_FLOPS = 200_000_000
+"""A task's own size is part of every judgement up to here."""
+ESCALATE_ELEMENTS = 48_000_000
+ESCALATE_FLOPS = 6_000_000_000
+"""Up to here it is run when a candidate failed at a size that the task does not state."""
+_RACES = ("data-race",)
+
+
+@dataclass
+class Attempt:
+    """What running a list of trials showed, up to the first failure."""
+
+    results: list[WorkloadResult] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    launches: dict[str, Launch] = field(default_factory=dict)
+    library_ops: list[str] = field(default_factory=list)
+    failed: Failed | None = None
+    trial: Trial | None = None
+    log: str = ""
+    level: str = "none"
+    build_seconds: float = 0.0
+
+
+def judge(
+    task: Task,
+    candidate: Candidate,
+    options: EvalOptions,
+    seed: int,
+    plan: Plan,
+    oracle: TaskSession,
+    builder: Builder,
+) -> Evaluation:
+    """One verdict. Raises `TaskError` when the reference fails, `HarnessError` when our own machinery does."""
+    started = time.monotonic()
+    policy = options.policy or task.policy
+    advice = guards.static_findings(candidate)
+    source, problem = plain.module_source(candidate)
+    if problem is not None:
+        return _evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
+    trials = trial_list(plan, options.trials, seed)
+    attempt = _run(candidate, source, trials, task, policy, options, oracle, builder)
+    failed, trial = attempt.failed, attempt.trial
+    if failed is not None and trial is not None and _size_may_be_why(failed, trial):
+        attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder)
+    if attempt.failed is None:
+        attempt.failed = _guard_verdict(advice)
+    return _evaluation(task, candidate, options, attempt, advice, started)
+
+
+def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
+    """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
+
+    Sizes that a task declares are all visited; of derived ones as many as `count` allows.
+    """
+    rng = np.random.default_rng(seed)
+    seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
+    kinds: list[Distribution] = list(plan.distributions) or ["own"]
+    sizes: list[Workload] = list(plan.workloads)
+    declared = plan.declared
+    if declared is not None and (
+        not sizes or (0 < declared.elements <= DECLARED_ELEMENTS and declared.flops <= DECLARED_FLOPS)
+    ):
+        sizes.append(declared)
+    stated = [w for w in sizes if w.scope == "declared"]
+    order = [sizes[0], sizes[0], *sizes[1:]] if count > 1 else [sizes[0]]
+    picked = order[:count] + [w for w in stated if w not in order[:count]]
+    while len(picked) < count:
+        picked.append(sizes[len(picked) % len(sizes)])
+    trials: list[Trial] = []
+    for index, workload in enumerate(picked):
+        again = index == 1 and workload == picked[0]
+        weight_seed = trials[0].weight_seed if again else next(seeds)
+        trials.append(Trial(workload, kinds[index % len(kinds)], weight_seed, next(seeds), again))
+    return trials
+
+
+def _run(
+    candidate: Candidate,
+    source: str,
+    trials: Sequence[Trial],
+    task: Task,
+    policy: Policy,
+    options: EvalOptions,
+    oracle: TaskSession,
+    builder: Builder,
+) -> Attempt:
+    """Runs trials in one fresh runner until one fails."""
+    attempt = Attempt()
+    session = CandidateSession(candidate, source, options, oracle.pool, builder)
+    attempt.level = session.level
+    try:
+        session.load()
+        for trial in trials:
+            attempt.trial = trial
+            call_seed = trial.input_seed ^ 0x5EED
+            data = oracle.trial(trial, call_seed)
+            session.make(data, trial.weight_seed, trial.reuse)
+            answer = session.call(data, call_seed, trial.reuse)
+            _check(attempt, session, trial, data, answer, task, policy)
+            if attempt.failed is not None:
+                break
+    except Failed as failed:
+        attempt.failed = failed
+    finally:
+        attempt.build_seconds = session.build_seconds
+        session.close()
+    attempt.failed = _build_verdict(session, attempt) or attempt.failed
+    attempt.log = _log(session, attempt)
+    return attempt
+
+
+def _check(
+    attempt: Attempt,
+    session: CandidateSession,
+    trial: Trial,
+    data: TrialData,
+    answer: Any,
+    task: Task,
+    policy: Policy,
+) -> None:
+    """Compares one call's outputs, notes what ran, and sets `attempt.failed` where it fails."""
+    facts = answer.header
+    _note_launches(attempt, facts)
+    outcome = compare.compare(
+        [compare.Array.of(t) for t in answer.tensors],
+        [t.array() for t in data.exact],
+        [t.array() for t in data.honest],
+        [compare.OutputSpec(t.dtype, t.shape) for t in data.honest],
+        tolerance=task.tolerance,
+        low_error=data.low_error,
+    )
+    findings = _machine_findings(facts, trial.workload.name)
+    guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
+    attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
+    attempt.library_ops.extend(
+        op for op in guards.library_work(facts, data.largest_input) if op not in attempt.library_ops
+    )
+    attempt.results.append(
+        WorkloadResult(
+            name=trial.workload.name,
+            scope=trial.workload.scope,
+            distribution=trial.distribution,
+            shape=data.shapes,
+            dtype=data.dtypes,
+            max_abs_error=outcome.max_abs_error,
+            max_rel_error=outcome.max_rel_error,
+            tolerance=outcome.tolerance,
+            honest_error=outcome.honest_error,
+            passed=outcome.passed,
+            reason=outcome.reason,
+        )
+    )
+    attempt.failed = _call_verdict(facts, outcome, findings, guarded, trial)
+
+
+def _call_verdict(
+    facts: dict[str, Any],
+    outcome: compare.Comparison,
+    findings: list[Finding],
+    guarded: list[Finding],
+    trial: Trial,
+) -> Failed | None:
+    """The first thing wrong with one call, in the order of the module's docstring."""
+    if facts.get("unsupported"):
+        return Failed("unsupported", f"missing: {', '.join(facts['unsupported'][:5])}"[:500])
+    fault = next((f for f in findings if f.severity == "fault"), None)
+    if fault is not None:
+        return Failed("runtime_error", f"{fault.rule}: {fault.evidence}"[:500], fault)
+    rejecting = guards.rejecting(guarded)
+    shown = next((f for f in guarded if f.rule in ("lazy-output", "not-a-tensor", "broadcast-output")), None)
+    if shown is not None:
+        return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
+    missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
+    if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
+        return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here")
+    if not outcome.passed:
+        where = f"{trial.workload.name}, {trial.distribution} values"
+        return Failed("wrong", f"{outcome.reason} ({where})"[:500])
+    race = next((f for f in findings if f.rule in _RACES), None)
+    if race is not None:
+        return Failed("wrong", f"{race.rule}: {race.evidence}"[:500], race)
+    if rejecting is not None:
+        return Failed("rejected", f"{rejecting.rule}: {rejecting.evidence}"[:500], rejecting)
+    return None
+
+
+def _machine_findings(facts: dict[str, Any], workload: str) -> list[Finding]:
+    found = []
+    for one in facts.get("findings", [])[:50]:
+        severity = one.get("severity", "warning")
+        found.append(
+            Finding(
+                rule=str(one.get("rule", "machine")),
+                evidence=str(one.get("evidence", ""))[:1000],
+                severity=severity if severity in ("info", "warning", "fault") else "warning",
+                line=one.get("line") if isinstance(one.get("line"), int) else None,
+                workload=workload,
+            )
+        )
+    return found
+
+
+def _note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
+    for one in facts.get("facts", {}).get("launches", []):
+        name = str(one.get("kernel", "?"))
+        before = attempt.launches.get(name, Launch(kernel=name, count=0))
+        counters = dict(before.counters)
+        for key, value in one.get("counters", {}).items():
+            counters[str(key)] = counters.get(str(key), 0) + int(value)
+        attempt.launches[name] = Launch(
+            kernel=name,
+            count=before.count + int(one.get("count", 1)),
+            instructions=before.instructions + int(one.get("instructions", 0)),
+            counters=counters,
+        )
+
+
+def _build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
+    """What the builds decide, whatever the candidate made of their failure."""
+    for result in session.builds:
+        if result.status == "unsupported":
+            names = ", ".join(result.missing) or "see the log"
+            return Failed("unsupported", f"missing: {names}"[:500], log=result.log)
+    unsupported = session.last.get("unsupported", [])
+    if unsupported:
+        return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
+    faults = [f for f in _machine_findings(session.last, "") if f.severity == "fault"]
+    if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
+        return Failed("runtime_error", f"{faults[0].rule}: {faults[0].evidence}"[:500], faults[0])
+    errors = [r for r in session.builds if r.status == "compile_error"]
+    ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
+    if errors and not ran:
+        return Failed("compile_error", _first_error(errors[0].log), log=errors[0].log)
+    return None
+
+
+def _first_error(log: str) -> str:
+    """The line of a compiler's log that says what is wrong."""
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in lines:
+        if re.search(r"\berror\b", line, re.IGNORECASE):
+            return line[:400]
+    return (lines[0] if lines else "the build failed without a message")[:400]
+
+
+def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
+    """Whether a failure could come from a size that the candidate was not written for."""
+    if trial.workload.scope == "declared":
+        return False
+    if failed.verdict == "rejected":
+        return failed.finding is not None and failed.finding.rule in ("no-own-kernel", "library-op")
+    return failed.verdict in ("wrong", "runtime_error")
+
+
+def _at_declared_size(
+    attempt: Attempt,
+    candidate: Candidate,
+    source: str,
+    task: Task,
+    policy: Policy,
+    options: EvalOptions,
+    plan: Plan,
+    oracle: TaskSession,
+    builder: Builder,
+) -> Attempt:
+    """Tells a wrong candidate from one that only knows the task's own sizes."""
+    failed, trial = attempt.failed, attempt.trial
+    assert failed is not None and trial is not None
+    declared = plan.declared
+    if declared is None:
+        return attempt
+    if 0 < declared.elements <= ESCALATE_ELEMENTS and declared.flops <= ESCALATE_FLOPS:
+        kinds: list[Distribution] = ["own"] if trial.distribution == "own" else ["own", trial.distribution]
+        trials = [
+            Trial(declared, kind, trial.weight_seed, trial.input_seed + i, reuse=i > 0) for i, kind in enumerate(kinds)
+        ]
+        again = _run(candidate, source, trials, task, policy, options, oracle, builder)
+        again.build_seconds += attempt.build_seconds
+        if again.failed is not None:
+            if again.failed.verdict == "timeout":
+                return attempt
+            again.results = attempt.results + again.results
+            return again
+        again.results = attempt.results + again.results
+        again.failed = _specialised(failed, trial, "it is right at the size that the task declares")
+        return again
+    kept = [r for r in attempt.results if r.scope == "batch_reduced" and r.passed]
+    if trial.workload.scope == "reduced" and kept:
+        attempt.failed = _specialised(failed, trial, "it is right where only the batch is smaller")
+    elif _mentions_sizes(candidate, trial.workload, declared, task):
+        attempt.failed = _specialised(failed, trial, "the code holds the declared size, which is too large to run here")
+    return attempt
+
+
+def _specialised(failed: Failed, trial: Trial, why: str) -> Failed:
+    sizes = ", ".join(f"{k}={v}" for k, v in trial.workload.constants.items())
+    reason = f"shape-specialised: {why}; with {sizes}: {failed.reason}"
+    return Failed("unsupported", reason[:500], failed.finding, failed.log)
+
+
+def _mentions_sizes(candidate: Candidate, workload: Workload, declared: Workload, task: Task) -> bool:
+    """Whether the code, beyond its copy of the task's constants, holds one of the sizes that were changed."""
+    text = re.sub(r"(?m)^\w+\s*=\s*[\d\s,()*+-]+(#.*)?$", "", candidate.text)
+    code = re.sub(r"(?m)(#|//).*$", "", text)
+    for name in workload.constants:
+        match = re.search(rf"(?m)^{re.escape(name)}\s*=\s*(\d+)", task.source)
+        if match and int(match[1]) >= 64 and re.search(rf"(?<![\w.]){match[1]}(?![\w.])", code):
+            return True
+    return False
+
+
+def _guard_verdict(advice: Sequence[Finding]) -> Failed | None:
+    finding = guards.rejecting(advice)
+    if finding is None:
+        return None
+    return Failed("rejected", f"{finding.rule}: {finding.evidence}", finding)
+
+
+def _log(session: CandidateSession, attempt: Attempt) -> str:
+    parts = []
+    for index, result in enumerate(session.builds):
+        if result.status != "ok":
+            parts.append(f"[build {index + 1}: {result.status}]\n{result.log[-4000:]}")
+    if attempt.failed is not None and attempt.failed.log and not any(attempt.failed.log in p for p in parts):
+        parts.append(f"[{attempt.failed.verdict}]\n{attempt.failed.log[-4000:]}")
+    prints = str(session.last.get("prints", ""))
+    if prints.strip():
+        parts.append(f"[printed]\n{prints[-2000:]}")
+    return "\n".join(parts)
+
+
+def _evaluation(
+    task: Task,
+    candidate: Candidate,
+    options: EvalOptions,
+    attempt: Attempt,
+    advice: Sequence[Finding],
+    started: float,
+) -> Evaluation:
+    failed = attempt.failed
+    findings = list(advice) + attempt.findings
+    if failed is not None and failed.finding is not None and failed.finding not in findings:
+        findings.append(failed.finding)
+    total = time.monotonic() - started
+    policy = options.policy or task.policy
+    return Evaluation(
+        task_id=task.task_id,
+        task_hash=task.content_hash,
+        candidate_id=candidate.content_hash,
+        verdict=failed.verdict if failed else "correct",
+        reason=failed.reason if failed else "",
+        backend="cpu",
+        sandbox=attempt.level,
+        workloads=tuple(attempt.results),
+        findings=tuple(findings),
+        launches=tuple(attempt.launches.values()),
+        library_ops=tuple(attempt.library_ops),
+        seconds=Seconds(
+            build=round(attempt.build_seconds, 4),
+            check=round(max(0.0, total - attempt.build_seconds), 4),
+            total=round(total, 4),
+        ),
+        log=attempt.log or (failed.log if failed else ""),
+        environment={"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()},
+        options={**options.model_dump(mode="json", exclude={"seed"}), "policy": policy},
+    )

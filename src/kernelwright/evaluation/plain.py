@@ -1,0 +1,77 @@
+"""Turns what a candidate is written in into the one Python module that the runner executes.
+
+A `.py` candidate is that module already. A `.cu` or `.cpp` file is wrapped in a `ModelNew` that builds it and calls
+its `forward` with the task's inputs, then the weights in `state_dict` order, then the constructor's arguments.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+
+from kernelwright.backends.build import exported_functions
+from kernelwright.evaluation.session import Failed
+from kernelwright.records import Candidate, Finding
+
+_WRAPPER = """\
+import torch
+from torch.utils.cpp_extension import load_inline
+
+_SOURCE = {source!r}
+_extension = load_inline(name="candidate", cpp_sources={cpp}, cuda_sources={cuda}, functions={functions!r})
+
+
+class {entry}(torch.nn.Module):
+    def __init__(self, *init):
+        super().__init__()
+        self.init = init
+
+    def forward(self, *inputs):
+        return _extension.{function}(*inputs, *self.weights(), *self.init)
+
+    def weights(self):
+        return list(getattr(self, "reference_weights", {{}}).values())
+"""
+
+
+def module_source(candidate: Candidate) -> tuple[str, Failed | None]:
+    """The Python text to execute, or why there is none."""
+    path, text = candidate.sources[0].path, candidate.text
+    if not text.strip():
+        return "", Failed("compile_error", "the candidate is empty")
+    if candidate.language == "hip":
+        return "", Failed("unsupported", "hip: no backend for HIP candidates in this version")
+    if path.endswith((".cu", ".cpp", ".cc", ".cxx")):
+        return _wrapped(candidate, path.endswith(".cu"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except SyntaxError as error:
+        reason = f"SyntaxError: {error.msg} (line {error.lineno})"
+        finding = Finding(rule="syntax-error", evidence=reason, severity="fault", line=error.lineno)
+        return "", Failed("compile_error", reason, finding)
+    except (ValueError, RecursionError, MemoryError) as error:
+        return "", Failed("compile_error", f"the file cannot be parsed: {error}")
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
+        shown = text.strip()[:40]
+        return "", Failed("compile_error", f"the candidate defines no {candidate.entry_point}: its text is {shown!r}")
+    return text, None
+
+
+def _wrapped(candidate: Candidate, cuda: bool) -> tuple[str, Failed | None]:
+    functions = exported_functions(candidate.text)
+    if not functions:
+        reason = "the file exports no function: write `torch::Tensor forward(...)` or a PYBIND11_MODULE"
+        return "", Failed("compile_error", reason)
+    function = "forward" if "forward" in functions else functions[0]
+    has_module = "PYBIND11_MODULE" in candidate.text
+    text = _WRAPPER.format(
+        source=candidate.text,
+        cpp="''" if cuda else "_SOURCE",
+        cuda="_SOURCE" if cuda else "''",
+        functions=None if has_module else [function],
+        entry=candidate.entry_point,
+        function=function,
+    )
+    return text, None

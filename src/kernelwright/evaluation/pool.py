@@ -1,0 +1,235 @@
+"""The judge's side of its children: starts the zygote, asks it for confined children, ends them, removes their scratch.
+
+Everything here is bounded: a child that hangs is killed at its deadline, one that dies is told apart by how it died, and
+closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or verdicts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kernelwright.config import cache_dir
+from kernelwright.errors import HarnessError, WorkerDied
+from kernelwright.evaluation import sandbox
+from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
+from kernelwright.evaluation.roles import Role, library_paths
+
+START_SECONDS = 120.0
+"""How long the zygote may take to import torch on a busy machine."""
+
+
+@dataclass(frozen=True)
+class Fate:
+    """How a child ended. `exit` and `signal` as from `wait`, peak memory in MB."""
+
+    exit: int | None
+    signal: int | None
+    rss_mb: int
+
+    def __str__(self) -> str:
+        if self.signal is not None:
+            return f"was killed by signal {self.signal}"
+        return f"exited with status {self.exit}"
+
+
+class Child:
+    """One confined process and the channel to it."""
+
+    def __init__(self, channel: Channel, status: socket.socket, scratch: Path, role: Role) -> None:
+        self.channel = channel
+        self.status = status
+        self.scratch = scratch
+        self.role = role
+        self.level = "none"
+
+    def ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> Message:
+        """Sends one message and waits for the answer; raises `ChannelClosed` or `ChannelTimeout`."""
+        self.channel.send(header, tensors, deadline)
+        return self.channel.receive(deadline)
+
+    def fate(self, seconds: float = 5.0) -> Fate:
+        """How it ended; kills it first if it has not. Call once."""
+        self.status.settimeout(seconds)
+        with contextlib.suppress(OSError):
+            self.status.send(b"kill")
+        try:
+            while True:
+                data = self.status.recv(4096)
+                if not data:
+                    break
+                for line in data.decode().replace("}{", "}\n{").splitlines():
+                    facts = json.loads(line)
+                    if "rss_mb" in facts:
+                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"])
+        except (OSError, ValueError):
+            pass
+        return Fate(None, None, 0)
+
+    def natural_fate(self, seconds: float = 2.0) -> Fate:
+        """How it ended by itself: waits a little before killing."""
+        self.status.settimeout(seconds)
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(OSError, ValueError):
+            while time.monotonic() < deadline:
+                data = self.status.recv(4096)
+                if not data:
+                    break
+                for line in data.decode().replace("}{", "}\n{").splitlines():
+                    facts = json.loads(line)
+                    if "rss_mb" in facts:
+                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"])
+        return self.fate()
+
+    def end(self) -> None:
+        """Kills the child if it lives and removes its scratch folder. May be called twice."""
+        self.channel.close()
+        self.status.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+class Pool:
+    """A zygote and the children it made. Threads may share one pool; each child belongs to one thread."""
+
+    def __init__(self, sandbox_level: str = "auto") -> None:
+        self.sandbox_level = sandbox_level
+        self.cache = cache_dir()
+        self.home = Path(tempfile.mkdtemp(prefix="kernelwright-"))
+        self._lock = threading.Lock()
+        self._count = 0
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        environment = {
+            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+            "OMP_NUM_THREADS": "1",
+            "MKL_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home),
+            "KERNELWRIGHT_CACHE": str(self.cache),
+            "CUDA_VISIBLE_DEVICES": "",
+            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "inductor"),
+            "LC_ALL": "C.UTF-8",
+        }
+        code = "import sys; sys.path[:0] = %r; from kernelwright.evaluation import zygote; zygote.main(%d)"
+        extra = [p for p in sys.path if p and Path(p).is_dir()]
+        argv = [sys.executable, "-I", "-c", code % (extra, theirs.fileno())]
+        argv = sandbox.wrap_command(argv, self._outer_jail()) if self.sandbox_level != "none" else argv
+        log = open(self.home / "zygote.log", "wb")  # noqa: SIM115
+        with log:
+            self._process = subprocess.Popen(
+                argv,
+                pass_fds=(theirs.fileno(),),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=self.home,
+            )
+        theirs.close()
+        ours.settimeout(START_SECONDS)
+        try:
+            ready = ours.recv(64)
+        except OSError:
+            ready = b""
+        if ready != b"ready":
+            text = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
+            ours.close()
+            raise HarnessError(
+                f"the worker process did not start: {text[-1] if text else 'no output'}",
+                hint="run `kernelwright doctor`; the evaluation of candidates needs torch and numpy in this environment",
+            )
+        ours.settimeout(None)
+        return ours
+
+    def _outer_jail(self) -> sandbox.Jail:
+        limits = sandbox.Limits(cpu_seconds=0, memory_mb=0, file_mb=0)
+        return sandbox.Jail(
+            scratch=self.home,
+            readable=(*library_paths(), *(Path(p) for p in sys.path if p and Path(p).is_dir())),
+            writable=(self.home, self.cache),
+            limits=limits,
+            allow_exec=True,
+            allow_fork=True,
+        )
+
+    def spawn(self, role: Role, *, cpu_seconds: int, memory_mb: int, deadline: float | None = None) -> Child:
+        """A fresh confined child; raises `WorkerDied` when it does not come up."""
+        with self._lock:
+            if self._control is None or (self._process and self._process.poll() is not None):
+                self._control = self._start()
+            self._count += 1
+            scratch = self.home / f"{role}-{self._count}"
+            scratch.mkdir()
+            channel, theirs = pair()
+            status, status_theirs = socket.socketpair()
+            order = {
+                "role": role,
+                "scratch": str(scratch),
+                "cache": str(self.cache),
+                "sandbox": self.sandbox_level,
+                "cpu_seconds": cpu_seconds,
+                "memory_mb": memory_mb,
+            }
+            try:
+                socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno(), status_theirs.fileno()])
+            except OSError as error:
+                raise WorkerDied(f"the worker process is gone ({error})") from error
+            finally:
+                theirs.close()
+                status_theirs.close()
+        child = Child(channel, status, scratch, role)
+        try:
+            ready = channel.receive(deadline or time.monotonic() + START_SECONDS)
+        except (ChannelClosed, ChannelTimeout) as error:
+            log = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
+            fate = child.fate()
+            child.end()
+            raise WorkerDied(f"a {role} did not come up: it {fate}; {log[-1] if log else ''}") from error
+        child.level = str(ready.header.get("level", "none"))
+        return child
+
+    def warm(self) -> None:
+        """Starts the zygote now rather than with the first child."""
+        with self._lock:
+            if self._control is None:
+                self._control = self._start()
+
+    def close(self) -> None:
+        """Ends the zygote, with it every child, and removes the pool's folder. May be called twice."""
+        with self._lock:
+            if self._control is not None:
+                self._control.close()
+                self._control = None
+            if self._process is not None:
+                try:
+                    self._process.wait(10)
+                except subprocess.TimeoutExpired:
+                    sandbox.kill_group(self._process.pid)
+                    self._process.wait(10)
+                self._process = None
+        shutil.rmtree(self.home, ignore_errors=True)

@@ -1,0 +1,325 @@
+"""One candidate's life as the judge sees it, and one task's: children asked in turn, their deaths told apart.
+
+A `Failed` is raised wherever the candidate's road ends; the judge turns it into a verdict. Faults of our own raise
+`HarnessError`. Builds pass through here, so what was built, and what could not be, is known without asking the runner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright.builds import BuildResult
+from kernelwright.errors import HarnessError, TaskError, WorkerDied
+from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.pool import Child, Pool
+from kernelwright.records import Candidate, Distribution, Finding, Task, VerdictName, Workload
+
+MAX_BUILDS = 64
+ORACLE_SECONDS = 120.0
+ORACLE_MB = 12_288
+KNOWN_LIBRARIES = frozenset(
+    """triton cupy numba cutlass tilelang pycuda cuda flash_attn xformers apex einops scipy torchvision torchaudio
+    tensorrt pybind11 cppyy bitsandbytes deepspeed transformers jax mlx tvm taichi helion cuquantum nvtx ninja
+    """.split()
+)
+"""Libraries that an honest candidate may ask for; one that is not installed makes it `unsupported` here."""
+
+
+@dataclass(frozen=True)
+class Failed(Exception):
+    """The candidate's road ends here."""
+
+    verdict: VerdictName
+    reason: str
+    finding: Finding | None = None
+    log: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(self.reason)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call to be checked."""
+
+    workload: Workload
+    distribution: Distribution
+    weight_seed: int
+    input_seed: int
+    reuse: bool = False
+    """Call the same model again, with new contents at the addresses of the previous call."""
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """What the oracle made of a trial. `nodes` are the packed values: inputs, constructor arguments, weights."""
+
+    nodes: list[Any]
+    tensors: tuple[Tensor, ...]
+    exact: tuple[Tensor, ...]
+    honest: tuple[Tensor, ...]
+    low_error: float | None
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    def packed(self, *which: int) -> tuple[list[Any], tuple[Tensor, ...]]:
+        """The chosen values with just the tensors that they use, renumbered."""
+        used: list[Tensor] = []
+
+        def renumber(node: dict[str, Any]) -> dict[str, Any]:
+            ((kind, value),) = node.items()
+            if kind == "t":
+                used.append(self.tensors[value])
+                return {"t": len(used) - 1}
+            if kind in "lp":
+                return {kind: [renumber(v) for v in value]}
+            if kind == "d":
+                return {"d": [[k, renumber(v)] for k, v in value]}
+            return node
+
+        return [renumber(self.nodes[i]) for i in which], tuple(used)
+
+    @property
+    def largest_input(self) -> int:
+        return max((_count(s) for s in self.shapes), default=0)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+@dataclass
+class Plan:
+    """The sizes and value distributions at which a task is judged."""
+
+    workloads: list[Workload]
+    declared: Workload | None
+    distributions: list[Distribution]
+    notes: list[str] = field(default_factory=list)
+
+
+class TaskSession:
+    """The oracle of one task. Started when first asked, restarted when it dies."""
+
+    def __init__(self, task: Task, pool: Pool) -> None:
+        self.task = task
+        self.pool = pool
+        self.child: Child | None = None
+
+    def _ask(self, header: dict[str, Any]) -> Message:
+        if self.child is None:
+            self.child = self.pool.spawn("oracle", cpu_seconds=int(ORACLE_SECONDS * 4), memory_mb=ORACLE_MB)
+        try:
+            answer = self.child.ask(header, deadline=time.monotonic() + ORACLE_SECONDS)
+        except ChannelTimeout as error:
+            self.close()
+            raise TaskError(
+                f"the reference of task {self.task.task_id!r} did not finish within {ORACLE_SECONDS:.0f} s",
+                hint="make the task's sizes smaller, or state smaller workloads in its task.toml",
+            ) from error
+        except ChannelClosed as error:
+            fate = self.child.natural_fate()
+            self.close()
+            raise TaskError(
+                f"the reference of task {self.task.task_id!r} ended its process: it {fate}",
+                hint="run the reference by itself to see why; it may need more memory than there is",
+            ) from error
+        if answer.kind == "failed":
+            raise TaskError(
+                f"task {self.task.task_id!r}: {answer.header['message']}",
+                hint=answer.header.get("hint") or "run the reference by itself to see the whole error",
+            )
+        return answer
+
+    def plan(self, budget: dict[str, int], seed: int) -> Plan:
+        """Sizes and distributions of this task; raises `TaskError` when its reference does not run."""
+        declared = [w.model_dump(mode="json") for w in self.task.workloads if w.purpose == "functional"]
+        header = {"kind": "plan", "source": self.task.source, "workloads": declared, "budget": budget, "seed": seed}
+        answer = self._ask(header).header
+        return Plan(
+            [Workload.model_validate(w) for w in answer["workloads"]],
+            Workload.model_validate(answer["declared"]) if answer["declared"] else None,
+            answer["distributions"],
+            answer["notes"],
+        )
+
+    def trial(self, trial: Trial, call_seed: int) -> TrialData:
+        """Inputs and expected outputs of one call."""
+        header = {
+            "kind": "trial",
+            "source": self.task.source,
+            "constants": trial.workload.constants,
+            "distribution": trial.distribution,
+            "seed": trial.input_seed,
+            "weight_seed": trial.weight_seed,
+            "call_seed": call_seed,
+            "randomise": True,
+        }
+        answer = self._ask(header)
+        facts, tensors = answer.header, answer.tensors
+        first, count = facts["input_count"], facts["output_count"]
+        return TrialData(
+            facts["values"],
+            tensors[:first],
+            tensors[first : first + count],
+            tensors[first + count :],
+            facts["low_error"],
+            tuple(tuple(s) for s in facts["shapes"]),
+            tuple(facts["dtypes"]),
+        )
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None
+
+
+class Builder:
+    """The builder child of one worker, replaced when a build hangs or kills it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.child: Child | None = None
+
+    def build(self, request: dict[str, Any], timeout: float) -> BuildResult:
+        """One build, in bounded time. A compiler that crashes or hangs on a text twice is that text's fault."""
+        for attempt in (1, 2):
+            if self.child is None:
+                self.child = self.pool.spawn("builder", cpu_seconds=0, memory_mb=0)
+            header = {"kind": "build", "request": request, "cache": str(self.pool.cache)}
+            try:
+                answer = self.child.ask(header, deadline=time.monotonic() + timeout)
+            except ChannelTimeout:
+                self.close()
+                return BuildResult("compile_error", log=f"the compiler did not finish within {timeout:.0f} s")
+            except ChannelClosed:
+                fate = self.child.natural_fate()
+                self.close()
+                if attempt == 2:
+                    return BuildResult("compile_error", log=f"the compiler died on this source: it {fate}")
+                continue
+            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in answer.header["result"].items()}
+            return BuildResult(**fields)
+        raise HarnessError("unreachable: a build ends within two attempts")
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None
+
+
+class CandidateSession:
+    """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
+
+    def __init__(self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: Builder) -> None:
+        self.candidate = candidate
+        self.options = options
+        self.builder = builder
+        self.builds: list[BuildResult] = []
+        self.build_seconds = 0.0
+        self.last: dict[str, Any] = {}
+        self.left = options.timeout
+        # The processor limit is the second line of defence, behind the wall clock that is watched here.
+        cpu = int(options.timeout * 2) + 5
+        self.child = pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb)
+        self.level = self.child.level
+        self.source = source
+
+    def load(self) -> None:
+        """Executes the candidate's file. Raises `Failed`."""
+        header = {
+            "kind": "load",
+            "source": self.source,
+            "entry_point": self.candidate.entry_point,
+            "language": self.candidate.language,
+        }
+        self._ask(header, (), "while it was loaded")
+
+    def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
+        """Constructs the model with the reference's weights, or only resets them. Raises `Failed`."""
+        nodes, tensors = data.packed(1, 2)
+        header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
+        return str(self._ask(header, tensors, "in its constructor").header["weights"])
+
+    def call(self, data: TrialData, call_seed: int, reuse: bool) -> Message:
+        """One forward pass. Raises `Failed`."""
+        nodes, tensors = data.packed(0)
+        header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
+        return self._ask(header, tensors, "in its forward pass")
+
+    def _ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...], where: str) -> Message:
+        started = time.monotonic()
+        built = 0.0
+        try:
+            self.child.channel.send(header, tensors, started + self.left)
+            while True:
+                answer = self.child.channel.receive(started + self.left + built)
+                if answer.kind != "build":
+                    break
+                built += self._build(answer)
+        except ChannelTimeout:
+            raise Failed("timeout", f"no answer within {self.options.timeout:g} s, {where}") from None
+        except ChannelClosed as error:
+            raise self._death(where, str(error)) from None
+        finally:
+            self.left -= time.monotonic() - started - built
+            self.build_seconds += built
+        self.last = answer.header
+        if answer.kind == "failed":
+            raise self._failure(answer.header, where)
+        return answer
+
+    def _build(self, message: Message) -> float:
+        started = time.monotonic()
+        request = message.header.get("request")
+        if not isinstance(request, dict):
+            raise ChannelClosed("a build request without a request")
+        if len(self.builds) >= MAX_BUILDS:
+            result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")
+        else:
+            result = self.builder.build(request, self.options.build_timeout)
+        self.builds.append(result)
+        seconds = time.monotonic() - started
+        self.child.channel.send({"kind": "built", "result": dataclasses.asdict(result)}, (), time.monotonic() + 10)
+        return seconds
+
+    def _death(self, where: str, detail: str) -> Failed:
+        fate = self.child.natural_fate()
+        if fate.signal == signal.SIGXCPU or (fate.signal == signal.SIGKILL and self.left <= 0):
+            return Failed("timeout", f"used up its processor time {where}")
+        if fate.exit == 71:
+            raise WorkerDied("the sandbox could not be entered")
+        if fate.exit == 72 or fate.rss_mb > self.options.memory_mb * 0.9:
+            return Failed("runtime_error", f"out of memory {where}: it reached {fate.rss_mb} MB")
+        if fate.signal is not None:
+            name = signal.Signals(fate.signal).name if fate.signal in set(signal.Signals) else str(fate.signal)
+            return Failed("runtime_error", f"its process was killed by {name} {where}")
+        if fate.exit is not None:
+            return Failed("runtime_error", f"it ended its process with status {fate.exit} {where}")
+        return Failed("runtime_error", f"it broke off the conversation {where} ({detail})")
+
+    def _failure(self, header: dict[str, Any], where: str) -> Failed:
+        kind, message, line = header["type"], header["message"], header.get("line")
+        at = f" (line {line})" if line else ""
+        log = str(header.get("traceback", ""))
+        if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in message:
+            return Failed("runtime_error", f"out of memory {where}{at}", log=log)
+        if kind == "NoEntryPoint":
+            return Failed("compile_error", f"{message}; a candidate defines class ModelNew(nn.Module)", log=log)
+        missing = [n for n in header.get("missing_libraries", []) if n in KNOWN_LIBRARIES]
+        if kind in ("ModuleNotFoundError", "ImportError") and missing:
+            return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here", log=log)
+        first = message.strip().splitlines()[0] if message.strip() else ""
+        finding = Finding(rule="exception", evidence=f"{kind}: {first}"[:500], severity="fault", line=line)
+        return Failed("runtime_error", f"{kind} {where}{at}: {first}"[:500], finding, log)
+
+    def close(self) -> None:
+        self.child.end()

@@ -1,0 +1,124 @@
+"""What one judging thread keeps between evaluations: a builder, the oracles of recent tasks, and their plans."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+
+from kernelwright.errors import HarnessError
+from kernelwright.evaluation.judge import judge
+from kernelwright.evaluation.options import PROTOCOL, EvalOptions
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.session import Builder, Plan, TaskSession
+from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
+
+MAX_ORACLES = 3
+PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
+
+
+class Worker:
+    """Judges candidates one after another. Belongs to one thread."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.builder = Builder(pool)
+        self.oracles: OrderedDict[str, TaskSession] = OrderedDict()
+        self.plans: dict[str, Plan] = {}
+
+    def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+        """One verdict; a fault of ours is retried once and then becomes `harness_error`. Raises `TaskError`."""
+        seed = secrets.randbits(31) if options.seed is None else options.seed
+        oracle = self.oracle(task)
+        plan = self.plan(task)
+        for attempt in (1, 2):
+            try:
+                return judge(task, candidate, options, seed, plan, oracle, self.builder)
+            except HarnessError as error:
+                if attempt == 2:
+                    return _harness_error(task, candidate, options, error)
+        raise HarnessError("unreachable: judging ends within two attempts")
+
+    def oracle(self, task: Task) -> TaskSession:
+        """The oracle of a task, started when first asked something; the least recently used one makes room."""
+        key = task.content_hash
+        if key in self.oracles:
+            self.oracles.move_to_end(key)
+        else:
+            while len(self.oracles) >= MAX_ORACLES:
+                self.oracles.popitem(last=False)[1].close()
+            self.oracles[key] = TaskSession(task, self.pool)
+        return self.oracles[key]
+
+    def plan(self, task: Task) -> Plan:
+        """Sizes and distributions of a task, kept in the cache folder: deriving them costs more than most candidates."""
+        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {PLAN_BUDGET}".encode()).hexdigest()
+        if key in self.plans:
+            return self.plans[key]
+        path = self.pool.cache / "plans" / f"{key}.json"
+        plan = _read_plan(path)
+        if plan is None:
+            # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
+            plan = self.oracle(task).plan(PLAN_BUDGET, seed=int(key[:7], 16))
+            _write_plan(path, plan)
+        self.plans[key] = plan
+        return plan
+
+    def close(self) -> None:
+        self.builder.close()
+        for oracle in self.oracles.values():
+            oracle.close()
+        self.oracles.clear()
+
+
+def _deriving_code() -> str:
+    """Fingerprint of the modules that make plans, so that a plan never outlives the code that made it."""
+    folder = Path(__file__).resolve().parents[1] / "tasks"
+    texts = [(folder / name).read_bytes() for name in ("workloads.py", "inputs.py") if (folder / name).exists()]
+    return hashlib.sha256(b"".join(texts)).hexdigest()
+
+
+def _read_plan(path: Path) -> Plan | None:
+    try:
+        data = json.loads(path.read_text())
+        return Plan(
+            [Workload.model_validate(w) for w in data["workloads"]],
+            Workload.model_validate(data["declared"]) if data["declared"] else None,
+            data["distributions"],
+            data["notes"],
+        )
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def _write_plan(path: Path, plan: Plan) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {
+        "workloads": [w.model_dump(mode="json") for w in plan.workloads],
+        "declared": plan.declared.model_dump(mode="json") if plan.declared else None,
+        "distributions": plan.distributions,
+        "notes": plan.notes,
+    }
+    temporary = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
+    temporary.write_text(json.dumps(data))
+    os.replace(temporary, path)
+
+
+def _harness_error(task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError) -> Evaluation:
+    return Evaluation(
+        task_id=task.task_id,
+        task_hash=task.content_hash,
+        candidate_id=candidate.content_hash,
+        verdict="harness_error",
+        reason=f"{type(error).__name__}: {error}"[:500],
+        backend="cpu",
+        seconds=Seconds(),
+        options=options.model_dump(mode="json", exclude={"seed"}),
+    )
+
+
+Progress = Callable[[Evaluation], None]
