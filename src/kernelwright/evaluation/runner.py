@@ -110,6 +110,8 @@ class Runner:
         """Constructs the model; returns how its weights were set."""
         init, state = wire.unpack_values(message)
         if message.header["keep"] and self.model is not None:
+            if hasattr(self.model, "reference_weights"):
+                self.model.reference_weights = state
             return {"weights": load_weights(self.model, state)}
         self.model = None
         gc.collect()
@@ -118,6 +120,8 @@ class Runner:
         with self._watching():
             build = self.module.__dict__[self.entry]
             self.model = build(**init) if isinstance(init, dict) else build(*init)
+            if hasattr(self.model, "reference_weights"):
+                self.model.reference_weights = state
             return {"weights": load_weights(self.model, state)}
 
     def call(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
