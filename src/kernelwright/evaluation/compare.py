@@ -1,0 +1,306 @@
+"""The judge's comparison of a candidate's outputs with what is expected. numpy only; no candidate code, no torch.
+
+Method. Count, shapes and dtypes must be exact; integers and booleans must be equal; NaN and infinities must sit where
+the reference has them. A floating element passes when
+
+    |out_i - ref_i| <= T * (|ref_i| + rms of its segment) + MARGIN * h + s
+
+- `ref` is the reference in float64 and a segment is about 64 neighbours within a row (`tasks.metric`).
+- `T` comes from the declared dtype: `TOLERANCES` holds, per dtype, the bound for an ordinary honest implementation
+  (sequential float32 sums over thousands of values, two-pass or Welford variance, online softmax, fast exponentials),
+  and a strict bound. The ruler `low_error`, the error of the same reference on inputs and weights rounded to the next
+  lower precision, pulls T down to half of itself, but never below the strict bound. Where the ruler is below even the
+  strict bound (sums that average rounding away) precision cannot be told apart on these inputs and T stays as it is.
+- `h` is the largest error of the honest run (the reference in its own dtype) within the segment: an ill-conditioned
+  place gets the room that it needs, and only that place.
+- `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero.
+
+No share of elements is allowed to fail, so failures cannot hide by clustering. A task's own `tolerance` replaces T.
+This module does not choose inputs: a shortcut that is right for one distribution must be caught by another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelwright.evaluation.channel import Tensor
+from kernelwright.tasks import metric
+
+MARGIN = 8.0
+"""How many times the honest run's own error a candidate may be off, where that is more than T allows."""
+
+TOLERANCES: dict[str, tuple[float, float]] = {
+    "float64": (1e-12, 1e-10),
+    "float32": (3e-5, 1e-4),
+    "float16": (1e-3, 4e-3),
+    "bfloat16": (1e-2, 3e-2),
+    "complex64": (3e-5, 1e-4),
+    "complex128": (1e-12, 1e-10),
+}
+"""Per dtype: the strict bound and the ordinary bound on the relative error."""
+
+FLUSH: dict[str, float] = {
+    "float64": 2.3e-308,
+    "float32": 1.2e-38,
+    "float16": 6.0e-8,
+    "bfloat16": 1.2e-38,
+    "complex64": 1.2e-38,
+    "complex128": 2.3e-308,
+}
+LARGEST: dict[str, float] = {
+    "float16": 65504.0,
+    "bfloat16": 3.39e38,
+    "float32": 3.4028235e38,
+    "complex64": 3.4028235e38,
+}
+
+
+@dataclass(frozen=True)
+class Array:
+    """One output as it came from a candidate: the values, and the dtype by torch's name."""
+
+    values: np.ndarray
+    dtype: str
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Array:
+        """Reads raw bytes; bfloat16 is widened to float32, which holds it exactly."""
+        return cls(tensor.array(), tensor.dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.values.shape)
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """What one output must be: torch's dtype name and the shape."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    input_scale: float = 1.0
+    """Typical size of the inputs: the measure for an output that is zero throughout."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The result for all outputs; errors and tolerance are those of the worst one.
+
+    `max_rel_error` is relative to |reference| plus its segment's size (see the module's docstring); `honest_error` is
+    the same measure for the honest run. Errors are None when count, shape or dtype already differ.
+    """
+
+    passed: bool
+    max_abs_error: float | None
+    max_rel_error: float | None
+    tolerance: float | None
+    reason: str = ""
+    honest_error: float | None = None
+
+
+def compare(
+    outputs: Sequence[Array],
+    expected: Sequence[np.ndarray],
+    honest: Sequence[np.ndarray] | None,
+    spec: Sequence[OutputSpec],
+    tolerance: float | None = None,
+    low_error: Sequence[float | None] | float | None = None,
+) -> Comparison:
+    """Compares a candidate's outputs with the reference's.
+
+    `expected` holds the reference in float64 (integers and booleans as they are), `honest` the reference in its own
+    dtype, `low_error` one ruler per output (or one for all). Raises nothing for whatever a candidate may return.
+    """
+    if len(outputs) != len(spec):
+        return _refused(f"the reference returns {_count(len(spec))}, the candidate {len(outputs)}")
+    for i, (out, want) in enumerate(zip(outputs, spec, strict=True)):
+        if tuple(out.shape) != tuple(want.shape):
+            return _refused(f"output {i} has shape {list(out.shape)}, expected {list(want.shape)}")
+        if out.dtype != want.dtype:
+            return _refused(f"output {i} has dtype {out.dtype}, expected {want.dtype}")
+    results = []
+    for i, (out, want) in enumerate(zip(outputs, spec, strict=True)):
+        reference = np.asarray(expected[i])
+        own = None if honest is None else np.asarray(honest[i])
+        if want.dtype in TOLERANCES:
+            results.append(_floats(i, out.values, reference, own, want, tolerance, _ruler(low_error, i)))
+        else:
+            results.append(_exact(i, out.values, reference))
+    if not results:
+        return _refused("the reference returns no output")
+    failed = [r for r in results if not r.passed]
+    return failed[0] if failed else max(results, key=_pressure)
+
+
+def bound(dtype: str, low_error: float | None) -> float:
+    """T for a dtype and a ruler, as the module's docstring says."""
+    strict, ordinary = TOLERANCES[dtype]
+    if low_error is None or not low_error > strict:
+        return ordinary
+    return min(ordinary, max(strict, low_error / 2))
+
+
+def _ruler(low_error: Sequence[float | None] | float | None, index: int) -> float | None:
+    if low_error is None or isinstance(low_error, (int, float)):
+        return low_error
+    return low_error[index] if index < len(low_error) else None
+
+
+def _count(n: int) -> str:
+    return f"{n} output" + ("" if n == 1 else "s")
+
+
+def _refused(reason: str) -> Comparison:
+    return Comparison(False, None, None, None, reason)
+
+
+def _pressure(result: Comparison) -> float:
+    return (result.max_rel_error or 0.0) / result.tolerance if result.tolerance else 0.0
+
+
+def _exact(index: int, out: np.ndarray, reference: np.ndarray) -> Comparison:
+    wrong = out != reference
+    if not wrong.any():
+        return Comparison(True, 0.0, 0.0, 0.0)
+    difference = np.abs(out.astype(np.float64) - reference.astype(np.float64))
+    where = _first(wrong)
+    text = f"output {index} ({out.dtype}) differs at {list(where)}: got {out[where]}, expected {reference[where]}"
+    relative = float(difference.max() / max(float(np.abs(reference.astype(np.float64)).max()), 1.0))
+    return Comparison(False, float(difference.max()), relative, 0.0, f"{text}; {describe(wrong)}")
+
+
+def _floats(
+    index: int,
+    out: np.ndarray,
+    reference: np.ndarray,
+    honest: np.ndarray | None,
+    want: OutputSpec,
+    tolerance: float | None,
+    low: float | None,
+) -> Comparison:
+    got, ref = metric.as_real(out), metric.as_real(reference)
+    own = None if honest is None else metric.as_real(honest)
+    limit = bound(want.dtype, low) if tolerance is None else tolerance
+    if not got.size:
+        return Comparison(True, 0.0, 0.0, limit)
+    misplaced = _misplaced(got, ref, own, want.dtype)
+    scale = metric.scales(ref, want.input_scale)
+    slack = _slack(own, ref, want.dtype)
+    # Folding the slack into the scale keeps one number to compare: error_i <= T.
+    scale = scale + slack / limit if limit > 0 else scale
+    relative = metric.errors(got, ref, scale).reshape(got.shape)
+    with np.errstate(invalid="ignore"):
+        absolute = np.where(np.isfinite(got) & np.isfinite(ref), np.abs(got - ref), 0.0)
+    honest_error = None if own is None else float(metric.errors(own, ref, metric.scales(ref, want.input_scale)).max())
+    wrong = misplaced | (relative > limit)
+    facts = (float(absolute.max()), float(relative.max()), limit)
+    if not wrong.any():
+        return Comparison(True, *facts, honest_error=honest_error)
+    reason = _reason(index, got, ref, relative, wrong, misplaced, limit)
+    return Comparison(False, *facts, reason=reason, honest_error=honest_error)
+
+
+def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: str) -> np.ndarray:
+    """Where NaN or an infinity stands on one side only, or of the other sign."""
+    with np.errstate(invalid="ignore"):
+        same = (got == ref) | (np.isnan(got) & np.isnan(ref)) | (np.isfinite(got) & np.isfinite(ref))
+        if own is not None:
+            # The declared dtype may overflow where float64 does not: both answers are right there.
+            overflowed = ~np.isfinite(own) & np.isfinite(ref)
+            same |= overflowed & ((got == own) | (np.isnan(got) & np.isnan(own)))
+        elif dtype in LARGEST:
+            same |= (np.abs(ref) > LARGEST[dtype]) & (got == np.copysign(np.inf, ref))
+    return ~same
+
+
+def _slack(own: np.ndarray | None, ref: np.ndarray, dtype: str) -> np.ndarray:
+    """Absolute room of each element, flat: the honest run's error in its segment, and results flushed to zero."""
+    if own is None:
+        return np.full(ref.size, FLUSH[dtype])
+    with np.errstate(invalid="ignore"):
+        error = np.abs(own - ref).reshape(-1)
+    error = np.where(np.isfinite(error), error, 0.0)
+    starts = metric.segment_starts(ref.shape)
+    return MARGIN * metric.spread(np.maximum.reduceat(error, starts), starts, ref.size) + FLUSH[dtype]
+
+
+def _first(mask: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
+
+
+def _reason(
+    index: int,
+    got: np.ndarray,
+    ref: np.ndarray,
+    relative: np.ndarray,
+    wrong: np.ndarray,
+    misplaced: np.ndarray,
+    limit: float,
+) -> str:
+    """One line that says where it is wrong, by how much, and what the pattern looks like."""
+    where = _first(wrong)
+    text = f"output {index} differs at {list(where)}: got {got[where]:.7g}, expected {ref[where]:.7g}"
+    if not misplaced[where]:
+        text += f" (relative error {relative[where]:.2g}, allowed {limit:.2g})"
+    parts = [text, describe(wrong)]
+    hint = _pattern(got, ref, wrong, misplaced, limit)
+    return "; ".join([*parts, hint] if hint else parts)
+
+
+def describe(wrong: np.ndarray) -> str:
+    """How many elements are wrong and whether they sit together, in one line."""
+    count, size = int(wrong.sum()), wrong.size
+    if count == size:
+        return f"all {size} elements are wrong" if size > 1 else "the only element is wrong"
+    text = f"{count} of {size} elements are wrong"
+    places = [place for d in range(wrong.ndim) if (place := _place(wrong, d))]
+    return f"{text}, all at {' and '.join(places)}" if places else f"{text}, spread over the whole output"
+
+
+def _place(wrong: np.ndarray, dimension: int) -> str:
+    """Where along one dimension the failures are, if that is less than everywhere."""
+    extent = wrong.shape[dimension]
+    others = tuple(d for d in range(wrong.ndim) if d != dimension)
+    hit = np.flatnonzero(wrong.any(axis=others) if others else wrong)
+    low, high = int(hit[0]), int(hit[-1])
+    if extent == 1 or hit.size == extent:
+        return ""
+    name = f"dimension {dimension}"
+    if hit.size == 2 and (low, high) == (0, extent - 1):
+        return f"both ends of {name}"
+    if hit.size == high - low + 1:
+        if low == high:
+            return f"index {low} of {name} (size {extent})"
+        if high == extent - 1:
+            return f"indices >= {low} of {name} (size {extent})"
+        if low == 0:
+            return f"indices <= {high} of {name} (size {extent})"
+        return f"indices {low} to {high} of {name} (size {extent})"
+    step = int(np.gcd.reduce(np.diff(hit)))
+    if step > 1 and hit.size == (high - low) // step + 1 and hit.size > 2:
+        return f"every {step}th index of {name}, from {low}"
+    return ""
+
+
+def _pattern(got: np.ndarray, ref: np.ndarray, wrong: np.ndarray, misplaced: np.ndarray, limit: float) -> str:
+    """A guess at what kind of mistake it is, only where the numbers say so plainly."""
+    nans = int((np.isnan(got) & misplaced).sum())
+    if nans:
+        return f"{nans} are NaN: memory that no thread wrote, or an invalid operation"
+    if not np.any(got[wrong]):
+        return "the wrong elements are all zero: a part that was not computed, or rounded away"
+    if wrong.sum() >= 8:
+        ratio = got[wrong] / np.where(ref[wrong] == 0, np.nan, ref[wrong])
+        middle = float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else np.nan
+        if np.isfinite(middle) and np.nanmax(np.abs(ratio - middle)) <= 10 * limit * abs(middle):
+            return f"the wrong elements are {middle:.6g} times the expected ones"
+        if np.ptp(got[wrong]) == 0 and np.ptp(ref[wrong]) > 0:
+            return "the wrong elements all have one value"
+    if got.ndim >= 2 and got.shape[-1] == got.shape[-2] > 1:
+        swapped = np.swapaxes(got, -1, -2)
+        if np.all(metric.errors(swapped, ref, metric.scales(ref)) <= limit):
+            return "the last two dimensions are swapped"
+    return ""

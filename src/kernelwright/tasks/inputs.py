@@ -1,0 +1,550 @@
+"""Inputs made by the judge's seeds, and the reference run on them: in its own dtype, in float64, at low precision.
+
+A task's `get_inputs` is run as it is, but every random draw in it comes from a generator keyed by (seed, number of the
+draw) and, if so asked, from another distribution. What the task does with its draws afterwards (A + A.T, softmax,
+masks, sorting) therefore still holds. Integer and boolean draws keep their dtype and range under every distribution.
+
+Runs only where a task's own code may run, since it calls that code; imports torch. It compares nothing.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Distribution
+from kernelwright.tasks import metric
+
+DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
+
+Namespace = dict[str, Any]
+Draw = Callable[[torch.Size, torch.Generator], torch.Tensor]
+
+_UNIT = {"rand", "rand_like"}
+_NORMAL = {"randn", "randn_like", "normal", "normal_"}
+_RANDOM = {
+    *_UNIT,
+    *_NORMAL,
+    *("uniform_", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_", "multinomial", "poisson"),
+    *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
+}
+_HEAVY_LIMIT = 30.0
+_OUTLIER = 200.0
+
+
+class OnDevice(TorchFunctionMode):
+    """Puts every tensor on one device (`cpu`, or `meta` to learn shapes without memory), whatever the task asks for."""
+
+    def __init__(self, device: str) -> None:
+        super().__init__()
+        self.device = torch.device(device)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
+            return args[0]
+        if func is torch.Tensor.to:
+            rest = [a for a in args[1:] if not isinstance(a, torch.device) and not _names_device(a)]
+            kwargs.pop("device", None)
+            return func(args[0], *rest, **kwargs) if rest or "dtype" in kwargs else args[0]
+        if func in _device_constructors() or kwargs.get("device") is not None:
+            kwargs["device"] = self.device
+            kwargs.pop("pin_memory", None)
+            if self.device.type == "meta":
+                kwargs.pop("generator", None)
+        return func(*args, **kwargs)
+
+
+def _names_device(value: Any) -> bool:
+    return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
+
+
+class Draws(TorchFunctionMode):
+    """Replaces the random draws of a task's `get_inputs`."""
+
+    def __init__(self, distribution: Distribution, seed: int) -> None:
+        super().__init__()
+        self.distribution = distribution
+        self.seed = seed
+        self.calls = 0
+        self.fresh: list[torch.Tensor] = []
+        """Tensors exactly as they were drawn, to know which inputs the task did not work on any further."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        name = getattr(func, "__name__", "")
+        if name not in _RANDOM:
+            return func(*args, **kwargs)
+        key = _key(self.seed, self.calls)
+        self.calls += 1
+        kwargs.pop("generator", None)
+        torch.manual_seed(key)
+        out = func(*args, **kwargs)
+        law = None if self.distribution == "own" else _law(name, args[1:] if name.endswith("_") else args, kwargs)
+        if law is not None and isinstance(out, torch.Tensor) and out.is_floating_point() and out.device.type == "cpu":
+            generator = torch.Generator().manual_seed(key)
+            with torch.no_grad():
+                out.copy_(_draw(self.distribution, out.shape, generator, *law))
+        if isinstance(out, torch.Tensor):
+            self.fresh.append(out)
+        return out
+
+
+def _key(seed: int, call: int) -> int:
+    """A seed for one draw: equal (seed, call) give equal draws, neighbours share nothing."""
+    return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
+
+
+def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, float, float] | None:
+    """(whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it is."""
+    if name in _UNIT:
+        return True, 0.0, 1.0
+    if name == "uniform_":
+        low = float(args[0] if args else kwargs.get("from", 0.0))
+        high = float(args[1] if len(args) > 1 else kwargs.get("to", 1.0))
+        if low >= 0:
+            return True, low, high - low
+        return False, (low + high) / 2 if low + high > abs(high) else 0.0, max(abs(low), abs(high))
+    if name in ("normal", "normal_"):
+        mean = args[0] if args else kwargs.get("mean", 0.0)
+        std = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
+        if not isinstance(mean, (int, float)) or not isinstance(std, (int, float)):
+            return None
+        return False, float(mean), float(std)
+    return (False, 0.0, 1.0) if name in _NORMAL else None
+
+
+def _draw(
+    kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: float, size: float
+) -> torch.Tensor:
+    """Float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre + size`."""
+    if kind == "uniform":
+        values = torch.rand(shape, generator=generator)
+        values = values if unit else 2 * values - 1
+    elif kind == "normal":
+        values = torch.randn(shape, generator=generator)
+    elif kind == "heavy_tail":
+        values = _heavy_tail(shape, generator)
+    else:
+        values = _constant_rows(shape, generator, unit)
+    return values * size + centre
+
+
+def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Student's t with two degrees of freedom, clipped, and about one far outlier in 4096, one of them near the end."""
+    normal = torch.randn(shape, generator=generator)
+    chi = torch.empty(shape).exponential_(generator=generator)
+    values = (normal / chi.sqrt().clamp_min(1e-6)).clamp_(-_HEAVY_LIMIT, _HEAVY_LIMIT)
+    flat = values.view(-1)
+    count = flat.numel()
+    if count >= 16:
+        far = 1 + count // 4096
+        where = torch.randint(0, count, (far,), generator=generator)
+        where[-1] = count - 1 - int(torch.randint(0, max(1, count // 64), (1,), generator=generator))
+        flat[where] = torch.sign(flat[where]) * _OUTLIER * (0.25 + 0.75 * torch.rand(far, generator=generator))
+    return values
+
+
+def _constant_rows(shape: torch.Size, generator: torch.Generator, unit: bool) -> torch.Tensor:
+    """One value per row (last dimension), a multiple of 1/64 and not small.
+
+    Such values are exact in every floating dtype and so are sums of thousands of them: an honest mean of a constant
+    row is that constant, and a variance is zero, in whatever order they are computed.
+    """
+    rows = shape[:-1]
+    if unit:
+        steps = torch.randint(4, 64, rows, generator=generator)
+    else:
+        steps = torch.randint(16, 129, rows, generator=generator)
+        steps = steps * (2 * torch.randint(0, 2, rows, generator=generator) - 1)
+    values = steps.to(torch.float32) / 64
+    return values.unsqueeze(-1).expand(shape) if len(shape) else values
+
+
+def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> list[Any]:
+    """The arguments of one forward call: what the task's `get_inputs` returns when its draws come from `seed`.
+
+    Equal arguments give bit-equal inputs. Raises `TaskError` when `get_inputs` is missing or returns no list.
+    """
+    return _inputs(namespace, Draws(distribution, seed))
+
+
+def _inputs(namespace: Namespace, draws: Draws) -> list[Any]:
+    get_inputs = namespace.get("get_inputs")
+    if not callable(get_inputs):
+        raise TaskError("the reference defines no get_inputs", hint="add get_inputs() that returns a list of arguments")
+    random.seed(draws.seed)
+    np.random.seed(draws.seed % (1 << 32))
+    with torch.no_grad(), OnDevice("cpu"), draws:
+        values = get_inputs()
+    if not isinstance(values, (list, tuple)):
+        raise TaskError(
+            f"get_inputs returns a {type(values).__name__}, not a list",
+            hint="return the arguments of forward in a list",
+        )
+    return [map_tensors(v, torch.Tensor.detach) for v in values]
+
+
+def construct(namespace: Namespace, seed: int) -> Any:
+    """The task's `Model` with its own weights from `seed`, on the CPU. Raises `TaskError` when there is no `Model`."""
+    if not callable(namespace.get("Model")):
+        raise TaskError("the reference defines no Model", hint="name the reference's nn.Module class Model")
+    torch.manual_seed(seed)
+    with OnDevice("cpu"):
+        init = init_arguments(namespace)
+        torch.manual_seed(seed)
+        return namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
+
+
+def init_arguments(namespace: Namespace) -> Any:
+    """What `get_init_inputs` returns: a list, or a dict of keyword arguments; an empty list where there is none."""
+    get = namespace.get("get_init_inputs")
+    init = get() if callable(get) else []
+    if init is None:
+        return []
+    if not isinstance(init, (list, tuple, dict)):
+        raise TaskError(
+            f"get_init_inputs returns a {type(init).__name__}, not a list", hint="return the constructor's arguments"
+        )
+    return init
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """The same nest of lists, tuples and dicts with every tensor replaced."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(map_tensors(v, change) for v in value))
+    if isinstance(value, (list, tuple)):
+        return type(value)(map_tensors(v, change) for v in value)
+    if isinstance(value, dict):
+        return {k: map_tensors(v, change) for k, v in value.items()}
+    return value
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """The tensors of a nest, in order."""
+    found: list[torch.Tensor] = []
+    map_tensors(value, found.append)
+    return found
+
+
+def to_float64(value: Any) -> Any:
+    """The same nest in memory of its own with floating tensors in float64; integers and booleans keep their dtype."""
+    return map_tensors(value, lambda t: _wide(t.detach()).clone())
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_floating_point():
+        return tensor.to(torch.float64)
+    return tensor.to(torch.complex128) if tensor.is_complex() else tensor
+
+
+def randomise_weights(model: Any, seed: int) -> dict[str, torch.Tensor]:
+    """Gives parameters and running statistics fresh values of about their own size; returns a copy of the state.
+
+    A layer that starts as zeros or ones gets real values, so that it cannot be skipped unseen. What was positive and
+    not constant stays positive. Other buffers (masks, tables of positions) are part of the computation and are kept.
+    """
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    generator = torch.Generator().manual_seed(_key(seed, 0))
+    with torch.no_grad():
+        for _name, parameter in model.named_parameters():
+            if parameter.is_floating_point() and parameter.numel():
+                parameter.copy_(_like(parameter, generator))
+        for name, buffer in model.named_buffers():
+            leaf = name.rsplit(".", 1)[-1]
+            if buffer.is_floating_point() and leaf == "running_var":
+                buffer.copy_(0.5 + torch.rand(buffer.shape, generator=generator))
+            elif buffer.is_floating_point() and leaf == "running_mean":
+                buffer.copy_(0.3 * torch.randn(buffer.shape, generator=generator))
+    return {k: v.detach().clone() for k, v in model.state_dict().items() if isinstance(v, torch.Tensor)}
+
+
+def _like(parameter: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """New values around a parameter's own scale."""
+    old = parameter.detach().to(torch.float32)
+    low, high = float(old.min()), float(old.max())
+    noise = torch.rand(old.shape, generator=generator)
+    if not (np.isfinite(low) and np.isfinite(high)):
+        return old
+    if low == high:
+        if low == 0:
+            return 0.2 * (2 * noise - 1)
+        return low * (0.5 + noise)
+    if low > 0:
+        return low + (high - low) * noise
+    # A uniform law of the same mean and deviation: no value is far from where the layer's author put them.
+    deviation, mean = float(old.std(correction=0)), float(old.mean())
+    return mean + deviation * 3**0.5 * (2 * noise - 1)
+
+
+class _Widen(TorchFunctionMode):
+    """Lets a reference that names narrow dtypes in its forward run in float64 all the same."""
+
+    NARROW = (torch.float32, torch.float16, torch.bfloat16)
+    CASTS = (torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func in self.CASTS:
+            return args[0].to(torch.float64)
+        if any(a in self.NARROW for a in args if isinstance(a, torch.dtype)):
+            args = tuple(torch.float64 if isinstance(a, torch.dtype) and a in self.NARROW else a for a in args)
+        if kwargs.get("dtype") in self.NARROW:
+            kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def _float64_default() -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widen():
+            yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def reference_outputs(
+    model: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, call_seed: int = 0
+) -> list[torch.Tensor]:
+    """The reference's outputs as a flat list of tensors; model and inputs are left as they are.
+
+    `dtype` is None for the dtype that the task declares, or `torch.float64`. Python numbers come back as tensors.
+    """
+    wide = dtype is torch.float64
+    twin = _twin(model, _wide if wide else None)
+    values = to_float64(list(inputs)) if wide else map_tensors(list(inputs), torch.Tensor.clone)
+    torch.manual_seed(call_seed)
+    with torch.no_grad(), OnDevice("cpu"):
+        if wide:
+            with _float64_default():
+                return flatten_outputs(twin(*values))
+        return flatten_outputs(twin(*values))
+
+
+def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:
+    """A copy of a model, optionally with its floating tensors changed: weights, buffers and plain attributes."""
+    twin = copy.deepcopy(model)
+    if change is None or not isinstance(twin, torch.nn.Module):
+        return twin
+    if any(p.requires_grad for p in twin.parameters()):
+        twin.requires_grad_(False)
+    seen: dict[int, torch.Tensor] = {}
+
+    def once(tensor: torch.Tensor) -> torch.Tensor:
+        key = id(tensor)
+        if key not in seen:
+            seen[key] = change(tensor)
+        return seen[key]
+
+    for module in twin.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                parameter.data = once(parameter.data)
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                module._buffers[name] = once(buffer)
+        for name, value in list(vars(module).items()):
+            if not name.startswith("_") and tensors_in(value):
+                vars(module)[name] = map_tensors(value, once)
+    return twin
+
+
+def flatten_outputs(value: Any) -> list[torch.Tensor]:
+    """A forward's result as a flat list of plain tensors, dicts in their order, None left out.
+
+    Raises `TaskError` for a result that holds anything but tensors and numbers.
+    """
+    if value is None:
+        return []
+    if isinstance(value, torch.Tensor):
+        return [value.detach().as_subclass(torch.Tensor)]
+    if isinstance(value, (bool, int, float)):
+        return [torch.tensor(value)]
+    if isinstance(value, dict):
+        return [t for v in value.values() for t in flatten_outputs(v)]
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in flatten_outputs(v)]
+    raise TaskError(
+        f"the reference returns a {type(value).__name__}", hint="return tensors, or lists, tuples or dicts of them"
+    )
+
+
+def structure(value: Any) -> str:
+    """A result's structure in words, e.g. `(tensor, [tensor, tensor])`; the order is that of `flatten_outputs`."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{k}: {structure(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(structure(v) for v in value) + "]"
+    if isinstance(value, tuple):
+        return "(" + ", ".join(structure(v) for v in value) + ")"
+    return "tensor" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
+_SIGNIFICANT = {torch.float64: 24, torch.float32: 11, torch.bfloat16: 5, torch.float16: 4}
+"""Significant bits of the next lower precision: float32 below float64, TF32 and float16 below float32, fp8 below the
+16-bit dtypes."""
+_UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
+
+
+def round_significant(tensor: torch.Tensor) -> torch.Tensor:
+    """The values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
+    bits = _SIGNIFICANT.get(tensor.dtype)
+    if bits is None:
+        return tensor
+    mantissa, exponent = torch.frexp(tensor.to(torch.float64))
+    return torch.ldexp(torch.round(mantissa * 2.0**bits) / 2.0**bits, exponent).to(tensor.dtype)
+
+
+def low_precision_error(
+    model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], exact: Sequence[torch.Tensor], call_seed: int = 0
+) -> list[float | None]:
+    """Per output, the error of the reference on inputs and weights rounded to the next lower precision.
+
+    `exact` is `reference_outputs(..., torch.float64)`; the measure is `metric.worst`. None for integer outputs. Only
+    what goes in is rounded, arithmetic stays float64: no kernel of that lower precision does better.
+    """
+    _restore(model, state)
+    low = _run_changed(model, inputs, round_significant, call_seed)
+    return [
+        metric.worst(a.numpy(), b.numpy()) if _is_inexact(b) and a.shape == b.shape else None
+        for a, b in zip(low, exact, strict=True)
+    ]
+
+
+def widen_honest(
+    model: Any,
+    state: dict[str, torch.Tensor],
+    inputs: Sequence[Any],
+    exact: Sequence[torch.Tensor],
+    honest: Sequence[torch.Tensor],
+    call_seed: int = 0,
+) -> list[torch.Tensor]:
+    """`honest` with each element replaced by that of a run on inputs off by half an ulp, where that one is farther off.
+
+    The reference in its own dtype may be lucky where another honest order of operations is not (a sum that cancels).
+    Half an ulp on every input is what such an order costs at least. Dtypes and integer outputs stay as they are.
+    """
+    _restore(model, state)
+    moved = _run_changed(model, inputs, _nudge, call_seed)
+    result = []
+    for near, far, ref in zip(honest, moved, exact, strict=True):
+        if not near.is_floating_point() or not ref.is_floating_point() or near.shape != far.shape:
+            result.append(near)
+            continue
+        wide = near.to(torch.float64)
+        farther = (far - ref).abs() > (wide - ref).abs()
+        result.append(torch.where(farther & far.isfinite(), far, wide).to(near.dtype))
+    return result
+
+
+def _nudge(tensor: torch.Tensor) -> torch.Tensor:
+    """Float64 values moved by one unit round-off of the tensor's dtype, up for two in three and down for the others.
+
+    Mostly one direction: errors of a long sum then add up as in its worst order, instead of averaging out.
+    """
+    if tensor.dtype not in _UNIT_ROUNDOFF:
+        return tensor
+    wide = tensor.to(torch.float64)
+    sign = torch.ones(wide.numel(), dtype=torch.float64)
+    sign[::3] = -1
+    return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * sign.reshape(wide.shape)
+
+
+def _run_changed(
+    model: Any, inputs: Sequence[Any], change: Callable[[torch.Tensor], torch.Tensor], call_seed: int
+) -> list[torch.Tensor]:
+    """Float64 outputs on changed inputs and weights."""
+    twin = _twin(model, lambda t: _wide(change(t)))
+    values = to_float64(map_tensors(list(inputs), change))
+    torch.manual_seed(call_seed)
+    with torch.no_grad(), OnDevice("cpu"), _float64_default():
+        return flatten_outputs(twin(*values))
+
+
+def _restore(model: Any, state: dict[str, torch.Tensor]) -> None:
+    if isinstance(model, torch.nn.Module) and state:
+        model.load_state_dict(state)
+
+
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def usable_distributions(namespace: Namespace, seed: int) -> list[Distribution]:
+    """The distributions under which the task keeps its own preconditions, `own` first (see `examine_distributions`)."""
+    return [d for d, reason in examine_distributions(namespace, seed).items() if not reason]
+
+
+def examine_distributions(namespace: Namespace, seed: int) -> dict[Distribution, str]:
+    """Each distribution with why it cannot be used for this task; an empty text when it can.
+
+    A distribution is dropped when the reference raises or is no longer finite under it, when an input that the task's
+    own code makes non-negative (other than by drawing it so) turns negative, and when integer outputs hang on ties.
+    """
+    model = construct(namespace, seed)
+    own = Draws("own", seed)
+    values = _inputs(namespace, own)
+    baseline = reference_outputs(model, values, call_seed=seed)
+    made = {id(t) for t in own.fresh}
+    worked = [not any(_same_memory(t, f) for f in own.fresh) for t in tensors_in(values)] if made else []
+    floors = [bool(t.is_floating_point() and t.numel() and (t >= 0).all()) for t in tensors_in(values)]
+    verdicts: dict[Distribution, str] = {"own": ""}
+    for distribution in DISTRIBUTIONS[1:]:
+        if not made or not any(t.is_floating_point() for t in own.fresh):
+            verdicts[distribution] = "the task draws no floating values of its own"
+            continue
+        verdicts[distribution] = _examine(namespace, model, distribution, seed, baseline, worked, floors)
+    return verdicts
+
+
+def _examine(
+    namespace: Namespace,
+    model: Any,
+    distribution: Distribution,
+    seed: int,
+    baseline: list[torch.Tensor],
+    worked: list[bool],
+    floors: list[bool],
+) -> str:
+    try:
+        values = make_inputs(namespace, distribution, seed)
+        tensors = tensors_in(values)
+        for i, tensor in enumerate(tensors):
+            if i < len(floors) and floors[i] and worked[i] and bool((tensor < 0).any()):
+                return f"input {i}, which the task makes non-negative, would be negative"
+        if not all(bool(t.isfinite().all()) for t in tensors if _is_inexact(t)):
+            return "the inputs would not be finite"
+        outputs = reference_outputs(model, values, call_seed=seed)
+        for out, base in zip(outputs, baseline, strict=True):
+            if _is_inexact(base) and bool(base.isfinite().all()) and not bool(out.isfinite().all()):
+                return "the reference would not be finite"
+        if not all(_is_inexact(t) for t in outputs) and _has_ties(model, values, seed):
+            return "integer outputs would hang on ties"
+    except Exception as error:
+        return f"the reference would raise {type(error).__name__}"
+    return ""
+
+
+def _has_ties(model: Any, values: list[Any], seed: int) -> bool:
+    """Whether integer outputs change when inputs move by half an ulp."""
+    exact = reference_outputs(model, values, torch.float64, call_seed=seed)
+    moved = _run_changed(model, values, _nudge, seed)
+    return any(not torch.equal(a, b) for a, b in zip(exact, moved, strict=True) if not _is_inexact(a))
+
+
+def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return a.numel() == b.numel() and a.data_ptr() == b.data_ptr()

@@ -1,0 +1,88 @@
+"""How far an output is from its reference, element by element: the one measure that oracle and judge share.
+
+An error is stated relative to the element's own size plus the size of its neighbourhood:
+
+    error_i = |out_i - ref_i| / (|ref_i| + rms of ref over the segment of element i)
+
+A segment is a piece of at most about 64 neighbours within one row. The neighbourhood matters because an element that
+happens to cancel to nearly zero still carries rounding of its neighbours' size. It is kept short, so that the large
+start of a decaying row (a cumulative product, a peaked softmax) does not hide what was never computed behind it.
+
+numpy only. This does not decide anything: tolerances and verdicts are in `evaluation.compare`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+SEGMENT = 64
+"""Elements of a segment, about."""
+MIN_ROW = 8
+"""Rows shorter than this are joined with the dimension before them."""
+ZERO_SEGMENT = 1e-3
+"""Share of the tensor's own size that stands in for a segment that is exactly zero."""
+
+
+def segment_starts(shape: tuple[int, ...]) -> np.ndarray:
+    """Offsets, in row-major order, at which segments start; every element lies in exactly one."""
+    size = int(np.prod(shape, dtype=np.int64))
+    if size == 0:
+        return np.zeros(0, dtype=np.int64)
+    row = 1
+    for extent in reversed(shape):
+        row *= extent
+        if row >= MIN_ROW:
+            break
+    pieces = -(-row // SEGMENT)
+    within = (np.arange(pieces, dtype=np.int64) * row) // pieces
+    return (np.arange(size // row, dtype=np.int64)[:, None] * row + within).reshape(-1)
+
+
+def spread(values: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:
+    """One value per segment, repeated for each element of it."""
+    return np.repeat(values, np.diff(starts, append=size))
+
+
+def scales(reference: np.ndarray, input_scale: float = 1.0) -> np.ndarray:
+    """What each element's error is divided by: float64, flat, row-major, never negative.
+
+    `input_scale` is used only where the whole reference is zero and has no size of its own.
+    """
+    flat = np.abs(np.nan_to_num(np.asarray(reference, dtype=np.float64), nan=0.0, posinf=0.0, neginf=0.0)).reshape(-1)
+    if not flat.size:
+        return flat
+    starts = segment_starts(np.shape(reference))
+    peak = np.maximum.reduceat(flat, starts)
+    # Squares of values below 1e-154 vanish: each segment is divided by its peak first.
+    unit = flat / np.where(spread(peak, starts, flat.size) > 0, spread(peak, starts, flat.size), 1.0)
+    mean = np.add.reduceat(unit * unit, starts) / np.diff(starts, append=flat.size)
+    rms = peak * np.sqrt(mean)
+    whole = float(flat.max())
+    size = whole * float(np.sqrt(np.mean((flat / whole) ** 2))) if whole > 0 else input_scale
+    rms = np.where(peak > 0, rms, ZERO_SEGMENT * size)
+    return flat + spread(rms, starts, flat.size)
+
+
+def errors(output: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Relative errors, float64, flat; where either side is not finite the error is 0 (masks are compared elsewhere)."""
+    difference = np.abs(as_real(output).reshape(-1) - as_real(reference).reshape(-1))
+    finite = np.isfinite(difference)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(difference > 0, difference / np.where(scale > 0, scale, np.finfo(np.float64).tiny), 0.0)
+    return np.where(finite, relative, 0.0)
+
+
+def as_real(array: np.ndarray) -> np.ndarray:
+    """Float64; a complex array gets a last dimension of (real, imaginary)."""
+    if np.iscomplexobj(array):
+        wide = np.ascontiguousarray(array, dtype=np.complex128)
+        return wide.view(np.float64).reshape(*array.shape, 2)
+    return np.asarray(array, dtype=np.float64)
+
+
+def worst(output: np.ndarray, reference: np.ndarray) -> float:
+    """The largest relative error of an output; 0 for an empty one."""
+    real = as_real(reference)
+    if not real.size:
+        return 0.0
+    return float(errors(output, reference, scales(real)).max())
