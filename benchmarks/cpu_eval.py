@@ -72,7 +72,9 @@ __global__ void chain(const float* x, float* y, int n) {{
     if (i < n) {{ float v = x[i]; y[i] = {body} + 0.0f * {number}.0f; }}
 }}
 """
-ELEMENTWISE_LAUNCH = "int n = rows * cols; chain<<<(n + 255) / 256, 256>>>(input.data_ptr<float>(), out.data_ptr<float>(), n);"
+ELEMENTWISE_LAUNCH = (
+    "int n = rows * cols; chain<<<(n + 255) / 256, 256>>>(input.data_ptr<float>(), out.data_ptr<float>(), n);"
+)
 
 ROWWISE = """
 __inline__ __device__ float warp_sum(float v) {{

@@ -63,7 +63,7 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
         if len(name) == 2 and name[1] in _SNOOPING.get(name[0], ()):
             yield Finding(
                 rule="frame-walk",
-                evidence=f"{'.'.join(name)} looks into frames or objects that are not the candidate's (KernelGuard FRAME_WALK)",
+                evidence=f"{'.'.join(name)} looks at frames or objects of others (KernelGuard FRAME_WALK)",
                 severity="reject",
                 line=node.lineno,
             )

@@ -31,7 +31,7 @@ class EvalOptions(Record):
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
     sandbox: str = "auto"
-    """`auto`: the strongest there is. `strict`: fail unless landlock and seccomp hold. `none`: process and limits only."""
+    """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
 
     def key(self, task: Task, candidate: Candidate) -> str:
         """Names the result of judging this candidate on this task with these options."""

@@ -56,19 +56,17 @@ class Oracle:
         header = message.header
         self.source = header.get("source") or self.source
         namespace = task_workloads.instantiate(self.source, header["constants"])
-        torch.manual_seed(header["weight_seed"])
-        init = namespace["get_init_inputs"]() if "get_init_inputs" in namespace else []
-        torch.manual_seed(header["weight_seed"])
-        model = namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
-        if header["randomise"]:
-            task_inputs.randomise_weights(model, header["weight_seed"])
-        state = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        weight_seed, call_seed = header["weight_seed"], header["call_seed"]
+        model = task_inputs.construct(namespace, weight_seed)
+        init = task_inputs.init_arguments(namespace)
+        if isinstance(model, torch.nn.Module):
+            task_inputs.randomise_weights(model, weight_seed)
+        state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
-        wire.pack_values(values)  # before any work: an input that cannot cross is the task's fault
-        honest = task_inputs.reference_outputs(model, values, None, call_seed=header["call_seed"])
-        model.load_state_dict(state)
-        exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed=header["call_seed"])
-        low = task_inputs.low_precision_error(model, state, values, exact)
+        exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed)
+        honest = task_inputs.reference_outputs(model, values, None, call_seed)
+        honest = task_inputs.widen_honest(model, state, values, exact, honest, call_seed)
+        low = task_inputs.low_precision_error(model, state, values, exact, call_seed)
         nodes, tensors = wire.pack_values(values, init, state)
         packed_exact = tuple(wire.pack_tensor(t) for t in exact)
         packed_honest = tuple(wire.pack_tensor(t) for t in honest)
@@ -77,10 +75,20 @@ class Oracle:
             "input_count": len(tensors),
             "output_count": len(exact),
             "low_error": low,
+            "input_scale": _scale(values),
             "shapes": [list(t.shape) for t in wire.tensors_of(values)],
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
         }
         return facts, tensors + packed_exact + packed_honest
+
+
+def _scale(values: Any) -> float:
+    """Root mean square of all floating inputs together; 1 where there are none."""
+    floats = [t.double() for t in wire.tensors_of(values) if t.is_floating_point() and t.numel()]
+    count = sum(t.numel() for t in floats)
+    if not count:
+        return 1.0
+    return float(sum(float(t.nan_to_num(0, 0, 0).square().sum()) for t in floats) / count) ** 0.5
 
 
 def serve(channel: Channel, level: str) -> None:

@@ -1,4 +1,4 @@
-"""The judge's side of its children: starts the zygote, asks it for confined children, ends them, removes their scratch.
+"""The judge's side of its children: starts the zygote, asks it for confined children, ends them, cleans up.
 
 Everything here is bounded: a child that hangs is killed at its deadline, one that dies is told apart by how it died, and
 closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or verdicts.
@@ -138,7 +138,7 @@ class Pool:
         extra = [p for p in sys.path if p and Path(p).is_dir()]
         argv = [sys.executable, "-I", "-c", code % (extra, theirs.fileno())]
         argv = sandbox.wrap_command(argv, self._outer_jail()) if self.sandbox_level != "none" else argv
-        log = open(self.home / "zygote.log", "wb")  # noqa: SIM115
+        log = open(self.home / "zygote.log", "wb")
         with log:
             self._process = subprocess.Popen(
                 argv,
@@ -161,7 +161,7 @@ class Pool:
             ours.close()
             raise HarnessError(
                 f"the worker process did not start: {text[-1] if text else 'no output'}",
-                hint="run `kernelwright doctor`; the evaluation of candidates needs torch and numpy in this environment",
+                hint="run `kernelwright doctor`; judging candidates needs torch and numpy in this environment",
             )
         ours.settimeout(None)
         return ours

@@ -60,6 +60,33 @@ class _Tail(io.TextIOBase):
         return len(text)
 
 
+class _Snoops:
+    """An audit hook, which nothing can take off again: notes when candidate code reads the heap or others' frames."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.active = False
+
+    def __call__(self, event: str, _arguments: tuple[Any, ...]) -> None:
+        if not self.active or event not in _SNOOPING_EVENTS:
+            return
+        self.active = False  # looking at frames is an event itself
+        try:
+            frame = sys._getframe(1)
+            if frame.f_code.co_filename.endswith("inspect.py") and frame.f_back is not None:
+                frame = frame.f_back
+            name = frame.f_code.co_filename
+            if name.endswith("candidate.py") or name.startswith("<string"):
+                self.seen.append(f"{event} called in line {frame.f_lineno} of the candidate")
+        finally:
+            self.active = True
+
+
+_SNOOPING_EVENTS = frozenset(
+    ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames")
+)
+
+
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
 
@@ -68,6 +95,8 @@ class Runner:
         self.runtime = Runtime(self._build)
         self.operators = fakecuda.OperatorLog()
         self.missing = _MissingLibraries()
+        self.snoops = _Snoops()
+        sys.addaudithook(self.snoops)
         self.prints = _Tail()
         self.module: types.ModuleType | None = None
         self.model: Any = None
@@ -178,6 +207,7 @@ class Runner:
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
             "prints": self.prints.text,
+            "snooped": self.snoops.seen[:10],
         }
 
 
@@ -198,8 +228,10 @@ class _Watch:
         sys.meta_path.append(self.owner.missing)
         for mode in self.modes:
             mode.__enter__()
+        self.owner.snoops.active = True
 
     def __exit__(self, *exc: Any) -> None:
+        self.owner.snoops.active = False
         for mode in reversed(self.modes):
             mode.__exit__(*exc)
         if self.owner.missing in sys.meta_path:
@@ -318,7 +350,9 @@ def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[tor
             problems.append(("not-a-tensor", f"output {position} has dtype {value.dtype}, which no task declares"))
             continue
         if set(vars(value)) - {"_backward_hooks"}:
-            problems.append(("patched-output", f"output {position} carries attributes of its own: {sorted(vars(value))}"))
+            problems.append(
+                ("patched-output", f"output {position} carries attributes of its own: {sorted(vars(value))}")
+            )
         if 0 in value.stride() and value.numel() > 1 and any(s > 1 for s in value.shape):
             if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
                 problems.append(("broadcast-output", f"output {position} is a stride-0 view of fewer elements"))

@@ -63,7 +63,8 @@ class TrialData:
     tensors: tuple[Tensor, ...]
     exact: tuple[Tensor, ...]
     honest: tuple[Tensor, ...]
-    low_error: float | None
+    low_error: list[float | None] | None
+    input_scale: float
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
 
@@ -161,7 +162,6 @@ class TaskSession:
             "seed": trial.input_seed,
             "weight_seed": trial.weight_seed,
             "call_seed": call_seed,
-            "randomise": True,
         }
         answer = self._ask(header)
         facts, tensors = answer.header, answer.tensors
@@ -172,6 +172,7 @@ class TaskSession:
             tensors[first : first + count],
             tensors[first + count :],
             facts["low_error"],
+            facts["input_scale"],
             tuple(tuple(s) for s in facts["shapes"]),
             tuple(facts["dtypes"]),
         )

@@ -55,7 +55,7 @@ class Worker:
         return self.oracles[key]
 
     def plan(self, task: Task) -> Plan:
-        """Sizes and distributions of a task, kept in the cache folder: deriving them costs more than most candidates."""
+        """Sizes and distributions of a task, kept in the cache folder: deriving costs more than most candidates do."""
         key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {PLAN_BUDGET}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]

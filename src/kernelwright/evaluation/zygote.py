@@ -16,6 +16,7 @@ import gc
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import sys
@@ -80,9 +81,7 @@ def main(control_fd: int) -> None:
         for key, _ in selector.select():
             if key.data == "control":
                 if not _spawn(control, selector, children, (wake_read, wake_write)):
-                    for child in children.values():
-                        sandbox.kill_group(child.pid)
-                    os._exit(0)
+                    _end(children)
             elif key.data == "wake":
                 with contextlib.suppress(BlockingIOError):
                     os.read(wake_read, 4096)
@@ -94,6 +93,16 @@ def main(control_fd: int) -> None:
                     child.status.recv(16)
                 selector.unregister(child.status)
                 sandbox.kill_group(child.pid)
+
+
+def _end(children: dict[int, _Child]) -> None:
+    """The judge is gone, perhaps killed: nothing may outlive it, neither children nor the pool's folder."""
+    for child in children.values():
+        sandbox.kill_group(child.pid)
+    home = Path(os.environ["HOME"])
+    if home.name.startswith("kernelwright-"):
+        shutil.rmtree(home, ignore_errors=True)
+    os._exit(0)
 
 
 def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
