@@ -58,8 +58,9 @@ class Oracle:
         namespace = task_workloads.instantiate(self.source, header["constants"])
         weight_seed, call_seed = header["weight_seed"], header["call_seed"]
         model = task_inputs.construct(namespace, weight_seed)
+        torch.manual_seed(weight_seed)
         init = task_inputs.init_arguments(namespace)
-        if isinstance(model, torch.nn.Module):
+        if header["randomise"] and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, weight_seed)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])

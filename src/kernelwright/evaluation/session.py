@@ -152,8 +152,8 @@ class TaskSession:
             answer["notes"],
         )
 
-    def trial(self, trial: Trial, call_seed: int) -> TrialData:
-        """Inputs and expected outputs of one call."""
+    def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
+        """Inputs and expected outputs of one call; without `randomise`, with weights as the constructor leaves them."""
         header = {
             "kind": "trial",
             "source": self.task.source,
@@ -162,6 +162,7 @@ class TaskSession:
             "seed": trial.input_seed,
             "weight_seed": trial.weight_seed,
             "call_seed": call_seed,
+            "randomise": randomise,
         }
         answer = self._ask(header)
         facts, tensors = answer.header, answer.tensors
