@@ -1,0 +1,194 @@
+"""Confinement of a child process, applied by the child itself before it reads anything untrusted.
+
+Layers, each recorded when it holds: a session of its own with resource limits and a scrubbed environment (`process`),
+landlock (`landlock`), a seccomp filter (`seccomp`), and bubblewrap around the worker process where it is installed
+(`bwrap`). A layer that is missing is left out, never pretended. What this does not stop: a candidate that reads its
+own process, kernel bugs, and whatever a GPU driver allows. Linux only; elsewhere only `process` is reached.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernelwright.errors import SandboxError
+from kernelwright.evaluation import landlock, seccomp
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+
+KEPT_ENVIRONMENT = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "PYTHONDONTWRITEBYTECODE",
+    "KERNELWRIGHT_CACHE",
+    "CUDA_VISIBLE_DEVICES",
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Resource limits of one child; 0 means no limit of that kind."""
+
+    cpu_seconds: int
+    memory_mb: int
+    """Address space beyond what the process has when the limit is set."""
+    file_mb: int
+    open_files: int = 256
+
+
+@dataclass(frozen=True)
+class Jail:
+    """What one child may touch."""
+
+    scratch: Path
+    readable: tuple[Path, ...]
+    writable: tuple[Path, ...]
+    limits: Limits
+    allow_exec: bool = False
+    allow_fork: bool = False
+
+
+def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> str:
+    """Confines the calling process for good and returns the level reached, e.g. `landlock7+seccomp+process`.
+
+    `level` is `auto`, `strict` (raises `SandboxError` without landlock and seccomp) or `none` (process layer only).
+    """
+    reached = _process(jail, keep_fds)
+    names = ["process"] if reached else []
+    if level != "none":
+        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec)
+        if abi:
+            names.insert(0, f"landlock{abi}")
+        if seccomp.install(jail.allow_exec, jail.allow_fork):
+            names.insert(1 if abi else 0, "seccomp")
+        if level == "strict" and len(names) < 3:
+            raise SandboxError(f"only {'+'.join(names)} is available here", hint="use --sandbox auto, or a newer kernel")
+    if os.environ.get("KERNELWRIGHT_BWRAP") == "1":
+        names.insert(0, "bwrap")
+    return "+".join(names)
+
+
+def _process(jail: Jail, keep_fds: tuple[int, ...]) -> bool:
+    with contextlib.suppress(OSError):
+        os.setsid()
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+    os.umask(0o077)
+    os.chdir(jail.scratch)
+    bwrap = os.environ.get("KERNELWRIGHT_BWRAP")
+    for name in list(os.environ):
+        if name not in KEPT_ENVIRONMENT:
+            del os.environ[name]
+    os.environ.update(HOME=str(jail.scratch), TMPDIR=str(jail.scratch))
+    if bwrap:
+        os.environ["KERNELWRIGHT_BWRAP"] = bwrap
+    _close_descriptors(keep_fds)
+    _limit(jail)
+    return True
+
+
+def _close_descriptors(keep: tuple[int, ...]) -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        if fd not in keep:
+            os.dup2(null, fd)
+    wanted = {0, 1, 2, *keep}
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in wanted:
+            with contextlib.suppress(OSError):
+                os.close(int(name))
+
+
+def _limit(jail: Jail) -> None:
+    limits = jail.limits
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits.open_files, limits.open_files))
+    if limits.cpu_seconds:
+        # SIGXCPU first, then SIGKILL: the judge tells a time-out from a crash by the first.
+        resource.setrlimit(resource.RLIMIT_CPU, (limits.cpu_seconds, limits.cpu_seconds + 2))
+    if limits.file_mb:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_mb << 20, limits.file_mb << 20))
+    if limits.memory_mb:
+        space = _address_space() + (limits.memory_mb << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (space, space))
+
+
+def _address_space() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[0]) * resource.getpagesize()
+
+
+def become_reaper() -> None:
+    """Makes orphans of this process's children its own, so that none outlives it unseen (the zygote calls it)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def kill_group(pid: int) -> None:
+    """Kills a child, its process group, and descendants that left the group."""
+    import psutil
+
+    family: list[psutil.Process] = []
+    with contextlib.suppress(psutil.Error):
+        family = psutil.Process(pid).children(recursive=True)
+    for target in (lambda: os.killpg(pid, signal.SIGKILL), lambda: os.kill(pid, signal.SIGKILL)):
+        with contextlib.suppress(OSError):
+            target()
+    for process in family:
+        with contextlib.suppress(psutil.Error):
+            process.kill()
+
+
+def wrap_command(argv: list[str], jail: Jail) -> list[str]:
+    """The command under bubblewrap where that works: own process, network and IPC spaces, a read-only system."""
+    program = shutil.which("bwrap")
+    if program is None or not _bwrap_works(program):
+        return argv
+    wrapped = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    wrapped += ["--proc", "/proc", "--dev", "/dev", "--setenv", "KERNELWRIGHT_BWRAP", "1"]
+    for path in jail.readable:
+        wrapped += ["--ro-bind-try", str(path), str(path)]
+    for path in jail.writable:
+        wrapped += ["--bind", str(path), str(path)]
+    return [*wrapped, "--", *argv]
+
+
+def _bwrap_works(program: str) -> bool:
+    import subprocess
+
+    command = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def probe() -> dict[str, str]:
+    """What is available here, layer by layer: `yes …` or `no: why`. Confines nothing."""
+    facts = {"process": "yes" if sys.platform == "linux" else "no: needs Linux"}
+    abi = landlock.abi()
+    facts["landlock"] = f"yes (ABI {abi})" if abi else "no: the kernel has no landlock, or it is switched off"
+    facts["seccomp"] = "yes" if seccomp.available() else "no: needs Linux on x86-64 or aarch64 with seccomp"
+    program = shutil.which("bwrap")
+    if program is None:
+        facts["bwrap"] = "no: not installed (optional; package bubblewrap)"
+    else:
+        facts["bwrap"] = "yes" if _bwrap_works(program) else "no: user namespaces are not allowed here"
+    return facts
