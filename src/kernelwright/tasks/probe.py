@@ -1,0 +1,182 @@
+"""What a reference costs at a given size, and whether it really runs there.
+
+`measure` runs it on torch's `meta` device: shapes and FLOPs without memory. `prove` runs it for real on the CPU, under
+a time limit, and checks what a judge needs: outputs that are there, finite, and the same for any state of the global
+random generator. Both execute a task's code: only where such code may run. Neither chooses sizes.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from kernelwright.errors import TaskError
+from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks.reference import instantiate, last_line
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class ReferenceFails(Exception):
+    """The reference does not run, or not as a judge needs it; the message says how in one line."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Shapes of the input tensors, and the constructor's arguments in words."""
+
+    inputs: Shapes
+    init: str
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One forward at one size."""
+
+    inputs: Shapes
+    outputs: Shapes
+    elements: int
+    """Of all inputs and outputs."""
+    parameters: int
+    flops: int
+    """Multiply-adds of matmuls and convolutions counted as two, one per element for any other operator."""
+
+
+class _Counter(TorchDispatchMode):
+    """Adds up FLOPs of the operators that run under it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is not None:
+            self.flops += int(formula(*args, **kwargs, out_val=out))
+        elif not func.is_view:
+            self.flops += max((t.numel() for t in task_inputs.tensors_in([list(args), out])), default=0)
+        return out
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Raises `ReferenceFails` after so many seconds; without effect outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(*_: Any) -> None:
+        raise ReferenceFails(f"it runs for more than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def signature(source: str, overrides: dict[str, Any], device: str, seconds: float = 5.0) -> Signature:
+    """Input shapes and constructor arguments at one size. Raises `ReferenceFails`."""
+    with _failures("get_inputs"), time_limit(seconds):
+        namespace = instantiate(source, overrides)
+        with torch.no_grad(), task_inputs.OnDevice(device):
+            values = _values(namespace)
+            init = task_inputs.init_arguments(namespace)
+    return Signature(_shapes(values), repr(task_inputs.map_tensors(init, lambda t: tuple(t.shape))))
+
+
+def measure(source: str, overrides: dict[str, Any], device: str, seconds: float = 10.0) -> Cost:
+    """Runs constructor, `get_inputs` and forward on a device, `meta` or `cpu`. Raises `ReferenceFails`."""
+    with _failures("the reference"), time_limit(seconds):
+        namespace = instantiate(source, overrides)
+        with torch.no_grad():
+            model = _model(namespace, device)
+            with task_inputs.OnDevice(device):
+                values = _values(namespace)
+                with _Counter() as counter:
+                    outputs = task_inputs.flatten_outputs(model(*values))
+    weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    given = _shapes(values)
+    elements = sum(_size(s) for s in given) + sum(t.numel() for t in outputs)
+    return Cost(given, _shapes(outputs), elements, sum(p.numel() for p in weights), counter.flops)
+
+
+def prove(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> Cost:
+    """Runs the reference for real and returns what it cost (FLOPs not counted). Raises `ReferenceFails`."""
+    with _failures("the reference"), time_limit(seconds):
+        namespace = instantiate(source, overrides)
+        model = task_inputs.construct(namespace, seed=1)
+        values = task_inputs.make_inputs(namespace, "own", seed=1)
+        outputs = task_inputs.reference_outputs(model, values, call_seed=1)
+        again = task_inputs.reference_outputs(model, values, call_seed=2)
+    if not outputs or not any(t.numel() for t in outputs):
+        raise ReferenceFails("it returns nothing" if not outputs else "its outputs are empty")
+    for i, tensor in enumerate(outputs):
+        if (tensor.is_floating_point() or tensor.is_complex()) and not bool(tensor.isfinite().all()):
+            raise ReferenceFails(f"its output {i} holds NaN or infinity")
+    if len(outputs) != len(again) or not all(torch.equal(a, b) for a, b in zip(outputs, again, strict=True)):
+        raise ReferenceFails("two runs on the same inputs and weights differ (dropout or random draws in forward)")
+    weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
+    given = _shapes(values)
+    elements = sum(_size(s) for s in given) + sum(t.numel() for t in outputs)
+    return Cost(given, _shapes(outputs), elements, sum(p.numel() for p in weights), 0)
+
+
+@contextmanager
+def _failures(what: str) -> Iterator[None]:
+    """Whatever a task's code may raise, as one line."""
+    try:
+        yield
+    except (ReferenceFails, KeyboardInterrupt):
+        raise
+    except TaskError as error:
+        raise ReferenceFails(str(error)) from error
+    except BaseException as error:
+        raise ReferenceFails(f"{what} raises {last_line(error)}") from error
+
+
+def _values(namespace: dict[str, Any]) -> Sequence[Any]:
+    values = namespace["get_inputs"]() if callable(namespace.get("get_inputs")) else None
+    if not isinstance(values, (list, tuple)):
+        raise TaskError("get_inputs returns no list", hint="return the arguments of forward in a list")
+    return values
+
+
+def _model(namespace: dict[str, Any], device: str) -> Any:
+    def build() -> Any:
+        init = task_inputs.init_arguments(namespace)
+        return namespace["Model"](**init) if isinstance(init, dict) else namespace["Model"](*init)
+
+    try:
+        with task_inputs.OnDevice(device):
+            return build()
+    except Exception:
+        if device != "meta":
+            raise
+    # Constructors may read values (`.item()` of a linspace): made for real, then moved.
+    with task_inputs.OnDevice("cpu"):
+        model = build()
+    return model.to("meta")
+
+
+def _shapes(value: Any) -> Shapes:
+    return tuple(tuple(t.shape) for t in task_inputs.tensors_in(value))
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for extent in shape:
+        size *= extent
+    return size

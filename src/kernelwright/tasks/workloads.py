@@ -1,0 +1,438 @@
+"""Sizes at which a task is judged, where the task itself states one huge size only.
+
+`derive` finds out what each constant of the reference does by changing it and looking at the shapes (on torch's `meta`
+device, so nothing is allocated), then shrinks: first only batch-like constants, so that a kernel written for the task's
+own dimensions still fits; then the others too, to odd and prime sizes and to sizes just above a power of two. What
+goes into the model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink
+without it. Every size that is returned was run for real.
+
+Runs only where a task's own code may run. It makes no inputs for judging (`tasks.inputs`) and decides no verdict.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Workload
+from kernelwright.tasks import probe
+from kernelwright.tasks.probe import Cost, ReferenceFails, Signature
+from kernelwright.tasks.reference import Leaf, constants, instantiate, parse
+
+__all__ = ["Plan", "check_workloads", "constants", "derive", "instantiate"]
+
+_BATCH_NAME = re.compile(r"^(n_?)?(batch(_?size|es)?|bsz?|b)$", re.IGNORECASE)
+_SMALLEST_HIDDEN = 16
+"""Constructor arguments below this are kernel sizes, strides, groups, axes: never changed."""
+_SHARES = ((4, 7), (2, 5), (1, 2))
+"""Reduced sizes get a quarter of the budget, as smaller calls find the same faults; more of it only where the extents
+would fall below the second number otherwise."""
+_PARAMETER_SHARE = 8
+"""A model may have this many times more parameters than a workload has elements."""
+_SECONDS = 30.0
+"""Wall seconds after which no further sizes are tried."""
+_BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
+"""Elements, FLOPs and parameters up to which a task that cannot shrink is still run."""
+_CAPS = tuple(sorted({c * 2**k for k in range(12) for c in (4, 5, 6, 7)} | {2, 3}, reverse=True))
+_GRAINS = (1, 2, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The sizes of one task: `batch_reduced` before `reduced`; `declared` is the task's own size with its cost.
+
+    Where the declared size itself fits the budget, it is the first of `workloads`.
+    """
+
+    workloads: tuple[Workload, ...]
+    declared: Workload | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """Integers of the source that change together, and what they drive."""
+
+    leaves: tuple[Leaf, ...]
+    value: int
+    dims: frozenset[tuple[int, int]]
+    """(input, dimension) pairs whose extent changes with it."""
+    in_init: bool
+    """Whether the constructor's arguments change with it."""
+    leads: bool
+    """Whether it drives nothing but the first dimension, of inputs and of outputs."""
+
+    @property
+    def named_batch(self) -> bool:
+        return any(_BATCH_NAME.match(leaf.name) for leaf in self.leaves)
+
+
+Sizes = dict[Symbol, int]
+
+
+@dataclass(frozen=True)
+class Style:
+    """How the sizes of one reduced workload are chosen."""
+
+    name: str
+    batch: int
+    above_power: bool = False
+    largest: int = 1 << 14
+
+
+_STYLES = (
+    Style("prime", batch=3),
+    Style("above-power-of-two", batch=2, above_power=True),
+    Style("small-prime", batch=1, largest=32),
+    Style("prime-5", batch=5, largest=512),
+    Style("small-above-power", batch=1, above_power=True, largest=128),
+)
+
+
+def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]]) -> None:
+    """Proves the sizes that a task itself declares. Raises `TaskError` that names the first that does not run."""
+    for item in workloads:
+        workload = item if isinstance(item, Workload) else Workload.model_validate(item)
+        try:
+            probe.prove(source, workload.constants, seconds=60.0)
+        except ReferenceFails as failure:
+            raise TaskError(
+                f"workload {workload.name!r} cannot be used: {failure}", hint="correct the workload or the reference"
+            ) from failure
+
+
+def derive(
+    source: str, *, element_budget: int = 262_144, flop_budget: int = 60_000_000, count: int = 3, own_size: bool = True
+) -> Plan:
+    """Up to `count` proven sizes of a reference, each within a budget of elements (inputs and outputs) and FLOPs.
+
+    `own_size=False` leaves out the declared size even where it fits. Raises `TaskError` when the reference runs at no
+    size: it raises, returns nothing or nothing finite, or differs from run to run.
+    """
+    namespace = instantiate(source)
+    for name, hint in (("Model", "name the nn.Module class Model"), ("get_inputs", "add get_inputs()")):
+        if not callable(namespace.get(name)):
+            raise TaskError(f"the reference defines no {name}", hint=hint)
+    return _Search(source, element_budget, flop_budget).plan(count, own_size)
+
+
+@dataclass
+class _Search:
+    source: str
+    element_budget: int
+    flop_budget: int
+    device: str = "meta"
+    notes: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+    costs: dict[str, Cost | None] = field(default_factory=dict)
+    signatures: dict[str, Signature | None] = field(default_factory=dict)
+    workloads: list[Workload] = field(default_factory=list)
+    stop_at: float = field(default_factory=lambda: time.monotonic() + _SECONDS)
+
+    def plan(self, count: int, own_size: bool) -> Plan:
+        base = self._base()
+        declared = None
+        if base is not None:
+            declared = Workload(name="declared", elements=base.elements, flops=base.flops)
+        symbols = self._symbols()
+        batch = _batch_symbols(symbols)
+        if own_size and base is not None and self._fits(base, 1):
+            self._accept({}, "declared", "declared")
+        if not self.workloads:
+            self._batch_reduced(batch)
+        self._reduced(symbols, batch, count)
+        if not self.workloads:
+            self._beyond_budget(batch)
+        if not self.workloads:
+            self._give_up(base)
+        if self.workloads[0].scope == "declared":
+            declared = self.workloads[0]
+        return Plan(tuple(self.workloads), declared, tuple(self.notes))
+
+    # What a size costs
+
+    def _base(self) -> Cost | None:
+        """The cost of the declared size, and with it the device on which sizes are measured."""
+        try:
+            cost = probe.measure(self.source, {}, "meta")
+        except ReferenceFails as failure:
+            self.device = "cpu"
+            self.notes.append(f"shapes cannot be followed without data ({failure}); sizes are tried for real")
+            return self._cost({})
+        self.costs[_key({})] = cost
+        return cost
+
+    def _cost(self, overrides: dict[str, Any]) -> Cost | None:
+        """The cost at one size; None when the reference cannot run there."""
+        key = _key(overrides)
+        if key not in self.costs:
+            try:
+                if self.device == "cpu":
+                    self._refuse_large(overrides)
+                self.costs[key] = probe.measure(self.source, overrides, self.device)
+            except ReferenceFails as failure:
+                self.failures.append(str(failure))
+                self.costs[key] = None
+        return self.costs[key]
+
+    def _refuse_large(self, overrides: dict[str, Any]) -> None:
+        """Running for real to learn the cost is fine only where the inputs alone are of a modest size."""
+        found = self._signature(overrides)
+        if found is None:
+            raise ReferenceFails(self.failures[-1] if self.failures else "get_inputs fails")
+        if _elements(found) > 4 * self.element_budget:
+            raise ReferenceFails(f"{_elements(found)} input elements are too many to try")
+
+    def _signature(self, overrides: dict[str, Any]) -> Signature | None:
+        key = _key(overrides)
+        if key not in self.signatures:
+            found = None
+            for device in ("meta", "cpu"):
+                try:
+                    found = probe.signature(self.source, overrides, device)
+                    break
+                except ReferenceFails as failure:
+                    self.failures.append(str(failure))
+            self.signatures[key] = found
+        return self.signatures[key]
+
+    def _fits(self, cost: Cost, share: int) -> bool:
+        return (
+            cost.elements * share <= self.element_budget
+            and cost.flops * share <= self.flop_budget
+            and cost.parameters <= _PARAMETER_SHARE * self.element_budget
+        )
+
+    # What the constants do
+
+    def _symbols(self) -> list[Symbol]:
+        base = self._signature({})
+        if base is None:
+            return []
+        found: list[Symbol] = []
+        unmatched: dict[int, list[Leaf]] = {}
+        for leaf in parse(self.source).leaves():
+            if self._late():
+                break
+            if not self._drives((leaf,), base):
+                continue
+            symbol = self._symbol((leaf,), base)
+            if symbol is not None:
+                found.append(symbol)
+            else:
+                unmatched.setdefault(leaf.value, []).append(leaf)
+        # What cannot change alone may have to change together with its equals (two names for one extent).
+        for leaves in unmatched.values():
+            symbol = self._symbol(tuple(leaves), base) if len(leaves) > 1 else None
+            if symbol is not None:
+                found.append(symbol)
+        return found
+
+    def _drives(self, leaves: tuple[Leaf, ...], base: Signature) -> bool:
+        """Whether inputs change with these integers, or large constructor arguments do."""
+        changed = self._signature(self._halved(leaves))
+        if changed is None:
+            return True
+        return changed.inputs != base.inputs or (changed.init != base.init and leaves[0].value >= _SMALLEST_HIDDEN)
+
+    def _halved(self, leaves: tuple[Leaf, ...]) -> dict[str, Any]:
+        value = leaves[0].value
+        return parse(self.source).overrides(dict.fromkeys(leaves, value // 2 if value >= 4 else value + 1))
+
+    def _symbol(self, leaves: tuple[Leaf, ...], base: Signature) -> Symbol | None:
+        """These integers as one symbol, if the reference still runs when they change and nothing else does."""
+        overrides = self._halved(leaves)
+        changed = self._signature(overrides)
+        if changed is None or len(changed.inputs) != len(base.inputs):
+            return None
+        if any(len(a) != len(b) for a, b in zip(changed.inputs, base.inputs, strict=True)):
+            return None
+        dims = _changed_dims(base.inputs, changed.inputs)
+        leads = bool(dims) and all(d == 0 for _, d in dims)
+        if self._cost({}) is not None:
+            cost = self._cost(overrides)
+            if cost is None:
+                return None
+            outputs = _changed_dims(self._cost({}).outputs, cost.outputs)  # type: ignore[union-attr]
+            leads = leads and all(d == 0 for _, d in outputs)
+        return Symbol(leaves, leaves[0].value, dims, changed.init != base.init, leads)
+
+    # Sizes
+
+    def _batch_reduced(self, batch: list[Symbol]) -> None:
+        """The largest size within the budget at which only batch-like dimensions differ from the declared ones."""
+        for sizes in _batch_steps(batch):
+            if self._late():
+                return
+            cost = self._cost(self._overrides(sizes))
+            if cost is None or not self._fits(cost, 1):
+                continue
+            if self._accept(sizes, "batch-reduced", "batch_reduced"):
+                return
+        reason = "it has no batch-like constant" if not batch else "even with the batch at its least it is too large"
+        self.notes.append(f"no size with only the batch reduced: {reason}")
+
+    def _reduced(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
+        # A leading dimension that nobody calls batch (the rows of a matmul) needs odd sizes as well.
+        batch = [s for s in batch if s.named_batch]
+        free = [s for s in symbols if s not in batch and s.dims and not s.in_init]
+        bound = [s for s in symbols if s not in batch and s.dims and s.in_init]
+        hidden = [s for s in symbols if s not in batch and not s.dims]
+        levels = [free, free + bound, free + bound + hidden, batch]
+        for style in _STYLES:
+            if len(self.workloads) >= count or self._late():
+                return
+            tried: list[list[Symbol]] = []
+            for level in levels:
+                scope = "batch_reduced" if level == batch else "reduced"
+                if level and level not in tried and self._one_reduced(style, level, batch, scope):
+                    break
+                tried.append(level)
+
+    def _one_reduced(self, style: Style, level: list[Symbol], batch: list[Symbol], scope: str) -> bool:
+        """Tries sizes of one style from the largest down until one fits, runs and is new."""
+        for share, least in _SHARES:
+            for cap in _CAPS:
+                if self._late():
+                    return False
+                if least <= cap <= style.largest and self._at_cap(style, level, batch, cap, share, scope):
+                    return True
+        return False
+
+    def _at_cap(self, style: Style, level: list[Symbol], batch: list[Symbol], cap: int, share: int, scope: str) -> bool:
+        """Tries plain sizes first, then multiples of 2, 4, ... for a reference that needs divisibility."""
+        for grain in _GRAINS:
+            sizes = {s: min(style.batch, s.value) for s in batch}
+            for rank, symbol in enumerate(level):
+                sizes[symbol] = _pick(symbol.value, cap, grain, rank, style.above_power)
+            overrides = self._overrides(sizes)
+            found = self._signature(overrides)
+            if found is None:
+                continue
+            if _elements(found) * share > self.element_budget:
+                return False
+            cost = self._cost(overrides)
+            if cost is None:
+                continue
+            if not self._fits(cost, share):
+                return False
+            if self._accept(sizes, style.name, scope):
+                return True
+        return False
+
+    def _overrides(self, sizes: Sizes) -> dict[str, Any]:
+        return parse(self.source).overrides({leaf: size for s, size in sizes.items() for leaf in s.leaves})
+
+    def _accept(self, sizes: Sizes, name: str, scope: Any) -> bool:
+        """Runs the reference at these sizes; keeps them as a workload when that proves them."""
+        overrides = self._overrides(sizes)
+        if any(w.constants == overrides for w in self.workloads):
+            return False
+        estimate = self.costs.get(_key(overrides))
+        flops = estimate.flops if estimate is not None else 0
+        try:
+            proven = probe.prove(self.source, overrides, seconds=5.0 + flops / 1e9)
+        except ReferenceFails as failure:
+            self.failures.append(str(failure))
+            self.notes.append(f"{name} {overrides} was dropped: {failure}")
+            return False
+        self.workloads.append(
+            Workload(name=name, constants=overrides, scope=scope, elements=proven.elements, flops=flops)
+        )
+        return True
+
+    def _beyond_budget(self, batch: list[Symbol]) -> None:
+        """A task that cannot shrink is run at its smallest batch, if that is feasible at all."""
+        elements, flops, parameters = _BEYOND_BUDGET
+        for sizes in [{s: min(n, s.value) for s in batch} for n in (2, 1)] if batch else [{}]:
+            cost = self._cost(self._overrides(sizes))
+            if cost is None or cost.elements > elements or cost.flops > flops or cost.parameters > parameters:
+                continue
+            changed = self._overrides(sizes)
+            scope = "batch_reduced" if changed else "declared"
+            if self._accept(sizes, "batch-least" if changed else "declared", scope):
+                self.notes.append("its smallest size is beyond the budget")
+                return
+
+    def _give_up(self, base: Cost | None) -> None:
+        if base is not None and not self.failures:
+            raise TaskError(
+                f"the reference cannot be made small enough: {base.elements} elements, {base.flops} FLOPs",
+                hint="declare smaller workloads in the task, or raise the budget",
+            )
+        reason = self.failures[-1] if self.failures else "no size could be tried"
+        raise TaskError(f"the reference fails at every size tried: {reason}", hint="correct the reference")
+
+    def _late(self) -> bool:
+        return time.monotonic() > self.stop_at
+
+
+def _key(overrides: dict[str, Any]) -> str:
+    return repr(sorted(overrides.items()))
+
+
+def _elements(found: Signature) -> int:
+    total = 0
+    for shape in found.inputs:
+        size = 1
+        for extent in shape:
+            size *= extent
+        total += size
+    return total
+
+
+def _changed_dims(before: probe.Shapes, after: probe.Shapes) -> frozenset[tuple[int, int]]:
+    return frozenset(
+        (i, d)
+        for i, (a, b) in enumerate(zip(before, after, strict=False))
+        for d, (x, y) in enumerate(zip(a, b, strict=False))
+        if x != y
+    )
+
+
+def _batch_symbols(symbols: Sequence[Symbol]) -> list[Symbol]:
+    """Those called batch; where none is, those that drive leading dimensions only."""
+    named = [s for s in symbols if s.named_batch and s.dims]
+    return named or [s for s in symbols if s.leads and not s.in_init]
+
+
+def _batch_steps(batch: Sequence[Symbol]) -> Iterator[Sizes]:
+    """Batches from the largest down, by halving: divisors first, 1 last."""
+    if not batch:
+        return
+    largest = max(s.value for s in batch)
+    divisor = 2
+    while divisor < largest:
+        yield {s: max(min(2, s.value), s.value // divisor) for s in batch}
+        divisor *= 2
+    yield dict.fromkeys(batch, 1)
+
+
+def _pick(value: int, cap: int, grain: int, rank: int, above_power: bool) -> int:
+    """A size below `value` and at most `cap`: `grain` times a prime, or `grain` times a power of two plus one.
+
+    `rank` tells symbols apart, so that equal extents become different ones. Small values (channels of an image) stay.
+    """
+    if value <= 4 and value <= cap:
+        return value
+    limit = max(1, min(cap, value - 1) // grain)
+    if above_power:
+        choices = [n for n in (2**k + 1 for k in range(13, 0, -1)) if n <= limit]
+    else:
+        choices = _primes_up_to(limit, 6)
+    return grain * (choices[rank % min(len(choices), 3)] if choices else limit)
+
+
+def _primes_up_to(limit: int, count: int) -> list[int]:
+    """The largest primes of at least 3 that do not exceed a limit, largest first."""
+    found: list[int] = []
+    n = limit
+    while n >= 3 and len(found) < count:
+        if all(n % p for p in range(2, int(n**0.5) + 1)):
+            found.append(n)
+        n -= 1
+    return found
