@@ -89,8 +89,9 @@ class OutputSpec:
 class Comparison:
     """The result for all outputs; errors and tolerance are those of the worst one.
 
-    `max_rel_error` is relative to |reference| plus its segment's size (see the module's docstring); `honest_error` is
-    the same measure for the honest run. Errors are None when count, shape or dtype already differ.
+    `max_rel_error` is relative to |reference| plus its segment's size, with the absolute room (h and s in the module's
+    docstring) counted into that size, so that it can be held against `tolerance`; `honest_error` is the error of the
+    honest run, relative to |reference| plus its segment's size. Errors are None when count, shape or dtype differ.
     """
 
     passed: bool
@@ -188,13 +189,16 @@ def _floats(
         return Comparison(True, 0.0, 0.0, limit)
     misplaced = _misplaced(got, ref, own, want.dtype)
     scale = metric.scales(ref, want.input_scale)
-    slack = _slack(own, ref, want.dtype)
-    # Folding the slack into the scale keeps one number to compare: error_i <= T.
-    scale = scale + slack / limit if limit > 0 else scale
+    honest_error = None
+    if limit > 0:
+        # Folding the absolute room into the scale keeps one number to compare: error_i <= T.
+        scale = scale + FLUSH[want.dtype] / limit
+        if own is not None:
+            honest_error = float(metric.errors(own, ref, scale).max())
+            scale = scale + _slack(own, ref) / limit
     relative = metric.errors(got, ref, scale).reshape(got.shape)
     with np.errstate(invalid="ignore"):
         absolute = np.where(np.isfinite(got) & np.isfinite(ref), np.abs(got - ref), 0.0)
-    honest_error = None if own is None else float(metric.errors(own, ref, metric.scales(ref, want.input_scale)).max())
     wrong = misplaced | (relative > limit)
     facts = (float(absolute.max()), float(relative.max()), limit)
     if not wrong.any():
@@ -216,15 +220,13 @@ def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: 
     return ~same
 
 
-def _slack(own: np.ndarray | None, ref: np.ndarray, dtype: str) -> np.ndarray:
-    """Absolute room of each element, flat: the honest run's error in its segment, and results flushed to zero."""
-    if own is None:
-        return np.full(ref.size, FLUSH[dtype])
+def _slack(own: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """Absolute room of each element, flat: a multiple of the honest run's largest error in its segment."""
     with np.errstate(invalid="ignore"):
         error = np.abs(own - ref).reshape(-1)
     error = np.where(np.isfinite(error), error, 0.0)
     starts = metric.segment_starts(ref.shape)
-    return MARGIN * metric.spread(np.maximum.reduceat(error, starts), starts, ref.size) + FLUSH[dtype]
+    return MARGIN * metric.spread(np.maximum.reduceat(error, starts), starts, ref.size)
 
 
 def _first(mask: np.ndarray) -> tuple[int, ...]:

@@ -155,18 +155,17 @@ def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
 
 
 def _constant_rows(shape: torch.Size, generator: torch.Generator, unit: bool) -> torch.Tensor:
-    """One value per row (last dimension), a multiple of 1/64 and not small.
+    """One value per row (last dimension), a multiple of 1/4 (1/8 for `unit`) and not small.
 
-    Such values are exact in every floating dtype and so are sums of thousands of them: an honest mean of a constant
-    row is that constant, and a variance is zero, in whatever order they are computed.
+    Such values are exact in every floating dtype, and so are sums of many thousands of them or of their squares: an
+    honest mean of a constant row is that constant and a variance is zero, in whatever order they are computed.
     """
     rows = shape[:-1]
     if unit:
-        steps = torch.randint(4, 64, rows, generator=generator)
+        values = torch.randint(1, 8, rows, generator=generator).to(torch.float32) / 8
     else:
-        steps = torch.randint(16, 129, rows, generator=generator)
-        steps = steps * (2 * torch.randint(0, 2, rows, generator=generator) - 1)
-    values = steps.to(torch.float32) / 64
+        sign = 2 * torch.randint(0, 2, rows, generator=generator) - 1
+        values = sign * torch.randint(1, 9, rows, generator=generator).to(torch.float32) / 4
     return values.unsqueeze(-1).expand(shape) if len(shape) else values
 
 
