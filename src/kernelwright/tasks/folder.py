@@ -1,0 +1,92 @@
+"""The native task: a folder with `task.toml` and `reference.py`.
+
+name = "row-softmax"              # required
+description = "..."               # optional, as all that follows
+policy = "from_scratch"           # or "libraries"
+tolerance = 1e-4                  # relative; measured from the honest dtype when absent
+licence = "Apache-2.0"
+
+[[workloads]]                     # sizes that a candidate must be right at; derived when there are none
+name = "odd"
+constants = { rows = 7, cols = 1021 }
+purpose = "functional"            # or "timing"
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Policy, Provenance, Task, Workload
+from kernelwright.tasks.files import read_text
+from kernelwright.tasks.kernelbench import check_reference, description_of
+
+_KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads")
+_WORKLOAD_KEYS = ("name", "constants", "purpose")
+
+
+def is_task_folder(path: Path) -> bool:
+    return (path / "task.toml").is_file()
+
+
+def load_folder(path: Path, policy: Policy | None = None) -> Task:
+    """A task from a native folder; raises `TaskError` with the key that is wrong."""
+    where = repr(str(path))
+    if not is_task_folder(path):
+        raise TaskError(f"{where} is no task folder: it has no task.toml", hint="see docs/tasks.md for the format")
+    try:
+        settings = tomllib.loads(read_text(path / "task.toml", TaskError, "the task's settings"))
+    except tomllib.TOMLDecodeError as error:
+        raise TaskError(f"task.toml of {where} is not TOML: {error}") from error
+    _known(settings, _KEYS, f"task.toml of {where}")
+    if not isinstance(settings.get("name"), str) or not settings["name"]:
+        raise TaskError(f"task.toml of {where} has no name", hint='add a line such as name = "row-softmax"')
+    source = read_text(path / "reference.py", TaskError, "the reference")
+    check_reference(source, where)
+    try:
+        return Task(
+            task_id=settings["name"],
+            source=source,
+            policy=policy or settings.get("policy", "from_scratch"),
+            workloads=tuple(_workload(w, i, where) for i, w in enumerate(_list(settings, where))),
+            tolerance=settings.get("tolerance"),
+            description=settings.get("description") or description_of(source),
+            provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(p) for p in first["loc"])
+        raise TaskError(f"task.toml of {where}: {name} = {first['input']!r}: {first['msg']}") from error
+
+
+def _list(settings: dict[str, Any], where: str) -> list[Any]:
+    found = settings.get("workloads", [])
+    if not isinstance(found, list):
+        raise TaskError(f"task.toml of {where}: workloads is not a list", hint="write [[workloads]] before each")
+    return found
+
+
+def _workload(value: Any, index: int, where: str) -> Workload:
+    if not isinstance(value, dict):
+        raise TaskError(f"task.toml of {where}: workload {index} is not a table")
+    _known(value, _WORKLOAD_KEYS, f"workload {index} of {where}")
+    return Workload(
+        name=value.get("name", f"workload-{index}"),
+        constants=value.get("constants", {}),
+        purpose=value.get("purpose", "functional"),
+    )
+
+
+def _known(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
+    for key in settings:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, 1)
+            raise TaskError(
+                f"{where} has an unknown key {key!r}",
+                hint=f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}",
+            )

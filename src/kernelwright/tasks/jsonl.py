@@ -1,0 +1,137 @@
+"""Data sets as JSON lines: one row a task, a candidate, or both, under field names that the caller states.
+
+Rows are untrusted text: a line that is broken is a problem of that row, not of the file, unless all of them are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Candidate, Policy, Provenance, Task
+from kernelwright.tasks.candidates import candidate_from_text
+from kernelwright.tasks.kernelbench import check_reference, description_of
+
+ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line: its task and candidate, or `problem`, why there is no task."""
+
+    index: int
+    item_id: str
+    task: Task | None
+    candidate: Candidate | None
+    problem: str | None = None
+
+
+def read_rows(
+    path: Path | str,
+    *,
+    reference_field: str = "reference",
+    candidate_field: str | None = None,
+    id_field: str | None = None,
+    policy: Policy | None = None,
+    limit: int | None = None,
+) -> list[Row]:
+    """The rows of a JSONL file, in order. Raises `TaskError` when the file or every row is unusable."""
+    file = Path(path)
+    rows: list[Row] = []
+    seen: dict[str, int] = {}
+    fields: set[str] = set()
+    for index, (number, value, problem) in enumerate(_lines(file)):
+        if limit is not None and index >= limit:
+            break
+        if value is None:
+            rows.append(Row(index, f"line-{number}", None, None, problem))
+            continue
+        fields |= set(value)
+        name = _name(value, id_field, index)
+        seen[name] = seen.get(name, 0) + 1
+        name = name if seen[name] == 1 else f"{name}#{seen[name]}"
+        rows.append(_row(index, name, value, file.name, reference_field, candidate_field, policy))
+    if not rows:
+        raise TaskError(f"{str(file)!r} holds no rows")
+    if not any(row.task for row in rows):
+        if fields and reference_field not in fields:
+            raise TaskError(
+                f"no row of {str(file)!r} has the field {reference_field!r}",
+                hint=f"name the right one with --reference-field; there are: {', '.join(sorted(fields))}",
+            )
+        raise TaskError(f"no row of {str(file)!r} is a task: {rows[0].problem}")
+    if candidate_field is not None and candidate_field not in fields:
+        raise TaskError(
+            f"no row of {str(file)!r} has the field {candidate_field!r}",
+            hint=f"name the right one with --candidate-field; there are: {', '.join(sorted(fields))}",
+        )
+    if id_field is not None and id_field not in fields:
+        raise TaskError(
+            f"no row of {str(file)!r} has the field {id_field!r}",
+            hint=f"name the right one with --id-field; there are: {', '.join(sorted(fields))}",
+        )
+    return rows
+
+
+def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
+    """Line number, the object, or why there is none. Blank lines are skipped."""
+    try:
+        if file.is_dir():
+            raise TaskError(f"{str(file)!r} is a folder", hint="name a JSONL file")
+        with open(file, "rb") as stream:
+            for number, line in enumerate(stream, 1):
+                if not line.strip():
+                    continue
+                try:
+                    value = json.loads(line.decode("utf-8").removeprefix("\ufeff"))
+                except UnicodeDecodeError:
+                    yield number, None, f"line {number} is not UTF-8"
+                except (ValueError, RecursionError) as error:
+                    yield number, None, f"line {number} is not JSON: {error}"
+                else:
+                    good = isinstance(value, dict)
+                    yield number, value if good else None, "" if good else f"line {number} is not a JSON object"
+    except OSError as error:
+        raise TaskError(f"{str(file)!r} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def _name(value: dict[str, Any], id_field: str | None, index: int) -> str:
+    for field in (id_field,) if id_field else ID_FIELDS:
+        found = value.get(field)
+        if isinstance(found, (str, int)) and str(found).strip():
+            return str(found)
+    return str(index)
+
+
+def _row(
+    index: int,
+    name: str,
+    value: dict[str, Any],
+    origin: str,
+    reference_field: str,
+    candidate_field: str | None,
+    policy: Policy | None,
+) -> Row:
+    text = value.get(candidate_field) if candidate_field else None
+    candidate = None
+    if isinstance(text, str) and text.strip():
+        candidate = candidate_from_text(text, f"{origin}#{name}")
+    source = value.get(reference_field)
+    if not isinstance(source, str):
+        return Row(index, name, None, candidate, f"row {name} has no text in the field {reference_field!r}")
+    try:
+        check_reference(source, f"row {name}")
+    except TaskError as error:
+        return Row(index, name, None, candidate, str(error))
+    task = Task(
+        task_id=name,
+        source=source,
+        policy=policy or "from_scratch",
+        description=description_of(source),
+        provenance=Provenance(origin=f"{origin}#{name}"),
+    )
+    return Row(index, name, task, candidate)

@@ -1,0 +1,83 @@
+"""KernelBench's task format: one Python module with `Model`, `get_inputs` and `get_init_inputs`.
+
+Checked by reading only (AST): the module is executed nowhere but in the oracle.
+"""
+
+from __future__ import annotations
+
+import ast
+import warnings
+from pathlib import Path
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Policy, Provenance, Task
+from kernelwright.tasks.files import read_text
+
+REQUIRED = ("Model", "get_inputs")
+
+
+def check_reference(source: str, where: str) -> None:
+    """Raises `TaskError` unless the source defines what a task needs. `where` names it in the message."""
+    if not source.strip():
+        raise TaskError(f"the reference of {where} is empty")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+    except SyntaxError as error:
+        raise TaskError(
+            f"the reference of {where} is not Python: {error.msg} (line {error.lineno})",
+            hint="a task is a Python module with class Model, get_inputs() and get_init_inputs()",
+        ) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise TaskError(f"the reference of {where} cannot be parsed: {error}") from error
+    names = _defined(tree)
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise TaskError(
+            f"the reference of {where} defines no {' and no '.join(missing)}",
+            hint="a task is a Python module with class Model, get_inputs() and get_init_inputs()",
+        )
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    """Names bound at the module's top level, within `if` and `try` as well."""
+    names: set[str] = set()
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            names |= {(a.asname or a.name).split(".")[0] for a in node.names}
+        elif isinstance(node, (ast.If, ast.Try, ast.With)):
+            waiting += [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
+    return names
+
+
+def description_of(source: str) -> str:
+    """The first line of the Model's docstring, for lists."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return ""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and node.name == "Model":
+            text = (ast.get_docstring(node) or "").strip()
+            return text.splitlines()[0].strip() if text else ""
+    return ""
+
+
+def load_file(path: Path, policy: Policy | None = None) -> Task:
+    """A task from one `.py` file, named after the file."""
+    source = read_text(path, TaskError, "the task")
+    check_reference(source, repr(str(path)))
+    return Task(
+        task_id=path.stem,
+        source=source,
+        policy=policy or "from_scratch",
+        description=description_of(source),
+        provenance=Provenance(origin=path.name),
+    )
