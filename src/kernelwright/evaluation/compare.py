@@ -3,7 +3,7 @@
 Method. Count, shapes and dtypes must be exact; integers and booleans must be equal; NaN and infinities must sit where
 the reference has them. A floating element passes when
 
-    |out_i - ref_i| <= T * (|ref_i| + rms of its segment) + MARGIN * h + s
+    |out_i - ref_i| <= T * (|ref_i| + rms of its segment) + margin * h + s
 
 - `ref` is the reference in float64 and a segment is about 64 neighbours within a row (`tasks.metric`).
 - `T` comes from the declared dtype: `TOLERANCES` holds, per dtype, the bound for an ordinary honest implementation
@@ -11,8 +11,8 @@ the reference has them. A floating element passes when
   and a strict bound. The ruler `low_error`, the error of the same reference on inputs and weights rounded to the next
   lower precision, pulls T down to half of itself, but never below the strict bound. Where the ruler is below even the
   strict bound (sums that average rounding away) precision cannot be told apart on these inputs and T stays as it is.
-- `h` is the largest error of the honest run (the reference in its own dtype) within the segment: an ill-conditioned
-  place gets the room that it needs, and only that place.
+- `h` is the largest error of the honest run (the reference in its own dtype) within the segment, times `MARGIN`: an
+  ill-conditioned place gets the room that it needs, and only that place.
 - `s` is the smallest normal number of the dtype (one subnormal step for float16): results may be flushed to zero.
 
 No share of elements is allowed to fail, so failures cannot hide by clustering. A task's own `tolerance` replaces T.
@@ -29,8 +29,10 @@ import numpy as np
 from kernelwright.evaluation.channel import Tensor
 from kernelwright.tasks import metric
 
+MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}
 MARGIN = 8.0
-"""How many times the honest run's own error a candidate may be off, where that is more than T allows."""
+"""How many times the honest run's own error a candidate may be off beyond what T allows. Less for 16-bit dtypes, where
+that error is mostly the rounding of the result, and the next lower precision is only 8 times coarser than bfloat16."""
 
 TOLERANCES: dict[str, tuple[float, float]] = {
     "float64": (1e-12, 1e-10),
@@ -195,7 +197,7 @@ def _floats(
         scale = scale + FLUSH[want.dtype] / limit
         if own is not None:
             honest_error = float(metric.errors(own, ref, scale).max())
-            scale = scale + _slack(own, ref) / limit
+            scale = scale + MARGINS.get(want.dtype, MARGIN) * _honest_error(own, ref) / limit
     relative = metric.errors(got, ref, scale).reshape(got.shape)
     with np.errstate(invalid="ignore"):
         absolute = np.where(np.isfinite(got) & np.isfinite(ref), np.abs(got - ref), 0.0)
@@ -220,13 +222,13 @@ def _misplaced(got: np.ndarray, ref: np.ndarray, own: np.ndarray | None, dtype: 
     return ~same
 
 
-def _slack(own: np.ndarray, ref: np.ndarray) -> np.ndarray:
-    """Absolute room of each element, flat: a multiple of the honest run's largest error in its segment."""
+def _honest_error(own: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """The honest run's largest error in each element's segment, flat."""
     with np.errstate(invalid="ignore"):
         error = np.abs(own - ref).reshape(-1)
     error = np.where(np.isfinite(error), error, 0.0)
     starts = metric.segment_starts(ref.shape)
-    return MARGIN * metric.spread(np.maximum.reduceat(error, starts), starts, ref.size)
+    return metric.spread(np.maximum.reduceat(error, starts), starts, ref.size)
 
 
 def _first(mask: np.ndarray) -> tuple[int, ...]:

@@ -65,7 +65,8 @@ def scales(reference: np.ndarray, input_scale: float = 1.0) -> np.ndarray:
 
 def errors(output: np.ndarray, reference: np.ndarray, scale: np.ndarray) -> np.ndarray:
     """Relative errors, float64, flat; where either side is not finite the error is 0 (masks are compared elsewhere)."""
-    difference = np.abs(as_real(output).reshape(-1) - as_real(reference).reshape(-1))
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(as_real(output).reshape(-1) - as_real(reference).reshape(-1))
     finite = np.isfinite(difference)
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(difference > 0, difference / np.where(scale > 0, scale, np.finfo(np.float64).tiny), 0.0)
