@@ -1,0 +1,403 @@
+"""The command line: verbs parse their words and call the package; no logic lives here.
+
+Data goes to stdout, progress and messages to stderr. Exit status: 0 done (for `eval TASK CANDIDATE`: correct), 1 any
+other verdict, 2 bad usage or unreadable input, 3 a fault of ours, 130 interrupted. Heavy libraries load inside verbs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kernelwright import __version__
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation import EvalOptions
+    from kernelwright.records import Evaluation
+
+app = typer.Typer(
+    name="kernelwright",
+    help="Judge GPU kernels, search for better ones, and keep the evidence.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(tasks_app, name="tasks")
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
+PolicyRule = Annotated[str | None, typer.Option("--policy", help="from_scratch or libraries; default: the task's own.")]
+Libraries = Annotated[bool, typer.Option("--libraries-allowed", help="Short for --policy libraries.")]
+Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
+Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]
+Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")]
+Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
+
+
+def _version(shown: bool) -> None:
+    if shown:
+        print(f"kernelwright {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+def _options(
+    backend: str,
+    policy: str | None,
+    libraries: bool,
+    trials: int,
+    timeout: float,
+    memory_mb: int,
+    seed: int | None,
+    sandbox: str,
+) -> EvalOptions:
+    """Options from flags; a value out of range is a `ConfigError` that names the flag."""
+    from pydantic import ValidationError
+
+    from kernelwright.errors import ConfigError
+    from kernelwright.evaluation import EvalOptions
+
+    if sandbox not in ("auto", "strict", "none"):
+        raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
+    if libraries and policy not in (None, "libraries"):
+        raise ConfigError(f"--libraries-allowed contradicts --policy {policy}", hint="give one of them")
+    fields: dict[str, Any] = {
+        "backend": backend,
+        "policy": "libraries" if libraries else policy,
+        "trials": trials,
+        "timeout": timeout,
+        "memory_mb": memory_mb,
+        "seed": seed,
+        "sandbox": sandbox,
+    }
+    try:
+        return EvalOptions(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = "--" + str(first["loc"][0]).replace("_", "-")
+        raise ConfigError(f"{flag} {first['input']!r}: {first['msg']}") from error
+
+
+@app.command("eval")
+def eval_(
+    task: Annotated[
+        str | None, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")
+    ] = None,
+    candidate: Annotated[Path | None, typer.Argument(help="Candidate: a .py, .cu or .cpp file.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(help="Judge the rows of a JSONL file instead.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Run folder: kept, and resumed when given again.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
+    candidate_field: Annotated[str, typer.Option(help="Field that holds the candidate.")] = "candidate",
+    id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    backend: Backend = "auto",
+    policy: PolicyRule = None,
+    libraries_allowed: Libraries = False,
+    trials: Trials = 3,
+    timeout: Timeout = 30.0,
+    memory_mb: Memory = 4096,
+    seed: Seed = None,
+    sandbox: Sandbox = "auto",
+    as_json: Json = False,
+) -> None:
+    """Judge one candidate against one task, or the rows of a JSONL file."""
+    from kernelwright.errors import UsageError
+
+    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox)
+    if jsonl is not None:
+        if task is not None:
+            raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")
+        _eval_rows(jsonl, run, (reference_field, candidate_field, id_field), jobs or _cores(), limit, options, as_json)
+        return
+    if task is None or candidate is None:
+        raise UsageError(
+            "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
+        )
+    raise typer.Exit(_eval_one(task, candidate, run, options, as_json))
+
+
+def _cores() -> int:
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
+
+
+def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, as_json: bool) -> int:
+    from kernelwright import report
+    from kernelwright.evaluation import evaluate
+    from kernelwright.store import Store
+    from kernelwright.tasks import load_candidate, load_task
+
+    wanted, given = load_task(task), load_candidate(candidate)
+    store = Store.open_or_create(run, {"verb": "eval"}) if run is not None else None
+    try:
+        key = options.key(wanted, given)
+        evaluation = store.find_evaluation(key) if store else None
+        if evaluation is None:
+            with report.spinner(f"judging {candidate.name} on {wanted.task_id}"):
+                evaluation = evaluate(wanted, given, options)
+            if store:
+                store.add_task(wanted)
+                store.add_candidate(given)
+                store.add_evaluation(evaluation, key)
+    finally:
+        if store:
+            store.close()
+    if as_json:
+        print(json.dumps(public(evaluation)))
+    else:
+        report.print_evaluation(evaluation, given)
+    return {"correct": 0, "harness_error": 3}.get(evaluation.verdict, 1)
+
+
+def _eval_rows(
+    jsonl: Path,
+    run: Path | None,
+    fields: tuple[str, str, str | None],
+    jobs: int,
+    limit: int | None,
+    options: EvalOptions,
+    as_json: bool,
+) -> None:
+    from kernelwright import batch, report
+    from kernelwright.errors import UsageError
+    from kernelwright.store import Store
+    from kernelwright.tasks import read_rows
+
+    if run is None:
+        raise UsageError("--jsonl needs --run DIR, the folder that keeps the verdicts", hint="add --run runs/NAME")
+    reference, candidate, name = fields
+    rows = read_rows(jsonl, reference_field=reference, candidate_field=candidate, id_field=name, limit=limit)
+    meta = {"verb": "eval", "input": jsonl.name, "options": options.model_dump(mode="json")}
+    command = f"kernelwright eval --jsonl {jsonl} --run {run} …"
+    with Store.open_or_create(run, meta) as store, report.BatchView(len(rows), not as_json, command) as view:
+
+        def show(row: Any, evaluation: Any, note: str) -> None:
+            view.show(row.item_id, evaluation, note)
+            if as_json and evaluation is not None:
+                print(json.dumps({**public(evaluation), "item_id": row.item_id}), flush=True)
+
+        summary = batch.judge_rows(rows, store, options, jobs, show)
+    report.print_batch(summary, run, quiet=as_json)
+
+
+def public(evaluation: Evaluation) -> dict[str, Any]:
+    """The fields that scripts rely on (see docs/cli.md), in a stable order."""
+    whole = evaluation.model_dump(mode="json")
+    names = ("task_id", "candidate_id", "verdict", "reason", "backend", "sandbox", "workloads", "timing", "findings")
+    seconds = {k: whole["seconds"][k] for k in ("build", "check", "time")}
+    rest = ("launches", "library_ops", "log", "environment", "options")
+    return {**{n: whole[n] for n in names}, "seconds": seconds, **{n: whole[n] for n in rest}}
+
+
+@app.command()
+def optimize(
+    task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
+    run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
+    policy: Annotated[str, typer.Option(help="template, openai:MODEL@BASE_URL or scripted:FILE.")] = "template",
+    strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
+    turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Wall seconds at most.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where to write the best candidate; default RUN/best.py.")] = None,
+    backend: Backend = "auto",
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
+    ] = None,
+    trials: Trials = 3,
+    timeout: Timeout = 30.0,
+    memory_mb: Memory = 4096,
+    seed: Annotated[int, typer.Option(help="Seed of the policy and of inputs.")] = 0,
+    sandbox: Sandbox = "auto",
+    as_json: Json = False,
+) -> None:
+    """Search for a correct (on a GPU: a faster) kernel for one task."""
+    from kernelwright import optimize as job
+    from kernelwright import report
+    from kernelwright.evaluation import Evaluator
+    from kernelwright.policies import load_policy
+    from kernelwright.rollout import Budget
+    from kernelwright.store import Store
+    from kernelwright.tasks import load_task
+
+    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox)
+    wanted = load_task(task)
+    meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
+    budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
+    with Store.open_or_create(run, meta) as store:
+        proposer = load_policy(policy, cache=run / "answers")
+        with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
+            result = job.optimize(
+                wanted,
+                proposer,
+                evaluator,
+                store,
+                strategy=strategy,
+                budget=budget,
+                seed=seed,
+                out=out,
+                on_turn=view.show,
+            )
+    if as_json:
+        print(json.dumps(result.public()))
+    else:
+        report.print_optimize(result, run)
+
+
+@app.command("report")
+def report_(
+    run: Annotated[Path, typer.Argument(help="Run folder.")],
+    html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a run found, as a table and as a page."""
+    from kernelwright import report
+    from kernelwright.store import Store
+
+    with Store.open(run, writable=False) as store:
+        if as_json:
+            print(json.dumps(report.summary(store)))
+        else:
+            report.print_run(store)
+        if html is not None:
+            from kernelwright import page
+
+            page.write(store, html)
+            print(f"report: {html}", file=sys.stderr)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Show what this machine can do: compilers, GPU, sandbox, caches."""
+    from kernelwright import doctor as checks
+
+    found = checks.examine()
+    if as_json:
+        print(json.dumps([c.__dict__ for c in found]))
+    else:
+        checks.show(found)
+    raise typer.Exit(0 if all(c.ok for c in found if c.needed) else 1)
+
+
+@tasks_app.command("list")
+def tasks_list(
+    suite: Annotated[
+        str, typer.Argument(help="starter, a folder, a JSONL file, hub:… or kernelbench:LEVEL.")
+    ] = "starter",
+    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    as_json: Json = False,
+) -> None:
+    """List the tasks of a suite; without one, those that ship with the package."""
+    from kernelwright import report
+    from kernelwright.tasks import load_suite
+
+    found = load_suite(suite, reference_field=reference_field, id_field=id_field)
+    if as_json:
+        for task in found:
+            print(json.dumps({"task_id": task.task_id, "policy": task.policy, "description": task.description}))
+    else:
+        report.print_tasks(found)
+
+
+@tasks_app.command("show")
+def tasks_show(
+    task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
+    as_json: Json = False,
+) -> None:
+    """Show a task: its reference, and the sizes and value distributions that it is judged at."""
+    from kernelwright import report
+    from kernelwright.evaluation import check_task
+    from kernelwright.tasks import load_task
+
+    wanted = load_task(task)
+    with report.spinner(f"running the reference of {wanted.task_id}"):
+        plan = check_task(wanted)
+    if as_json:
+        print(json.dumps(report.plan_facts(wanted, plan)))
+    else:
+        report.print_plan(wanted, plan)
+
+
+@tasks_app.command("check")
+def tasks_check(
+    suite: Annotated[str, typer.Argument(help="A task, a folder, a JSONL file, or a suite's name.")],
+    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Run each task's reference and say whether it can be judged. Exit status 1 when one cannot."""
+    from kernelwright import report
+    from kernelwright.errors import TaskError
+    from kernelwright.evaluation import Evaluator
+    from kernelwright.tasks import bundled_tasks, load_suite, load_task
+
+    single = suite in bundled_tasks() or "#" in suite
+    found = [load_task(suite)] if single else load_suite(suite, reference_field=reference_field, id_field=id_field)
+    bad = 0
+    with Evaluator() as evaluator:
+        for task in found:
+            try:
+                facts = report.plan_facts(task, evaluator.check_task(task))
+            except TaskError as error:
+                bad += 1
+                facts = {"task_id": task.task_id, "ok": False, "reason": str(error)}
+            print(json.dumps(facts) if as_json else report.plan_line(facts), flush=True)
+    raise typer.Exit(1 if bad else 0)
+
+
+def main() -> None:
+    """Entry point: turns every error into one line, a hint, and the right exit status."""
+    from kernelwright.errors import KernelwrightError
+
+    try:
+        code = app(standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except KernelwrightError as error:
+        _fail(str(error), error.hint, error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        _fail("interrupted; what was finished is kept", "the same command with the same --run continues", 130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:  # the one place where anything unforeseen ends
+        _unforeseen(error)
+
+
+def _fail(message: str, hint: str | None, status: int) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    sys.exit(status)
+
+
+def _unforeseen(error: Exception) -> None:
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # click's own errors: an unknown flag, a missing argument
+        _fail(str(format_message()), "see kernelwright --help", 2)
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="kernelwright-error-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    first = str(error).splitlines()[0] if str(error) else ""
+    _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What this machine can do: each part that judging needs, whether it is here, and what to install where it is not."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class Check:
+    """One part: `needed` for judging on a CPU, `ok`, what was found, and what to do where it was not."""
+
+    name: str
+    ok: bool
+    found: str
+    needed: bool = True
+    hint: str = ""
+
+
+def examine() -> list[Check]:
+    """Every check, in the order in which a user would mend them."""
+    return [
+        _python(),
+        _package("torch"),
+        _package("numpy"),
+        _compiler(),
+        _nvrtc(),
+        _machine(),
+        *_sandbox(),
+        _gpu(),
+        _cache(),
+    ]
+
+
+def _python() -> Check:
+    version = platform.python_version()
+    return Check("python", version.startswith(("3.11", "3.12")), version, hint="use Python 3.11 or 3.12")
+
+
+def _package(name: str) -> Check:
+    try:
+        return Check(name, True, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, False, "not installed", hint=f"pip install {name}")
+
+
+def _first_line(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else None
+
+
+def _compiler() -> Check:
+    found = _first_line(["g++", "--version"]) if shutil.which("g++") else None
+    return Check("g++", found is not None, found or "not found", hint="install g++ (Debian: apt-get install g++)")
+
+
+def _nvrtc() -> Check:
+    try:
+        from kernelwright.machine import nvrtc
+
+        major, minor = nvrtc.version()
+    except Exception as error:  # whatever keeps the library from loading is the answer
+        return Check("nvrtc", False, str(error).splitlines()[0], hint="pip install nvidia-cuda-nvrtc")
+    return Check("nvrtc", True, f"{major}.{minor}")
+
+
+def _machine() -> Check:
+    try:
+        from kernelwright.machine import library
+
+        path = library.path()
+    except Exception as error:  # the same
+        return Check("CUDA machine", False, str(error).splitlines()[0], hint="see the message of g++ above")
+    return Check("CUDA machine", True, "built" if path.exists() else "will be built at first use (about half a minute)")
+
+
+def _sandbox() -> list[Check]:
+    from kernelwright.evaluation import sandbox
+
+    return [
+        Check(f"sandbox: {layer}", text.startswith("yes"), text, needed=layer == "process")
+        for layer, text in sandbox.probe().items()
+    ]
+
+
+def _gpu() -> Check:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    found = _first_line(query) if shutil.which("nvidia-smi") else None
+    return Check("GPU", found is not None, found or "none; candidates run on the CPU, untimed", needed=False)
+
+
+def _cache() -> Check:
+    from kernelwright.config import cache_dir
+    from kernelwright.errors import ConfigError
+
+    try:
+        return Check("cache folder", True, str(cache_dir()))
+    except ConfigError as error:
+        return Check("cache folder", False, str(error), hint=error.hint or "")
+
+
+def show(checks: list[Check]) -> None:
+    """The checks as a table."""
+    table = Table("part", "", "found", box=None, header_style="dim")
+    for check in checks:
+        mark = "[green]ok[/]" if check.ok else ("[red]missing[/]" if check.needed else "[yellow]no[/]")
+        hint = f" [dim]({escape(check.hint)})[/]" if check.hint and not check.ok else ""
+        table.add_row(check.name, mark, escape(check.found) + hint)
+    Console(highlight=False).print(table)

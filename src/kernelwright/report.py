@@ -1,0 +1,285 @@
+"""What people see in a terminal: live progress, tables, one verdict. The page is in `page`.
+
+Tables go to stdout, progress to stderr. Nothing here judges or stores.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Turn
+from kernelwright.store import Store
+
+if TYPE_CHECKING:
+    from kernelwright.batch import BatchSummary
+    from kernelwright.evaluation.session import Plan
+    from kernelwright.optimize import OptimizeResult
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+STYLES = {
+    "correct": "green",
+    "wrong": "red",
+    "compile_error": "magenta",
+    "runtime_error": "red",
+    "timeout": "yellow",
+    "rejected": "yellow",
+    "unsupported": "blue",
+    "harness_error": "bold red",
+}
+
+
+def _styled(verdict: str) -> str:
+    return f"[{STYLES.get(verdict, 'white')}]{verdict}[/]"
+
+
+@contextlib.contextmanager
+def spinner(text: str) -> Iterator[None]:
+    """A line on stderr while something runs; silent where stderr is no terminal."""
+    with err.status(escape(text)) if err.is_terminal else contextlib.nullcontext():
+        yield
+
+
+def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
+    """One verdict with its evidence."""
+    out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip())
+    if evaluation.workloads:
+        table = Table("workload", "inputs", "values", "max error", "allowed", "", box=None, header_style="dim")
+        for w in evaluation.workloads:
+            shape = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
+            error = "-" if w.max_rel_error is None else f"{w.max_rel_error:.2g}"
+            allowed = "-" if w.tolerance is None else f"{w.tolerance:.2g}"
+            mark = "[green]ok[/]" if w.passed else "[red]no[/]"
+            table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
+        out.print(table)
+    lines = candidate.text.splitlines()
+    for finding in evaluation.findings[:10]:
+        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {escape(finding.evidence)}")
+        if finding.line and finding.line <= len(lines):
+            out.print(f"    {finding.line}: {escape(lines[finding.line - 1].strip())}", style="dim")
+    if evaluation.verdict != "correct" and evaluation.log:
+        out.print(escape(evaluation.log[-3000:]), style="dim")
+    s = evaluation.seconds
+    speed = "" if evaluation.timing else "; speed not measured"
+    out.print(
+        f"[dim]{evaluation.backend} · {evaluation.sandbox} · build {s.build:.2f} s, check {s.check:.2f} s{speed}[/]"
+    )
+
+
+class BatchView:
+    """Live progress of a batch on stderr. On Ctrl-C the verdicts so far are kept, and the view says how to go on."""
+
+    def __init__(self, total: int, lines: bool, command: str) -> None:
+        self.total = total
+        self.lines = lines
+        self.command = command
+        self.done = 0
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        self.progress = Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
+        self.task = self.progress.add_task("judging", total=total)
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.progress.stop()
+        if kind is KeyboardInterrupt:
+            err.print(f"stopped after {self.done} of {self.total} rows; to go on: {escape(self.command)}")
+
+    def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
+        """One row is done."""
+        self.done += 1
+        self.progress.advance(self.task)
+        if not self.lines:
+            return
+        if evaluation is None:
+            self.progress.console.print(f"{escape(item_id):>12}  [dim]{escape(note)}[/]")
+        else:
+            reason = escape(evaluation.reason[:110])
+            self.progress.console.print(f"{escape(item_id):>12}  {_styled(evaluation.verdict)}  {reason}")
+
+
+def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
+    """The counts at a batch's end; on stderr when stdout carries JSON."""
+    console = err if quiet else out
+    table = _counts(dict(summary.verdicts))
+    if summary.no_candidate:
+        table.add_row("[dim]no candidate[/]", str(summary.no_candidate))
+    if summary.bad_tasks:
+        table.add_row("[dim]task cannot be judged[/]", str(summary.bad_tasks))
+    console.print(table)
+    if summary.resumed:
+        console.print(f"{summary.resumed} of {summary.rows} rows were judged before and cost nothing")
+    console.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
+
+
+def _counts(verdicts: dict[str, int]) -> Table:
+    table = Table("verdict", "count", box=None, header_style="dim")
+    for name in VERDICTS:
+        if verdicts.get(name):
+            table.add_row(_styled(name), str(verdicts[name]))
+    return table
+
+
+class TurnView:
+    """Live progress of a search: a line a turn."""
+
+    def __init__(self, task_id: str, policy: str, lines: bool) -> None:
+        self.lines = lines
+        self.status = err.status(escape(f"{policy} works on {task_id}")) if err.is_terminal else None
+
+    def __enter__(self) -> Self:
+        if self.status:
+            self.status.start()
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        if self.status:
+            self.status.stop()
+
+    def show(self, turn: Turn) -> None:
+        """One turn is done."""
+        if not self.lines:
+            return
+        if turn.evaluation is None:
+            err.print(f"turn {turn.index + 1}: [yellow]no candidate[/]  {escape(turn.parse_failure or '')}")
+        else:
+            reason = escape(turn.evaluation.reason[:110])
+            err.print(f"turn {turn.index + 1}: {_styled(turn.evaluation.verdict)}  {reason}")
+
+
+def print_optimize(result: OptimizeResult, run: Path) -> None:
+    """What a search found."""
+    facts = result.public()
+    if result.evaluation is None:
+        out.print(f"[yellow]nothing found[/]: {escape(facts['stop_reason'])}")
+    else:
+        out.print(f"best: {_styled(result.evaluation.verdict)}  {escape(result.evaluation.reason)}".rstrip())
+        out.print(f"written to {escape(str(result.path))}" if result.path else "no file was written")
+        if result.evaluation.timing is None:
+            out.print("speed: not measured (no GPU)")
+    out.print(f"[dim]{facts['turns']} turns, {facts['tokens']} tokens; stopped: {escape(facts['stop_reason'])}[/]")
+    out.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
+
+
+def summary(store: Store) -> dict[str, Any]:
+    """A run in numbers, for scripts."""
+    items = store.items()
+    turns = store.turns()
+    return {
+        "meta": store.meta,
+        "verdicts": store.verdict_counts(),
+        "no_candidate": sum(i.status == "no_candidate" for i in items),
+        "bad_tasks": sum(i.status == "bad_task" for i in items),
+        "rows": [
+            {
+                "item_id": i.item_id,
+                "status": i.status,
+                "verdict": i.evaluation.verdict if i.evaluation else None,
+                "reason": i.evaluation.reason if i.evaluation else i.note,
+            }
+            for i in items
+        ],
+        "rollouts": [
+            {
+                "rollout": name,
+                "turns": [
+                    {
+                        "index": t.index,
+                        "verdict": t.evaluation.verdict if t.evaluation else None,
+                        "reason": t.evaluation.reason if t.evaluation else t.parse_failure,
+                        "tokens": t.usage.prompt_tokens + t.usage.completion_tokens,
+                    }
+                    for t in found
+                ],
+            }
+            for name, found in turns.items()
+        ],
+    }
+
+
+def print_run(store: Store) -> None:
+    """A run as tables."""
+    items, turns = store.items(), store.turns()
+    if items:
+        table = Table("row", "verdict", "reason", "seconds", box=None, header_style="dim")
+        for item in items:
+            if item.evaluation is None:
+                table.add_row(escape(item.item_id), f"[dim]{item.status}[/]", escape(item.note[:90]), "")
+            else:
+                e = item.evaluation
+                table.add_row(escape(item.item_id), _styled(e.verdict), escape(e.reason[:90]), f"{e.seconds.total:.2f}")
+        out.print(table)
+    for name, found in turns.items():
+        table = Table("turn", "verdict", "reason", title=escape(name), title_justify="left", box=None)
+        for turn in found:
+            verdict = _styled(turn.evaluation.verdict) if turn.evaluation else "[yellow]no candidate[/]"
+            reason = turn.evaluation.reason if turn.evaluation else turn.parse_failure or ""
+            table.add_row(str(turn.index + 1), verdict, escape(reason[:100]))
+        out.print(table)
+    if not items and not turns:
+        for evaluation in store.evaluations():
+            out.print(f"{escape(evaluation.task_id)}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:100])}")
+    out.print(_counts(store.verdict_counts()))
+
+
+def print_tasks(tasks: list[Task]) -> None:
+    """A suite as a table."""
+    table = Table("task", "policy", "description", box=None, header_style="dim")
+    for task in tasks:
+        table.add_row(escape(task.task_id), task.policy, escape(task.description[:80]))
+    out.print(table)
+
+
+def plan_facts(task: Task, plan: Plan) -> dict[str, Any]:
+    """What a task will be judged at, for scripts."""
+    return {
+        "task_id": task.task_id,
+        "ok": True,
+        "policy": task.policy,
+        "workloads": [w.model_dump(mode="json") for w in plan.workloads],
+        "declared": plan.declared.model_dump(mode="json") if plan.declared else None,
+        "distributions": list(plan.distributions),
+        "notes": list(plan.notes),
+    }
+
+
+def plan_line(facts: dict[str, Any]) -> str:
+    """One task's check as a line of text."""
+    if not facts["ok"]:
+        return f"{facts['task_id']}: cannot be judged: {facts['reason']}"
+    sizes = "; ".join(
+        ", ".join(f"{k}={v}" for k, v in w["constants"].items()) or "as written" for w in facts["workloads"]
+    )
+    values = ", ".join(facts["distributions"])
+    return f"{facts['task_id']}: ok, {len(facts['workloads'])} sizes ({sizes}); values: {values}"
+
+
+def print_plan(task: Task, plan: Plan) -> None:
+    """A task with the sizes that it is judged at."""
+    out.print(escape(task.source.strip()), style="dim")
+    table = Table("workload", "scope", "constants", "elements", "FLOPs", box=None, header_style="dim")
+    for w in [*plan.workloads, *([plan.declared] if plan.declared else [])]:
+        sizes = ", ".join(f"{k}={v}" for k, v in w.constants.items()) or "as written"
+        table.add_row(w.name, w.scope, escape(sizes), f"{w.elements:,}", f"{w.flops:,}")
+    out.print(table)
+    out.print(f"values: {', '.join(plan.distributions)}")
+    for note in plan.notes:
+        out.print(f"[dim]note: {escape(note)}[/]")
