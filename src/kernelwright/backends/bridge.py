@@ -1,0 +1,296 @@
+"""Tensor operators called from compiled host code, carried out by torch in the runner.
+
+Compiled code sends an operator's name and its arguments in the order of the C++ signature, which is the order of the
+ATen schema; the overload is chosen here by the kinds of the arguments. Factories, casts and indexing differ
+between C++ and the schema and are written out. What cannot be forwarded is recorded by name and raised, never
+approximated.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.backends.values import DeviceValue, Handles, Options
+
+_MOVES = frozenset(
+    "alias as_strided clone contiguous copy_ detach detach_ expand expand_as fill_ flatten movedim narrow permute"
+    " reshape reshape_as resize_ select slice split split_with_sizes squeeze squeeze_ swapaxes t t_ to transpose transpose_"
+    " type_as unbind unfold unsqueeze unsqueeze_ view view_as zero_ item requires_grad is_alias_of unflatten"
+    " manual_seed grad_enabled set_grad_enabled promote_types chunk tensor_split is_same_size fill zero".split()
+)
+"""Operators that compute nothing from values: not counted as library work."""
+
+
+class Unforwardable(RuntimeError):
+    """An operator or a combination of arguments that the bridge does not know. `name` says which."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the host API {name} is not supported here")
+        self.name = name
+
+
+class Bridge:
+    """Runs operators on the tensors of `handles`; `record(name, numel)` is told of each one that computes."""
+
+    def __init__(self, handles: Handles, record: Callable[[str, int], None]) -> None:
+        self._handles = handles
+        self._record = record
+        self._overloads: dict[str, list[Any]] = {}
+
+    def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
+        """The operator's result, and whether its tensors count as CUDA tensors (`cuda`: one of the inputs is).
+
+        Raises `Unforwardable`, or what torch raises.
+        """
+        if name.startswith("new:"):
+            return _factory(name[4:], args)
+        if name.startswith("like:"):
+            return _like(name[5:], args, cuda)
+        special = _SPECIAL.get(name)
+        if special is not None:
+            result = special(args)
+            if name == "to":
+                cuda = _target_device(args, cuda)
+        else:
+            result = self._schema_call(name, args)
+        if name not in _MOVES:
+            tensors = [a for a in (*args, result) if isinstance(a, torch.Tensor)]
+            self._record(name, max((t.numel() for t in tensors), default=0))
+        return result, cuda
+
+    def _schema_call(self, name: str, args: Sequence[Any]) -> Any:
+        out = None
+        if name.endswith("_out"):
+            name, out, args = name[:-4], args[0], args[1:]
+        if name not in self._overloads:
+            self._overloads[name] = _load(name)
+        for overload in self._overloads[name]:
+            bound = _bind(overload._schema, args, out)
+            if bound is not None:
+                return overload(*bound[0], **bound[1])
+        kinds = ", ".join(type(a).__name__ for a in args)
+        raise Unforwardable(f"torch::{name}({kinds})")
+
+
+def _load(name: str) -> list[Any]:
+    try:
+        packet = getattr(torch.ops.aten, name)
+        return [getattr(packet, overload) for overload in packet.overloads()]
+    except AttributeError:
+        raise Unforwardable(f"torch::{name}") from None
+
+
+def _bind(schema: Any, args: Sequence[Any], out: Any) -> tuple[list[Any], dict[str, Any]] | None:
+    """Positional and keyword arguments of a schema for arguments in its order; None where they do not fit."""
+    has_out = any(a.is_out for a in schema.arguments)
+    if has_out != (out is not None):
+        return None
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    rest = list(args)
+    for argument in schema.arguments:
+        if argument.is_out:
+            named[argument.name] = out
+        elif rest and isinstance(rest[0], Options) and argument.name == "dtype":
+            named["dtype"] = rest.pop(0).dtype
+        elif rest:
+            value = rest.pop(0)
+            if not _fits(value, str(argument.real_type)):
+                return None
+            value = "cpu" if isinstance(value, DeviceValue) else value
+            if argument.kwarg_only:
+                named[argument.name] = value
+            else:
+                positional.append(value)
+        elif not argument.has_default_value() and not argument.kwarg_only:
+            return None
+    return None if rest else (positional, named)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if kind.startswith("Optional["):
+        return value is None or _fits(value, kind[9:-1])
+    if kind == "Tensor":
+        return isinstance(value, torch.Tensor)
+    if kind == "number":
+        return isinstance(value, (int, float))
+    if kind in ("int", "SymInt"):
+        return isinstance(value, int) and not isinstance(value, bool)
+    if kind == "float":
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind == "bool":
+        return isinstance(value, bool)
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "ScalarType":
+        return isinstance(value, torch.dtype)
+    if kind == "MemoryFormat":
+        return isinstance(value, torch.memory_format)
+    if kind == "Device":
+        return isinstance(value, DeviceValue)
+    if kind.startswith("List["):
+        items = value if isinstance(value, list) else [value]
+        is_list = isinstance(value, list) or (isinstance(value, int) and kind in ("List[int]", "List[SymInt]"))
+        return is_list and all(_fits(item, kind[5:-1]) for item in items)
+    return False
+
+
+def poisoned(tensor: torch.Tensor) -> torch.Tensor:
+    """Fresh memory filled with a pattern that no computation yields by chance: NaN, or 0x5A bytes for integers."""
+    if tensor.is_floating_point() or tensor.is_complex():
+        return tensor.fill_(float("nan"))
+    if tensor.dtype == torch.bool:
+        return tensor.fill_(True)
+    return tensor.fill_(0x5A)
+
+
+_FACTORIES: dict[str, Callable[..., torch.Tensor]] = {
+    "zeros": torch.zeros,
+    "ones": torch.ones,
+    "full": torch.full,
+    "rand": torch.rand,
+    "randn": torch.randn,
+    "arange": torch.arange,
+    "linspace": torch.linspace,
+    "logspace": torch.logspace,
+    "eye": torch.eye,
+    "randperm": torch.randperm,
+    "randint": torch.randint,
+    "scalar_tensor": torch.scalar_tensor,
+    "tril_indices": torch.tril_indices,
+    "triu_indices": torch.triu_indices,
+    "tensor": torch.tensor,
+}
+_NO_GRAD_FACTORIES = frozenset(("tril_indices", "triu_indices"))
+
+
+def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
+    options = args[-1] if args and isinstance(args[-1], Options) else Options(None, False, False, False)
+    plain = [a for a in args if not isinstance(a, Options)]
+    fields: dict[str, Any] = {"device": "cpu"}
+    if options.dtype is not None:
+        fields["dtype"] = options.dtype
+    if name == "from_blob":
+        return _from_blob(plain, options), options.cuda
+    if name == "empty":
+        made = poisoned(torch.empty(plain[0], **fields))
+    elif name == "empty_strided":
+        made = poisoned(torch.empty_strided(plain[0], plain[1], **fields))
+    elif name == "tensor_bool":
+        made = torch.tensor([bool(v) for v in plain[0]], **fields)
+    elif name in _FACTORIES:
+        made = _FACTORIES[name](*plain, **fields)
+    else:
+        raise Unforwardable(f"torch::{name}")
+    if options.requires_grad and name not in _NO_GRAD_FACTORIES:
+        made.requires_grad_(True)
+    return made, options.cuda
+
+
+def _from_blob(plain: Sequence[Any], options: Options) -> torch.Tensor:
+    """A tensor over memory that compiled code owns: pointer, sizes, strides or None."""
+    address, sizes, strides = plain
+    dtype = options.dtype or torch.float32
+    strides = strides or _contiguous_strides(sizes)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) if all(sizes) else 0
+    if count == 0:
+        return torch.empty(sizes, dtype=dtype)
+    buffer = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
+    return torch.frombuffer(buffer, dtype=dtype, count=count).as_strided(sizes, strides)
+
+
+def _contiguous_strides(sizes: Sequence[int]) -> list[int]:
+    strides = [1] * len(sizes)
+    for k in range(len(sizes) - 2, -1, -1):
+        strides[k] = strides[k + 1] * sizes[k + 1]
+    return strides
+
+
+def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, bool]:
+    """`empty_like` and friends, and `tensor.new_*`: the model tensor first, options anywhere after."""
+    model, plain = args[0], [a for a in args[1:] if not isinstance(a, (Options, torch.memory_format)) and a is not None]
+    options = next((a for a in args if isinstance(a, Options)), None)
+    formats = [a for a in args if isinstance(a, torch.memory_format)]
+    fields: dict[str, Any] = {"dtype": options.dtype} if options and options.dtype is not None else {}
+    if formats and name.endswith("_like"):
+        fields["memory_format"] = formats[0]
+    make = getattr(model, name) if name.startswith("new_") else lambda *a, **k: getattr(torch, name)(model, *a, **k)
+    made = make(*plain, **fields)
+    if "empty" in name:
+        poisoned(made)
+    if options and options.requires_grad:
+        made.requires_grad_(True)
+    return made, options.cuda if options and options.device_given else cuda
+
+
+def _to(args: Sequence[Any]) -> torch.Tensor:
+    """`tensor.to(...)` in all its C++ forms: dtype, device, options, another tensor, flags, memory format."""
+    tensor, dtype, copy, format_ = args[0], None, False, None
+    flags = [a for a in args[1:] if isinstance(a, bool)]
+    for a in args[1:]:
+        if isinstance(a, torch.dtype):
+            dtype = a
+        elif isinstance(a, Options):
+            dtype = a.dtype or dtype
+        elif isinstance(a, torch.Tensor):
+            dtype = a.dtype
+        elif isinstance(a, torch.memory_format):
+            format_ = a
+    if len(flags) > 1:
+        copy = flags[1]
+    if format_ is None:
+        return tensor.to(dtype=dtype or tensor.dtype, copy=copy)
+    return tensor.to(dtype=dtype or tensor.dtype, copy=copy, memory_format=format_)
+
+
+def _target_device(args: Sequence[Any], cuda: bool) -> bool:
+    for a in args[1:]:
+        if isinstance(a, DeviceValue):
+            return a.cuda
+        if isinstance(a, Options) and a.device_given:
+            return a.cuda
+    return cuda
+
+
+def _contiguous(args: Sequence[Any]) -> torch.Tensor:
+    return args[0].contiguous(memory_format=args[1]) if len(args) > 1 else args[0].contiguous()
+
+
+def _index(args: Sequence[Any]) -> torch.Tensor:
+    return args[0][tuple(args[1])]
+
+
+def _index_put(args: Sequence[Any]) -> torch.Tensor:
+    args[0][tuple(args[1])] = args[2]
+    return args[0]
+
+
+def _where(args: Sequence[Any]) -> Any:
+    return torch.where(*args)
+
+
+def _size_of_view(args: Sequence[Any]) -> torch.Tensor:
+    """`view(sizes)` or `view(dtype)`."""
+    return args[0].view(args[1])
+
+
+_SPECIAL: dict[str, Callable[[Sequence[Any]], Any]] = {
+    "to": _to,
+    "contiguous": _contiguous,
+    "index": _index,
+    "index_put": _index_put,
+    "index_put_": _index_put,
+    "where": _where,
+    "view": _size_of_view,
+    "item": lambda args: args[0].item(),
+    "requires_grad": lambda args: args[0].requires_grad_(args[1]),
+    "is_alias_of": lambda args: args[0].untyped_storage().data_ptr() == args[1].untyped_storage().data_ptr(),
+    "manual_seed": lambda args: torch.manual_seed(args[0]) is not None,
+    "grad_enabled": lambda args: torch.is_grad_enabled(),
+    "set_grad_enabled": lambda args: torch._C._set_grad_enabled(args[0]) is None,
+    "promote_types": lambda args: torch.promote_types(args[0], args[1]),
+}

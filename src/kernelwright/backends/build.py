@@ -1,0 +1,224 @@
+"""The builder's one pure function: source text in, `BuildResult` out. Runs compilers, never the candidate.
+
+Models what `torch.utils.cpp_extension.load_inline` does with nvcc and torch's headers: a C++ file made of the C++ sources
+and the bindings, and a CUDA file. Device code goes to NVRTC first, because its errors cost milliseconds; host
+code goes to g++ with the stand-in headers. Results are kept by content, failures too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from kernelwright.backends import diagnose, host_build, includes
+from kernelwright.backends.split import Split, UnsupportedSource, split
+from kernelwright.backends.tokens import tokenize
+from kernelwright.builds import BuildRequest, BuildResult
+
+VERSION = "1"
+"""Changes whenever equal requests may build differently."""
+
+
+def build(request: BuildRequest, cache: Path) -> BuildResult:
+    """Builds `request`, or finds it in `cache`. Never raises for bad source; `HarnessError` if our tools are broken."""
+    path = cache / "builds" / f"{_key(request)}.json"
+    known = _read(path)
+    if known is not None:
+        return replace(known, seconds={**known.seconds, "cached": 1.0})
+    if request.kind == "extension":
+        result = _extension(request, cache, path.with_suffix(".so"))
+    else:
+        result = _device(request)
+    result = replace(result, log=diagnose.truncate(result.log))
+    _write(path, result)
+    return result
+
+
+def _key(request: BuildRequest) -> str:
+    device = b"".join(p.read_bytes() for p in sorted(host_build.DEVICE_INCLUDE.rglob("*")) if p.is_file())
+    parts = [VERSION, host_build.toolchain_key(), hashlib.sha256(device).hexdigest(), json.dumps(asdict(request))]
+    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+
+
+def _read(path: Path) -> BuildResult | None:
+    try:
+        fields: dict[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+    library = fields.get("library")
+    if library and not Path(library).exists():
+        return None
+    return BuildResult(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+
+
+def _write(path: Path, result: BuildResult) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(asdict(result)))
+    temporary.rename(path)
+
+
+def _failed(log: str, missing: tuple[str, ...] = (), seconds: dict[str, float] | None = None) -> BuildResult:
+    status = "unsupported" if missing else "compile_error"
+    return BuildResult(status=status, log=log, missing=missing, seconds=seconds or {})  # type: ignore[arg-type]
+
+
+# --- device code ---------------------------------------------------------------------------------------------------
+
+
+def _device(request: BuildRequest) -> BuildResult:
+    """NVRTC only: the plain form, or further template instances of a device text."""
+    try:
+        includes.check(request.cuda_source, "cuda.cu")
+    except includes.RefusedInclude as refused:
+        return _failed(str(refused))
+    return _nvrtc(request.cuda_source, request.cuda_flags, request.expressions)
+
+
+def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> BuildResult:
+    from kernelwright.machine.nvrtc import compile_ptx
+
+    start = time.perf_counter()
+    done = compile_ptx(source, flags=device_flags(flags), expressions=expressions)
+    seconds = {"nvrtc": time.perf_counter() - start}
+    if not done.ok:
+        return _failed(done.log, diagnose.device_missing(done.log), seconds)
+    return BuildResult("ok", log=done.log, ptx=done.ptx, device_source=source, lowered=done.lowered, seconds=seconds)
+
+
+def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of nvcc's flags that change what device code means; the others (optimisation, output) are dropped."""
+    out = []
+    for flag in flags:
+        if re.fullmatch(r"--?(?:use_fast_math|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|fmad=\w+)", flag):
+            out.append("--" + flag.lstrip("-"))
+        elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
+            out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
+    return tuple(out)
+
+
+# --- extensions ----------------------------------------------------------------------------------------------------
+
+
+def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
+    start = time.perf_counter()
+    try:
+        problem = _check_sources(request)
+        if problem:
+            return _failed(problem)
+        parts = split(request.cuda_source) if request.cuda_source.strip() else Split("", "")
+    except includes.RefusedInclude as refused:
+        return _failed(str(refused))
+    except UnsupportedSource as unsupported:
+        return _failed(f"cuda.cu: {unsupported}", (f"source: {unsupported.what}",))
+    except RecursionError:
+        return _failed("error: the source is nested too deeply")
+    seconds = {"split": time.perf_counter() - start}
+    device = _device_part(request, parts) if parts.kernels else BuildResult("ok")
+    seconds |= device.seconds
+    if device.status != "ok":
+        return replace(device, seconds=seconds)
+    start = time.perf_counter()
+    host = _host_part(request, parts, cache, target)
+    seconds["host"] = time.perf_counter() - start
+    if host.status != "ok":
+        return replace(host, seconds=seconds)
+    return replace(
+        host, ptx=device.ptx, device_source=device.device_source, lowered=device.lowered, log=device.log, seconds=seconds
+    )
+
+
+def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
+    """Device code with the template instances that will probably be wanted; without them if that fails."""
+    if parts.guesses:
+        result = _nvrtc(parts.device, request.cuda_flags, parts.guesses)
+        if result.status == "ok":
+            return result
+    return _nvrtc(parts.device, request.cuda_flags, ())
+
+
+def _check_sources(request: BuildRequest) -> str | None:
+    """An error that the real build would give and that needs no compiler to see; None when there is none."""
+    cpp = includes.check(request.cpp_source, "main.cpp")
+    cuda = includes.check(request.cuda_source, "cuda.cu")
+    del cpp
+    words = {t.text for t in tokenize(request.cpp_source)}
+    for name in request.functions:
+        if not re.fullmatch(r"[A-Za-z_][\w:]*", name):
+            return f"main.cpp: error: {name!r} is not the name of a function"
+        if name.split("::")[-1] not in words and name not in _C_LIBRARY:
+            return (
+                f"main.cpp: error: '{name}' was not declared in this scope\n"
+                f"note: load_inline binds `functions` in a C++ file of its own: declare {name} in cpp_sources"
+            )
+    return includes.missing_includes(request.cuda_source, cuda, implicit_extension=False) or _module_problem(request)
+
+
+_C_LIBRARY = {"exp", "log", "pow", "sqrt", "abs", "floor", "ceil", "round", "sin", "cos", "tan", "tanh", "erf", "div"}
+
+
+def _module_problem(request: BuildRequest) -> str | None:
+    """A module that Python could not import: none defined, or defined under another name."""
+    text = request.cpp_source + "\n" + request.cuda_source
+    modules = re.findall(r"\bPYBIND11_MODULE\s*\(\s*(\w+)", text)
+    if not modules and not request.functions and "TORCH_LIBRARY" not in text:
+        return f"error: dynamic module does not define module export function (PyInit_{request.name})"
+    if modules and not request.functions and not {"TORCH_EXTENSION_NAME", request.name} & set(modules):
+        return f"error: dynamic module does not define module export function (PyInit_{request.name}), only {modules[0]}"
+    return None
+
+
+def _main_unit(request: BuildRequest) -> str:
+    """load_inline's main.cpp: the C++ sources, then the bindings of `functions`."""
+    text = '#line 1 "main.cpp"\n' + includes.drop_known(request.cpp_source) + "\n"
+    if request.functions:
+        defs = " ".join(f'm.def("{name}", torch::wrap_pybind_function({name}), "{name}");' for name in request.functions)
+        text += f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {defs} }}\n"
+    return text
+
+
+def _host_part(request: BuildRequest, parts: Split, cache: Path, target: Path) -> BuildResult:
+    defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
+    main = _main_unit(request)
+    cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
+    flags = () if cuda else cpp_flags(request.cpp_flags)
+    # One translation unit is faster than two. Where joining the files may itself be the problem, they are compiled apart.
+    done = host_build.compile_library(cache, [defines + main + cuda], target, flags)
+    if not done.ok and cuda and request.cpp_source.strip() and _JOINING.search(done.log):
+        done = host_build.compile_library(cache, [defines + main, defines + cuda], target, flags)
+    if not done.ok:
+        return _failed(done.log, diagnose.host_missing(done.log) or diagnose.link_missing(done.log))
+    names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
+    return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
+
+
+_JOINING = re.compile(r"redefin|redeclar|conflict|ambiguous|default argument|previous|already|static|overload")
+
+
+def _defines(flags: tuple[str, ...]) -> list[str]:
+    out = []
+    for flag in flags:
+        match = re.fullmatch(r"-D(\w+)(?:=([\w.+-]*))?", flag)
+        if match:
+            out.append(f"{match.group(1)} {'1' if match.group(2) is None else match.group(2)}")
+    return out
+
+
+_CPP_FLAGS = re.compile(
+    r"-O(?:[0-3s]|fast)|-fopenmp(?:-simd)?|-ffast-math|-fno-math-errno|-funroll-loops|-ftree-vectorize|-fno-trapping-math"
+    r"|-fassociative-math|-freciprocal-math|-fno-signed-zeros|-funsafe-math-optimizations|-ffinite-math-only"
+    r"|-fstrict-aliasing|-fno-strict-aliasing|-m(?:arch|tune)=[\w.+-]+|-m(?:avx\w*|fma|sse[\w.]*|f16c|bmi2?|popcnt)"
+)
+
+
+def cpp_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Flags for code without kernels: optimised, and those of the author's flags that change code generation."""
+    wanted = tuple(dict.fromkeys(flag for flag in flags if _CPP_FLAGS.fullmatch(flag)))
+    level = () if any(flag.startswith("-O") for flag in wanted) else ("-O2",)
+    return ("-std=gnu++20", *level, *wanted)

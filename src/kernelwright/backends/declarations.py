@@ -1,0 +1,201 @@
+"""One top-level declaration of CUDA C++: where it ends, what it declares, its parameters. Tokens in, facts out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernelwright.backends.launches import CALL_ANNOTATIONS
+from kernelwright.backends.tokens import Token, matching, matching_angle
+
+_TYPE_WORDS = {"struct", "class", "union", "enum"}
+_PAREN_ATTRIBUTES = CALL_ANNOTATIONS | {"__align__", "__builtin_align__", "alignas", "__attribute__", "decltype"}
+_PAREN_ATTRIBUTES |= {"noexcept", "__declspec", "explicit", "requires"}
+_BUILTIN = {"void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "const", "auto"}
+_BUILTIN |= {"volatile", "__restrict__", "restrict", "__restrict", "struct", "size_t", "int64_t", "scalar_t"}
+
+
+@dataclass
+class TemplateParameter:
+    """`kind`: type, value or template; `name` may be empty."""
+
+    kind: str
+    name: str
+    pack: bool = False
+
+
+@dataclass
+class Parameter:
+    """A function parameter; `last` is the index of the last token of its declarator (before a default value)."""
+
+    name: str
+    last: int
+
+
+@dataclass
+class Chunk:
+    """Tokens [start, stop) of one declaration."""
+
+    start: int
+    stop: int
+    words: list[str] = field(default_factory=list)
+    """Words outside of brackets and before the body."""
+    body: int | None = None
+    """Index of the `{` of a function body."""
+    parens: int | None = None
+    """Index of the `(` of the parameter list."""
+    name: str = ""
+    is_type: bool = False
+    template: list[TemplateParameter] = field(default_factory=list)
+
+    @property
+    def is_function(self) -> bool:
+        return self.parens is not None and not self.is_type
+
+
+def read_chunk(tokens: list[Token], start: int, stop: int) -> Chunk:
+    """The declaration that begins at token `start`, up to its `;` or the end of its function body."""
+    chunk = Chunk(start, stop)
+    k, assigned = start, False
+    while k < stop:
+        token = tokens[k]
+        previous = tokens[k - 1].text if k > start else ""
+        if token.kind == "directive":
+            pass
+        elif token.text == ";":
+            chunk.stop = k + 1
+            break
+        elif token.text == "(":
+            if chunk.parens is None and not assigned and previous not in _PAREN_ATTRIBUTES:
+                _found_parens(tokens, chunk, k)
+            k = matching(tokens, k, stop)
+        elif token.text == "[":
+            k = matching(tokens, k, stop)
+        elif token.text == "{":
+            closing = matching(tokens, k, stop)
+            if chunk.parens is not None and not chunk.is_type and not assigned:
+                chunk.body, chunk.stop = k, closing + 1
+                break
+            k = closing
+        elif token.text == "<" and not assigned and previous != "operator":
+            k = _angle(tokens, chunk, k, stop, previous)
+        elif token.text == "=" and previous != "operator":
+            assigned = True
+            _found_variable(tokens, chunk, k)
+        elif token.kind == "word":
+            _word(chunk, token.text, assigned)
+        k += 1
+    if not chunk.name:
+        _found_variable(tokens, chunk, chunk.stop - 1)
+    return chunk
+
+
+def _word(chunk: Chunk, text: str, assigned: bool) -> None:
+    if assigned:
+        return
+    if text in _TYPE_WORDS and chunk.parens is None and "typedef" not in chunk.words and "using" not in chunk.words:
+        chunk.is_type = True
+    chunk.words.append(text)
+
+
+def _angle(tokens: list[Token], chunk: Chunk, k: int, stop: int, previous: str) -> int:
+    closing = matching_angle(tokens, k, stop)
+    if closing >= stop:
+        return k
+    if previous == "template" and chunk.parens is None:
+        chunk.template += template_parameters(tokens, k, closing)
+    return closing
+
+
+def _found_parens(tokens: list[Token], chunk: Chunk, k: int) -> None:
+    """A first `(` at the top level: the parameter list, if a name stands before it."""
+    if chunk.is_type and not any(word not in _TYPE_WORDS for word in chunk.words):
+        return
+    before = tokens[k - 1] if k > chunk.start else None
+    if before is None:
+        return
+    if before.text == ">":
+        depth, at = 0, k - 1
+        while at > chunk.start:
+            depth += {">": 1, "<": -1}.get(tokens[at].text, 0)
+            if depth == 0:
+                break
+            at -= 1
+        before = tokens[at - 1]
+    if before.kind != "word" and "operator" not in chunk.words:
+        return
+    chunk.parens, chunk.name = k, before.text
+    chunk.is_type = False
+
+
+def _found_variable(tokens: list[Token], chunk: Chunk, k: int) -> None:
+    """The declared name is the last word before `=`, `[` or `;` (for an alias, the word after `using`)."""
+    if chunk.name:
+        return
+    while k > chunk.start and (tokens[k].kind != "word" or tokens[k - 1].text == "["):
+        k -= 1
+    chunk.name = tokens[k].text
+
+
+def _pieces(tokens: list[Token], start: int, stop: int) -> list[tuple[int, int]]:
+    """Token ranges between the commas of [start, stop), brackets and angles skipped."""
+    out, first, k = [], start, start
+    while k < stop:
+        text = tokens[k].text
+        if text in ("(", "[", "{"):
+            k = matching(tokens, k, stop)
+        elif text == "<":
+            closing = matching_angle(tokens, k, stop)
+            k = closing if closing < stop else k
+        elif text == ",":
+            out.append((first, k))
+            first = k + 1
+        k += 1
+    if first < stop:
+        out.append((first, stop))
+    return out
+
+
+def template_parameters(tokens: list[Token], opening: int, closing: int) -> list[TemplateParameter]:
+    """The parameters between `template <` and `>`."""
+    out = []
+    for start, stop in _pieces(tokens, opening + 1, closing):
+        texts = [t.text for t in tokens[start:stop]]
+        end = texts.index("=") if "=" in texts else len(texts)
+        texts = texts[:end]
+        words = [t for t in texts if t[0].isalpha() or t[0] == "_"]
+        pack = texts.count(".") >= 3
+        if texts[:1] == ["template"]:
+            out.append(TemplateParameter("template", words[-1] if words else "", pack))
+        elif texts[:1] in (["typename"], ["class"]) and "::" not in texts:
+            out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack))
+        else:
+            named = len(words) > 1 and words[-1] not in _BUILTIN and texts[-1] == words[-1] and texts[-2] != "::"
+            out.append(TemplateParameter("value", words[-1] if named else "", pack))
+    return out
+
+
+def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:
+    """The parameters of the list that opens at `opening`; an unnamed one has an empty name."""
+    closing = matching(tokens, opening, stop)
+    out = []
+    for start, end in _pieces(tokens, opening + 1, closing):
+        finish = next((k for k in range(start, end) if tokens[k].text == "="), end)
+        if [t.text for t in tokens[start:finish]] == ["void"]:
+            continue
+        out.append(_parameter(tokens, start, finish))
+    return out
+
+
+def _parameter(tokens: list[Token], start: int, finish: int) -> Parameter:
+    for k in range(start, finish - 2):  # `float (*f)(float)`, `float (&tile)[4]`
+        if tokens[k].text == "(" and tokens[k + 1].text in ("*", "&") and tokens[k + 2].kind == "word":
+            return Parameter(tokens[k + 2].text, finish - 1)
+    last = finish - 1
+    while last > start and tokens[last].text == "]":
+        while last > start and tokens[last].text != "[":
+            last -= 1
+        last -= 1
+    token = tokens[last]
+    is_name = token.kind == "word" and token.text not in _BUILTIN and last > start and tokens[last - 1].text != "::"
+    only_qualifiers = all(t.text in ("const", "volatile", "struct") for t in tokens[start:last])
+    return Parameter(token.text if is_name and not only_qualifiers else "", last)

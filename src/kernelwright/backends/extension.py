@@ -1,0 +1,356 @@
+"""The module object that a candidate gets from `load_inline`: compiled host functions, called in the runner.
+
+Loads the shared object that the builder made, installs the callbacks through which compiled code launches kernels and
+computes with tensors, and converts arguments and results. It runs only inside the sandboxed runner, where
+torch is imported; building, bounds and verdicts are elsewhere.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.backends import values
+from kernelwright.backends.bridge import Bridge, Unforwardable
+from kernelwright.backends.values import Config, Handles, Value
+from kernelwright.builds import BuildRequest, BuildResult
+
+_P = ctypes.POINTER
+_OP = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int)
+)
+_COUNT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
+_LAUNCH = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, _P(Config), _P(ctypes.c_void_p), _P(ctypes.c_uint), ctypes.c_int
+)
+_SYMBOL = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int
+)
+_ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, _P(ctypes.c_void_p))
+_FREE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+
+
+class _Callbacks(ctypes.Structure):
+    _fields_ = [
+        ("op", _OP),
+        ("retain", _COUNT),
+        ("release", _COUNT),
+        ("launch", _LAUNCH),
+        ("symbol", _SYMBOL),
+        ("allocate", _ALLOCATE),
+        ("deallocate", _FREE),
+    ]
+
+
+class Host:
+    """The host library of this process with its callbacks; one for all extensions, made by the first."""
+
+    _only: Host | None = None
+
+    @classmethod
+    def get(cls) -> Host:
+        if cls._only is None:
+            cls._only = cls()
+        return cls._only
+
+    def __init__(self) -> None:
+        self.library = ctypes.CDLL("kwhost.so")  # already loaded: the first extension depends on it
+        self.library.kw_call.restype = _P(Value)
+        self.library.kw_call.argtypes = [ctypes.c_int, _P(Value), _P(ctypes.c_char_p), ctypes.c_int]
+        for name in ("kw_function_name", "kw_function_doc", "kw_error_text"):
+            getattr(self.library, name).restype = ctypes.c_char_p
+        self.library.kw_demangle.restype = ctypes.c_char_p
+        self.handles = Handles()
+        self.bridge = Bridge(self.handles, self._record)
+        self.running: list[Extension] = []
+        self.error: BaseException | None = None
+        self._blocks: dict[int, torch.Tensor] = {}
+        self._kept: list[Any] = []
+        self._callbacks = _Callbacks(
+            _OP(self._guarded(self._op)),
+            _COUNT(self.handles.retain),
+            _COUNT(self.handles.release),
+            _LAUNCH(self._guarded(self._launch)),
+            _SYMBOL(self._guarded(self._symbol)),
+            _ALLOCATE(self._guarded(self._allocate)),
+            _FREE(self._guarded(self._deallocate)),
+        )
+        self.library.kw_install(ctypes.byref(self._callbacks))
+
+    def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
+        """A callback that keeps its exception for the caller in Python and tells C++ that there is one."""
+
+        def call(*args: Any) -> int:
+            try:
+                function(*args)
+                return 0
+            except BaseException as error:
+                self.error = error
+                self.library.kw_set_error(str(error).encode(errors="replace"))
+                return 1
+
+        return call
+
+    def _record(self, name: str, numel: int) -> None:
+        operations = getattr(self.running[-1].runtime, "library_ops", None)
+        if operations is not None:
+            operations.append((name, numel))
+
+    def register(self, tensor: torch.Tensor, cuda: bool) -> None:
+        """Makes a CUDA tensor's memory visible to kernels; host tensors stay out of their reach."""
+        if cuda and self.running:
+            self.running[-1].runtime.register(tensor)
+
+    def _op(self, name: bytes, args: Any, count: int, results: Any, result_count: Any) -> None:
+        operator = name.decode()
+        cuda = self._any_cuda(args, count)
+        plain = [values.read(args[k], self.handles) for k in range(count)]
+        try:
+            made, cuda = self.bridge.run(operator, plain, cuda)
+        except Unforwardable as error:
+            self.running[-1].runtime.unsupported.append(error.name)
+            raise
+        items = list(made) if isinstance(made, (tuple, list)) else [made]
+        out = (Value * max(1, len(items)))()
+        self._kept = [out]
+        for k, item in enumerate(items):
+            values.write(out[k], item, self.handles, self._kept, cuda)
+            if isinstance(item, torch.Tensor):
+                self.register(item, cuda)
+        results[0] = ctypes.addressof(out)
+        result_count[0] = len(items)
+
+    def _any_cuda(self, args: Any, count: int) -> bool:
+        for k in range(count):
+            if args[k].tag == values.TENSOR and self.handles.is_cuda(args[k].i):
+                return True
+            if args[k].tag == values.TENSORS and args[k].i:
+                numbers = (ctypes.c_int64 * args[k].i).from_address(args[k].p)
+                if any(n and self.handles.is_cuda(n) for n in numbers):
+                    return True
+        return False
+
+    def _launch(self, kernel: bytes, expression: bytes, config: Any, args: Any, sizes: Any, count: int) -> None:
+        data = [ctypes.string_at(args[k], sizes[k]) for k in range(count)]
+        c = config[0]
+        self.running[-1].launch(kernel.decode(), expression.decode(), tuple(c.grid), tuple(c.block), c.shared, data)
+
+    def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
+        self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
+
+    def _allocate(self, count: int, address: Any) -> None:
+        block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
+        self._blocks[block.data_ptr()] = block
+        self.register(block, True)
+        address[0] = block.data_ptr()
+
+    def _deallocate(self, address: int) -> None:
+        if self._blocks.pop(address, None) is None:
+            raise RuntimeError("CUDA error: invalid argument (cudaFree of an address that cudaMalloc did not give)")
+
+
+class Extension:
+    """Bound functions of one built extension, as attributes.
+
+    `result` must be an `ok` result with a library. Calling a function raises `TypeError` for arguments that pybind11
+    would not convert, and `RuntimeError` with the message of a C++ exception.
+    """
+
+    def __init__(self, result: BuildResult, runtime: Any) -> None:
+        if result.library is None:
+            raise RuntimeError("the build made no library to load")
+        self.runtime = runtime
+        self._result = result
+        self._programs: list[tuple[Any, dict[str, str]]] = []
+        self._writes: list[tuple[str, int, bytes]] = []
+        library = ctypes.CDLL(result.library)
+        host = Host.get()
+        first = host.library.kw_function_count()
+        host.library.kw_begin_module()
+        entry = next((name for name in _module_entries(library)), None)
+        if entry is None:
+            raise ImportError("dynamic module does not define module export function")
+        getattr(library, entry)()
+        self._library = library
+        for index in range(first, host.library.kw_function_count()):
+            name = host.library.kw_function_name(index).decode()
+            self.__dict__.setdefault(name, _bound(self, host, index, name))
+
+    def launch(
+        self,
+        kernel: str,
+        expression: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared: int,
+        args: list[bytes],
+    ) -> None:
+        """Runs one kernel; template instances that the first build did not hold are built now."""
+        program, entry = self._entry(kernel, expression, [len(a) for a in args])
+        self.runtime.launch(program, entry, grid, block, shared, args)
+
+    def _entry(self, kernel: str, expression: str, sizes: list[int]) -> tuple[Any, str]:
+        wanted = normalised(expression or kernel)
+        if not self._programs:
+            self._add_program(self._result)
+        for program, names in self._programs:
+            found = [entry for entry, name in names.items() if name == wanted]
+            if len(found) > 1:
+                found = [e for e in found if [size for size, _ in program.kernels[e].params] == sizes] or found
+            if found:
+                return program, found[0]
+        if not expression or "?" in expression:
+            raise self._unsupported(f"kernel {expression or kernel}")
+        request = BuildRequest("instances", cuda_source=self._result.device_source or "", expressions=(expression,))
+        result = self.runtime.compile(request)
+        if result.status != "ok":
+            raise self._unsupported(f"template instance {expression}", result.log)
+        program, names = self._add_program(result)
+        entry = result.lowered.get(expression) or next((e for e, n in names.items() if n == wanted), "")
+        if entry not in names:
+            raise self._unsupported(f"template instance {expression}")
+        return program, entry
+
+    def _unsupported(self, name: str, log: str = "") -> RuntimeError:
+        self.runtime.unsupported.append(name)
+        return RuntimeError(f"{name} cannot be launched here. {log}".strip())
+
+    def _add_program(self, result: BuildResult) -> tuple[Any, dict[str, str]]:
+        program = self.runtime.program(result)
+        demangle = Host.get().library.kw_demangle
+        names = {entry: normalised(demangle(entry.encode()).decode()) for entry in program.kernels}
+        self._programs.append((program, names))
+        for name, offset, data in self._writes:
+            self._store(program, name, offset, data)
+        return program, names
+
+    def _store(self, program: Any, name: str, offset: int, data: bytes) -> bool:
+        place = _symbol_place(program, name)
+        if place is None or offset + len(data) > place[1]:
+            return False
+        ctypes.memmove(place[0] + offset, data, len(data))
+        return True
+
+    def copy_symbol(self, name: str, address: int, count: int, offset: int, to_device: bool) -> None:
+        """`cudaMemcpyToSymbol` and back. Raises `RuntimeError` for a symbol that no device code of this module has."""
+        if not self._programs:
+            self._add_program(self._result)
+        if to_device:
+            data = ctypes.string_at(address, count)
+            self._writes.append((name, offset, data))
+            if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
+                raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
+            return
+        for program, _ in self._programs:
+            place = _symbol_place(program, name)
+            if place is not None and offset + count <= place[1]:
+                ctypes.memmove(address, place[0] + offset, count)
+                return
+        raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+
+
+def _symbol_place(program: Any, name: str) -> tuple[int, int] | None:
+    """Address and bytes of a device variable, by the name that host code uses for it."""
+    plain = name.strip().lstrip("&").strip().split("::")[-1]
+    try:
+        address, nbytes = program.global_symbol(plain)
+    except (KeyError, ValueError):
+        return None
+    return address, nbytes
+
+
+def _module_entries(library: ctypes.CDLL) -> list[str]:
+    return [name for name in ("PyInit_kw_extension",) if hasattr(library, name)]
+
+
+def _bound(extension: Extension, host: Host, index: int, name: str) -> Callable[..., Any]:
+    """A Python function for bound function `index` of the host library."""
+
+    def function(*args: Any, **named: Any) -> Any:
+        return _call(extension, host, index, args, named)
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = host.library.kw_function_doc(index).decode(errors="replace")
+    return function
+
+
+def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    runtime = extension.runtime
+    runtime.own_calls += 1
+    count = len(args) + len(named)
+    block, names, keep = (Value * max(1, count))(), (ctypes.c_char_p * max(1, count))(), []  # type: ignore[var-annotated]
+    host.running.append(extension)
+    try:
+        for k, item in enumerate([*args, *named.values()]):
+            values.write(block[k], item, host.handles, keep)
+        for k, name in enumerate(named):
+            names[len(args) + k] = name.encode()
+        _register_all(host, [*args, *named.values()])
+        host.error = None
+        result = host.library.kw_call(index, block, names, count)
+        if not result:
+            _raise(host)
+        return values.read(result[0], host.handles)
+    finally:
+        host.library.kw_forget_result()
+        _release_all(host, block, count)
+        host.running.pop()
+
+
+def _register_all(host: Host, items: list[Any]) -> None:
+    for item in items:
+        if isinstance(item, torch.Tensor):
+            host.register(item, True)
+        elif isinstance(item, (list, tuple)):
+            _register_all(host, list(item))
+
+
+def _release_all(host: Host, block: Any, count: int) -> None:
+    for k in range(count):
+        if block[k].tag == values.TENSOR:
+            host.handles.release(block[k].i)
+        elif block[k].tag in (values.LIST, values.TUPLE) and block[k].i:
+            _release_all(host, (Value * block[k].i).from_address(block[k].p), block[k].i)
+
+
+def _raise(host: Host) -> None:
+    kind = host.library.kw_error_kind()
+    message = host.library.kw_error_text().decode(errors="replace")
+    if kind == 3 and host.error is not None:
+        error, host.error = host.error, None
+        raise error
+    if kind == 1:
+        raise TypeError(message)
+    raise RuntimeError(message)
+
+
+_INTEGERS = (
+    (r"\blong long unsigned int\b", "unsigned long long"),
+    (r"\blong unsigned int\b", "unsigned long"),
+    (r"\bshort unsigned int\b", "unsigned short"),
+    (r"\blong long int\b", "long long"),
+    (r"\blong int\b", "long"),
+    (r"\bshort int\b", "short"),
+    (r"\bunsigned\b(?!\s+(?:int|long|short|char))", "unsigned int"),
+    (r"(?<=\d)[uUlL]+\b", ""),
+)
+
+
+def normalised(name: str) -> str:
+    """A kernel's demangled name or a name expression in one spelling, without return type, parameters and blanks."""
+    text = name.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
+    for pattern, replacement in _INTEGERS:
+        text = re.sub(pattern, replacement, text)
+    depth, stop = 0, len(text)
+    for k, character in enumerate(text):
+        depth += {"<": 1, ">": -1}.get(character, 0)
+        if character == "(" and depth == 0:
+            stop = k
+            break
+    text = text[:stop]
+    text = text.split("<", 1)[0].split(" ")[-1] + ("<" + text.split("<", 1)[1] if "<" in text else "")
+    return re.sub(r"\s+", "", text).removeprefix("::")

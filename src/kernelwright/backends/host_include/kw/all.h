@@ -1,0 +1,8 @@
+// Everything the stand-in offers, in one header, so that one precompiled header serves every candidate.
+#pragma once
+
+#include "dispatch.h"
+#include "pybind.h"
+
+extern template class std::vector<int64_t>;
+extern template class std::vector<at::Tensor>;

@@ -1,0 +1,524 @@
+// at::Tensor as a counted handle on a torch tensor that lives in the runner, with its metadata cached here.
+#pragma once
+
+#include "types.h"
+#include "kernelwright_accessor.h"
+
+namespace at {
+class Tensor;
+struct TensorIndex;
+}  // namespace at
+
+namespace kw {
+
+struct TensorImpl;
+
+// Any argument of a forwarded operator. Trivially destructible: it points at what the caller passed.
+struct Arg {
+  Value value;
+  Arg() = default;
+  template <class T, std::enable_if_t<std::is_arithmetic_v<T> || (std::is_enum_v<T> && std::is_convertible_v<T, int>), int> = 0>
+  Arg(T v) {
+    if constexpr (std::is_same_v<T, bool>) value = Value{BOOL, 0, v};
+    else if constexpr (std::is_floating_point_v<T>) value = Value{DOUBLE, 0, 0, static_cast<double>(v)};
+    else value = Value{INT, 0, static_cast<int64_t>(v)};
+  }
+  Arg(const at::Tensor& tensor);
+  Arg(const c10::Scalar& scalar) : value(scalar.value()) {}
+  Arg(c10::Half v) : value{DOUBLE, 0, 0, float(v)} {}
+  Arg(c10::BFloat16 v) : value{DOUBLE, 0, 0, float(v)} {}
+  Arg(c10::ScalarType type) : value{DTYPE, 0, static_cast<int64_t>(type)} {}
+  Arg(c10::TypeMeta type) : Arg(type.type) {}
+  Arg(const c10::Device& device) : value{DEVICE, device.index(), device.is_cuda()} {}
+  Arg(c10::DeviceType device) : Arg(c10::Device(device)) {}
+  Arg(const c10::TensorOptions& o);
+  Arg(c10::Layout layout) : value{LAYOUT, 0, static_cast<int64_t>(layout)} {}
+  Arg(c10::MemoryFormat format) : value{MEMORY_FORMAT, 0, static_cast<int64_t>(format)} {}
+  Arg(std::nullopt_t) : value{NONE} {}
+  Arg(const char* text) : value{STR, 0, static_cast<int64_t>(std::strlen(text)), 0, text} {}
+  Arg(const std::string& text) : value{STR, 0, static_cast<int64_t>(text.size()), 0, text.data()} {}
+  Arg(std::string_view text) : value{STR, 0, static_cast<int64_t>(text.size()), 0, text.data()} {}
+  Arg(const std::initializer_list<int64_t>& v) : value{INTS, 0, static_cast<int64_t>(v.size()), 0, v.begin()} {}
+  Arg(const std::vector<int64_t>& v) : value{INTS, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
+  Arg(c10::IntArrayRef v) : value{INTS, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
+  template <size_t N>
+  Arg(const std::array<int64_t, N>& v) : value{INTS, 0, static_cast<int64_t>(N), 0, v.data()} {}
+  Arg(const std::vector<double>& v) : value{DOUBLES, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
+  Arg(const std::initializer_list<at::Tensor>& v);
+  Arg(const std::vector<at::Tensor>& v);
+  Arg(c10::ArrayRef<at::Tensor> v);
+  Arg(const std::initializer_list<at::TensorIndex>& v);
+  Arg(const std::vector<at::TensorIndex>& v);
+  template <class T>
+  Arg(const std::optional<T>& v) : value{NONE} {
+    if (v) *this = Arg(*v);
+  }
+};
+
+#define KW_PARAMS8 kw::Arg a = kw::Arg(), kw::Arg b = kw::Arg(), kw::Arg c = kw::Arg(), kw::Arg d = kw::Arg(), \
+                   kw::Arg e = kw::Arg(), kw::Arg f = kw::Arg(), kw::Arg g = kw::Arg(), kw::Arg h = kw::Arg()
+#define KW_ARGS8 a, b, c, d, e, f, g, h
+
+}  // namespace kw
+
+namespace at {
+using namespace c10;
+using TensorList = c10::ArrayRef<Tensor>;
+using Tensors2 = std::tuple<Tensor, Tensor>;
+using Tensors3 = std::tuple<Tensor, Tensor, Tensor>;
+namespace Reduction {
+enum Reduction { None, Mean, Sum, END };
+}
+
+// `tensor.type()`: kept for older code.
+struct DeprecatedTypeProperties {
+  ScalarType type_;
+  bool cuda_;
+  ScalarType scalarType() const { return type_; }
+  bool is_cuda() const { return cuda_; }
+  std::string toString() const;
+  TensorOptions options() const { return TensorOptions(type_).device(cuda_ ? kCUDA : kCPU); }
+  operator TensorOptions() const { return options(); }
+  operator ScalarType() const { return type_; }
+  bool operator==(const DeprecatedTypeProperties& o) const { return type_ == o.type_ && cuda_ == o.cuda_; }
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  explicit Tensor(kw::TensorImpl* impl) : impl_(impl) {}
+  Tensor(const Tensor& o);
+  Tensor(Tensor&& o) noexcept : impl_(o.impl_) { o.impl_ = nullptr; }
+  Tensor& operator=(const Tensor& o);
+  Tensor& operator=(Tensor&& o) noexcept { std::swap(impl_, o.impl_); return *this; }
+  Tensor& operator=(const Scalar& value) &&;
+  ~Tensor();
+
+  bool defined() const { return impl_ != nullptr; }
+  void reset();
+  int64_t dim() const;
+  int64_t ndimension() const { return dim(); }
+  int64_t size(int64_t d) const;
+  int64_t sym_size(int64_t d) const { return size(d); }
+  int64_t stride(int64_t d) const;
+  IntArrayRef sizes() const;
+  IntArrayRef sym_sizes() const { return sizes(); }
+  IntArrayRef strides() const;
+  int64_t numel() const;
+  int64_t element_size() const;
+  int64_t itemsize() const { return element_size(); }
+  size_t nbytes() const { return static_cast<size_t>(numel() * element_size()); }
+  int64_t storage_offset() const;
+  ScalarType scalar_type() const;
+  TypeMeta dtype() const { return TypeMeta(scalar_type()); }
+  DeprecatedTypeProperties type() const { return {scalar_type(), is_cuda()}; }
+  TensorOptions options() const;
+  Device device() const;
+  int64_t get_device() const { return is_cuda() ? 0 : -1; }
+  Layout layout() const { return kStrided; }
+  bool is_cuda() const;
+  bool is_cpu() const { return !is_cuda(); }
+  bool is_sparse() const { return false; }
+  bool is_quantized() const { return false; }
+  bool is_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  bool is_non_overlapping_and_dense() const;
+  MemoryFormat suggest_memory_format() const;
+  bool is_same(const Tensor& o) const { return impl_ == o.impl_; }
+  bool is_alias_of(const Tensor& o) const;
+  bool requires_grad() const;
+  Tensor& requires_grad_(bool on = true);
+  Tensor& set_requires_grad(bool on) { return requires_grad_(on); }
+  bool has_storage() const { return defined(); }
+  void* data_ptr() const;
+  void* mutable_data_ptr() const { return data_ptr(); }
+  const void* const_data_ptr() const { return data_ptr(); }
+  void* checked_data_ptr(ScalarType wanted) const;
+  template <class T>
+  T* data_ptr() const {
+    using Plain = std::remove_const_t<T>;
+    return static_cast<T*>(checked_data_ptr(CppTypeToScalarType<Plain>::value));
+  }
+  template <class T>
+  T* mutable_data_ptr() const { return data_ptr<T>(); }
+  template <class T>
+  const std::remove_const_t<T>* const_data_ptr() const { return data_ptr<std::remove_const_t<T>>(); }
+  template <class T>
+  T* data() const { return data_ptr<T>(); }
+  Tensor data() const;
+  Tensor tensor_data() const { return data(); }
+  Tensor variable_data() const { return data(); }
+  Scalar item() const;
+  template <class T>
+  T item() const { return item().to<T>(); }
+  std::string toString() const;
+
+  template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits>
+  GenericPackedTensorAccessor<T, N, Traits, int32_t> packed_accessor32() const {
+    return packed_accessor<T, N, Traits, int32_t>();
+  }
+  template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits>
+  GenericPackedTensorAccessor<T, N, Traits, int64_t> packed_accessor64() const {
+    return packed_accessor<T, N, Traits, int64_t>();
+  }
+  template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits, class I = int64_t>
+  GenericPackedTensorAccessor<T, N, Traits, I> generic_packed_accessor() const {
+    return packed_accessor<T, N, Traits, I>();
+  }
+  template <class T, size_t N, template <class U> class Traits = DefaultPtrTraits, class I = int64_t>
+  GenericPackedTensorAccessor<T, N, Traits, I> packed_accessor() const {
+    check_rank(N);
+    return GenericPackedTensorAccessor<T, N, Traits, I>(data_ptr<T>(), sizes().data(), strides().data());
+  }
+  template <class T, size_t N>
+  TensorAccessor<T, N> accessor() const {
+    check_rank(N);
+    return TensorAccessor<T, N>(data_ptr<T>(), sizes().data(), strides().data());
+  }
+
+  Tensor to(kw::Arg a, kw::Arg b = kw::Arg(), kw::Arg c = kw::Arg(), kw::Arg d = kw::Arg()) const;
+  Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  Tensor cuda() const;
+  Tensor cpu() const;
+  Tensor toType(ScalarType type) const { return to(type); }
+  Tensor index(const std::vector<TensorIndex>& at) const;
+  Tensor index(std::initializer_list<TensorIndex> at) const;
+  Tensor& index_put_(std::initializer_list<TensorIndex> at, const Tensor& value);
+  Tensor& index_put_(std::initializer_list<TensorIndex> at, const Scalar& value);
+  Tensor new_empty(kw::Arg sizes, kw::Arg options = kw::Arg()) const;
+  Tensor new_zeros(kw::Arg sizes, kw::Arg options = kw::Arg()) const;
+  Tensor new_ones(kw::Arg sizes, kw::Arg options = kw::Arg()) const;
+  Tensor new_full(kw::Arg sizes, kw::Arg value, kw::Arg options = kw::Arg()) const;
+  Tensor operator[](int64_t k) const;
+  Tensor operator[](const Tensor& k) const;
+
+  Tensor max() const;
+  Tensor max(const Tensor& other) const;
+  Tensors2 max(int64_t dim, bool keepdim = false) const;
+  Tensor min() const;
+  Tensor min(const Tensor& other) const;
+  Tensors2 min(int64_t dim, bool keepdim = false) const;
+  Tensor median() const;
+  Tensors2 median(int64_t dim, bool keepdim = false) const;
+  Tensors2 mode(int64_t dim = -1, bool keepdim = false) const;
+  Tensors2 sort(int64_t dim = -1, bool descending = false) const;
+  Tensors2 topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
+  Tensors2 kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
+  Tensors2 cummax(int64_t dim) const;
+  Tensors2 cummin(int64_t dim) const;
+  Tensors2 aminmax(kw::Arg dim = kw::Arg(), kw::Arg keepdim = kw::Arg()) const;
+
+  Tensor& operator+=(const Tensor& o);
+  Tensor& operator-=(const Tensor& o);
+  Tensor& operator*=(const Tensor& o);
+  Tensor& operator/=(const Tensor& o);
+  Tensor& operator+=(const Scalar& o);
+  Tensor& operator-=(const Scalar& o);
+  Tensor& operator*=(const Scalar& o);
+  Tensor& operator/=(const Scalar& o);
+  Tensor operator-() const;
+  Tensor operator~() const;
+
+#define KW_METHOD(type, name, convert) \
+  type name(KW_PARAMS8) const;
+#define KW_METHOD_TENSOR(name) KW_METHOD(Tensor, name, )
+#define KW_METHOD_PAIR(name) KW_METHOD(Tensors2, name, )
+#define KW_METHOD_TRIPLE(name) KW_METHOD(Tensors3, name, )
+#define KW_METHOD_LIST(name) KW_METHOD(std::vector<Tensor>, name, )
+#define KW_METHOD_BOOL(name) KW_METHOD(bool, name, )
+#define KW_FUNCTION_TENSOR(name)
+#define KW_FUNCTION_PAIR(name)
+#define KW_FUNCTION_TRIPLE(name)
+#define KW_FUNCTION_LIST(name)
+#define KW_FUNCTION_BOOL(name)
+#include "aten_ops.inc"
+#undef KW_METHOD
+#undef KW_METHOD_TENSOR
+#undef KW_METHOD_PAIR
+#undef KW_METHOD_TRIPLE
+#undef KW_METHOD_LIST
+#undef KW_METHOD_BOOL
+
+  kw::TensorImpl* impl() const { return impl_; }
+
+ private:
+  void check_rank(size_t n) const;
+  kw::TensorImpl* impl_ = nullptr;
+};
+
+namespace indexing {
+enum class EllipsisIndexType { Ellipsis };
+constexpr EllipsisIndexType Ellipsis = EllipsisIndexType::Ellipsis;
+constexpr std::nullopt_t None = std::nullopt;
+struct Slice {
+  int64_t parts[3] = {0, 0, 1};
+  int absent = 7;
+  Slice(std::optional<int64_t> start = std::nullopt, std::optional<int64_t> stop = std::nullopt,
+        std::optional<int64_t> step = std::nullopt);
+};
+}  // namespace indexing
+
+struct TensorIndex {
+  kw::Value value;
+  indexing::Slice slice;
+  Tensor tensor;
+  TensorIndex(std::nullopt_t) : value{kw::NONE} {}
+  TensorIndex(indexing::EllipsisIndexType) : value{kw::ELLIPSIS} {}
+  TensorIndex(const char*) : value{kw::ELLIPSIS} {}
+  template <class T, std::enable_if_t<std::is_integral_v<T>, int> = 0>
+  TensorIndex(T k) : value{std::is_same_v<T, bool> ? kw::BOOL : kw::INT, 0, static_cast<int64_t>(k)} {}
+  TensorIndex(indexing::Slice s) : value{kw::SLICE, s.absent}, slice(s) {}
+  TensorIndex(Tensor t) : value{kw::TENSOR}, tensor(std::move(t)) {}
+};
+namespace indexing {
+using at::TensorIndex;
+}
+
+
+Tensor operator+(const Tensor& a, const Tensor& b);
+Tensor operator-(const Tensor& a, const Tensor& b);
+Tensor operator*(const Tensor& a, const Tensor& b);
+Tensor operator/(const Tensor& a, const Tensor& b);
+Tensor operator%(const Tensor& a, const Tensor& b);
+Tensor operator+(const Tensor& a, const Scalar& b);
+Tensor operator-(const Tensor& a, const Scalar& b);
+Tensor operator*(const Tensor& a, const Scalar& b);
+Tensor operator/(const Tensor& a, const Scalar& b);
+Tensor operator%(const Tensor& a, const Scalar& b);
+Tensor operator+(const Scalar& a, const Tensor& b);
+Tensor operator-(const Scalar& a, const Tensor& b);
+Tensor operator*(const Scalar& a, const Tensor& b);
+Tensor operator/(const Scalar& a, const Tensor& b);
+#define KW_COMPARE(op)                                  \
+  Tensor operator op(const Tensor& a, const Tensor& b); \
+  Tensor operator op(const Tensor& a, const Scalar& b); \
+  Tensor operator op(const Scalar& a, const Tensor& b);
+KW_COMPARE(==) KW_COMPARE(!=) KW_COMPARE(<) KW_COMPARE(<=) KW_COMPARE(>) KW_COMPARE(>=)
+#undef KW_COMPARE
+Tensor operator&(const Tensor& a, const Tensor& b);
+Tensor operator|(const Tensor& a, const Tensor& b);
+Tensor operator^(const Tensor& a, const Tensor& b);
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+}  // namespace at
+
+namespace kw {
+at::Tensor tensor_op(const char* name, Arg self, KW_PARAMS8);
+at::Tensors2 pair_op(const char* name, Arg self, KW_PARAMS8);
+at::Tensors3 triple_op(const char* name, Arg self, KW_PARAMS8);
+std::vector<at::Tensor> list_op(const char* name, Arg self, KW_PARAMS8);
+bool bool_op(const char* name, Arg self, KW_PARAMS8);
+at::Tensor to_tensor(const Value& value);
+}  // namespace kw
+
+namespace at {
+#define KW_METHOD(type, name, convert) \
+  inline type Tensor::name(KW_PARAMS8_PLAIN) const { return kw::convert(#name, *this, KW_ARGS8); }
+#define KW_FUNCTION(type, name, convert) \
+  inline type name(kw::Arg self, KW_PARAMS8) { return kw::convert(#name, self, KW_ARGS8); }
+#define KW_PARAMS8_PLAIN kw::Arg a, kw::Arg b, kw::Arg c, kw::Arg d, kw::Arg e, kw::Arg f, kw::Arg g, kw::Arg h
+#undef KW_FUNCTION_TENSOR
+#undef KW_FUNCTION_PAIR
+#undef KW_FUNCTION_TRIPLE
+#undef KW_FUNCTION_LIST
+#undef KW_FUNCTION_BOOL
+#define KW_METHOD_TENSOR(name) KW_METHOD(Tensor, name, tensor_op)
+#define KW_METHOD_PAIR(name) KW_METHOD(Tensors2, name, pair_op)
+#define KW_METHOD_TRIPLE(name) KW_METHOD(Tensors3, name, triple_op)
+#define KW_METHOD_LIST(name) KW_METHOD(std::vector<Tensor>, name, list_op)
+#define KW_METHOD_BOOL(name) KW_METHOD(bool, name, bool_op)
+#define KW_FUNCTION_TENSOR(name) KW_FUNCTION(Tensor, name, tensor_op)
+#define KW_FUNCTION_PAIR(name) KW_FUNCTION(Tensors2, name, pair_op)
+#define KW_FUNCTION_TRIPLE(name) KW_FUNCTION(Tensors3, name, triple_op)
+#define KW_FUNCTION_LIST(name) KW_FUNCTION(std::vector<Tensor>, name, list_op)
+#define KW_FUNCTION_BOOL(name) KW_FUNCTION(bool, name, bool_op)
+#include "aten_ops.inc"
+
+// Operators whose overloads return different things, and factories.
+inline Tensor max(const Tensor& x) { return x.max(); }
+inline Tensor max(const Tensor& x, const Tensor& y) { return x.max(y); }
+inline Tensors2 max(const Tensor& x, int64_t dim, bool keepdim = false) { return x.max(dim, keepdim); }
+inline Tensor min(const Tensor& x) { return x.min(); }
+inline Tensor min(const Tensor& x, const Tensor& y) { return x.min(y); }
+inline Tensors2 min(const Tensor& x, int64_t dim, bool keepdim = false) { return x.min(dim, keepdim); }
+inline Tensor median(const Tensor& x) { return x.median(); }
+inline Tensors2 median(const Tensor& x, int64_t dim, bool keepdim = false) { return x.median(dim, keepdim); }
+inline Tensors2 mode(const Tensor& x, int64_t dim = -1, bool keepdim = false) { return x.mode(dim, keepdim); }
+inline Tensors2 sort(const Tensor& x, int64_t dim = -1, bool descending = false) { return x.sort(dim, descending); }
+inline Tensors2 topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) {
+  return x.topk(k, dim, largest, sorted);
+}
+inline Tensors2 kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false) {
+  return x.kthvalue(k, dim, keepdim);
+}
+inline Tensors2 cummax(const Tensor& x, int64_t dim) { return x.cummax(dim); }
+inline Tensors2 cummin(const Tensor& x, int64_t dim) { return x.cummin(dim); }
+inline Tensors2 var_mean(KW_PARAMS8) { return kw::pair_op("var_mean", KW_ARGS8); }
+inline Tensors2 std_mean(KW_PARAMS8) { return kw::pair_op("std_mean", KW_ARGS8); }
+inline Tensor where(const Tensor& condition, kw::Arg x, kw::Arg y) { return kw::tensor_op("where", condition, x, y); }
+inline std::vector<Tensor> where(const Tensor& condition) { return kw::list_op("where", condition); }
+inline Tensor index(const Tensor& x, kw::Arg at) { return kw::tensor_op("index", x, at); }
+
+#define KW_FACTORY(name)                                                                           \
+  inline Tensor name(IntArrayRef sizes, const TensorOptions& options = {}, kw::Arg more = kw::Arg()) { \
+    return kw::tensor_op("new:" #name, sizes, options);                                            \
+  }                                                                                                \
+  inline Tensor name(IntArrayRef sizes, std::optional<ScalarType> dtype, std::optional<Layout>,    \
+                     std::optional<Device> device, std::optional<bool>) {                          \
+    return kw::tensor_op("new:" #name, sizes, TensorOptions().dtype(dtype).device(device));        \
+  }
+KW_FACTORY(empty) KW_FACTORY(zeros) KW_FACTORY(ones) KW_FACTORY(rand) KW_FACTORY(randn)
+#undef KW_FACTORY
+#define KW_FACTORY_LIKE(name)                                                                            \
+  inline Tensor name(const Tensor& self, const TensorOptions& options = {}, kw::Arg format = kw::Arg()) { \
+    return kw::tensor_op("like:" #name, self, options, format);                                          \
+  }
+KW_FACTORY_LIKE(empty_like) KW_FACTORY_LIKE(zeros_like) KW_FACTORY_LIKE(ones_like)
+#undef KW_FACTORY_LIKE
+inline Tensor full(IntArrayRef sizes, const Scalar& value, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:full", sizes, value, options);
+}
+inline Tensor full_like(const Tensor& self, const Scalar& value, const TensorOptions& options = {}) {
+  return kw::tensor_op("like:full_like", self, value, options);
+}
+inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:empty_strided", sizes, strides, options);
+}
+inline Tensor arange(const Scalar& end, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:arange", end, options);
+}
+inline Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:arange", start, end, options);
+}
+inline Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:arange", start, end, step, options);
+}
+inline Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:linspace", start, end, steps, options);
+}
+inline Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
+                       const TensorOptions& options = {}) {
+  return kw::tensor_op("new:logspace", start, end, steps, base, options);
+}
+inline Tensor eye(int64_t n, const TensorOptions& options = {}) { return kw::tensor_op("new:eye", n, options); }
+inline Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:eye", n, m, options);
+}
+inline Tensor randperm(int64_t n, const TensorOptions& options = {}) { return kw::tensor_op("new:randperm", n, options); }
+inline Tensor randint(int64_t high, IntArrayRef sizes, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:randint", 0, high, sizes, options);
+}
+inline Tensor randint(int64_t low, int64_t high, IntArrayRef sizes, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:randint", low, high, sizes, options);
+}
+inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:scalar_tensor", value, options);
+}
+inline Tensor tril_indices(int64_t r, int64_t c, int64_t offset = 0, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:tril_indices", r, c, offset, options);
+}
+inline Tensor triu_indices(int64_t r, int64_t c, int64_t offset = 0, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:triu_indices", r, c, offset, options);
+}
+
+// `torch::tensor({1.0, 2.0})`: the literal's type decides the dtype.
+template <class T>
+Tensor tensor(ArrayRef<T> values, const TensorOptions& options = {}) {
+  static_assert(std::is_arithmetic_v<T>);
+  std::vector<double> wide(values.begin(), values.end());
+  std::vector<int64_t> whole(values.begin(), values.end());
+  if constexpr (std::is_floating_point_v<T>) return kw::tensor_op("new:tensor", wide, options);
+  else if constexpr (std::is_same_v<T, bool>) return kw::tensor_op("new:tensor_bool", whole, options);
+  else return kw::tensor_op("new:tensor", whole, options);
+}
+template <class T>
+Tensor tensor(const std::vector<T>& values, const TensorOptions& options = {}) {
+  return tensor(ArrayRef<T>(values), options);
+}
+template <class T>
+Tensor tensor(std::initializer_list<T> values, const TensorOptions& options = {}) {
+  return tensor(ArrayRef<T>(values), options);
+}
+template <class T, std::enable_if_t<std::is_arithmetic_v<T>, int> = 0>
+Tensor tensor(T value, const TensorOptions& options = {}) {
+  return kw::tensor_op("new:tensor", Scalar(value), options);
+}
+Tensor from_blob(void* data, IntArrayRef sizes, const TensorOptions& options = {});
+Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const TensorOptions& options = {});
+template <class D>
+Tensor from_blob(void* data, IntArrayRef sizes, D deleter, const TensorOptions& options) {
+  return from_blob(data, sizes, options);
+}
+bool globalContextAllowTF32();
+void manual_seed(uint64_t seed);
+ScalarType promote_types(ScalarType a, ScalarType b);
+ScalarType result_type(const Tensor& a, const Tensor& b);
+
+inline int64_t numel(const Tensor& x) { return x.numel(); }
+inline int64_t size(const Tensor& x, int64_t dim) { return x.size(dim); }
+inline bool is_floating_point(const Tensor& x) { return isFloatingType(x.scalar_type()); }
+
+template <class T>
+struct acc_type_of { using type = T; };
+template <>
+struct acc_type_of<c10::Half> { using type = float; };
+template <>
+struct acc_type_of<c10::BFloat16> { using type = float; };
+template <class T, bool cuda>
+using acc_type = typename acc_type_of<T>::type;
+template <class T>
+using opmath_type = typename acc_type_of<T>::type;
+using Half = c10::Half;
+using BFloat16 = c10::BFloat16;
+
+struct NoGradGuard {
+  bool before;
+  NoGradGuard();
+  ~NoGradGuard();
+};
+struct AutoDispatchBelowADInplaceOrView { NoGradGuard guard; };
+struct AutoNonVariableTypeMode { NoGradGuard guard; AutoNonVariableTypeMode(bool = true) {} };
+struct GradMode {
+  static bool is_enabled();
+  static void set_enabled(bool on);
+};
+
+}  // namespace at
+
+namespace c10 {
+using at::NoGradGuard;
+template <class T>
+struct MaybeOwned;
+}
+
+namespace torch {
+using namespace at;
+using at::NoGradGuard;
+using at::Tensor;
+using c10::Device;
+using c10::Half;
+using c10::IntArrayRef;
+using c10::TensorOptions;
+using Dtype = c10::ScalarType;
+using DeviceType = c10::DeviceType;
+using c10::nullopt;
+constexpr auto kU8 = c10::kByte, kUInt8 = c10::kByte, kI8 = c10::kChar, kInt8 = c10::kChar, kI16 = c10::kShort,
+               kInt16 = c10::kShort, kI32 = c10::kInt, kInt32 = c10::kInt, kI64 = c10::kLong, kInt64 = c10::kLong,
+               kF16 = c10::kHalf, kFloat16 = c10::kHalf, kF32 = c10::kFloat, kFloat32 = c10::kFloat,
+               kF64 = c10::kDouble, kFloat64 = c10::kDouble;
+namespace indexing = at::indexing;
+namespace autograd {
+using Variable = at::Tensor;
+using variable_list = std::vector<at::Tensor>;
+using tensor_list = std::vector<at::Tensor>;
+}  // namespace autograd
+namespace cuda {
+inline bool is_available() { return true; }
+void synchronize(int64_t device = -1);
+}  // namespace cuda
+namespace nn {
+namespace functional {
+inline at::Tensor relu(const at::Tensor& x) { return x.relu(); }
+inline at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {}) { return at::linear(x, w, b); }
+}  // namespace functional
+}  // namespace nn
+}  // namespace torch

@@ -1,0 +1,119 @@
+"""What a source may include, and what it would not see without an include.
+
+The stand-in is one precompiled header, so every name is visible whether or not its header was named. Real compilers
+are stricter, and a candidate that they refuse must be refused here: `missing_includes` says which names would have been
+unknown. Paths that leave the include directories are refused outright, so that no file of this machine can reach a log.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.backends.tokens import Token, blank, tokenize
+
+_STAND_IN = re.compile(
+    r"(?:torch/(?:extension|torch|types|all|script|custom_class|library|utils|cuda|python|nn/functional)\.h"
+    r"|torch/csrc/(?:api/include/torch/\w+|autograd/\w+|utils/pybind|Exceptions|stable/\w+)\.h"
+    r"|ATen/(?:ATen|Tensor|Functions|Dispatch|AccumulateType|OpMathType|TensorUtils|Parallel|ScalarOps|TensorIndexing"
+    r"|TensorOperators|NumericUtils|ExpandUtils|Context|DeviceGuard|core/\w+|ops/\w+|native/TensorIterator)\.h"
+    r"|ATen/cuda/(?:CUDAContext|CUDAContextLight|Exceptions|CUDAUtils|CUDAEvent|detail/\w+|DeviceUtils)\.(?:h|cuh)"
+    r"|ATen/CUDAContext\.h|THC/THC\w*\.(?:h|cuh)"
+    r"|c10/(?:core|macros|util|cuda)/[\w/]+\.h"
+    r"|pybind11/(?:pybind11|stl|numpy|functional|operators|complex|cast|chrono)\.h|Python\.h"
+    r"|cuda(?:_runtime|_runtime_api|_fp16|_bf16|_device_runtime_api)?\.h|cuda_fp16\.hpp|cuda_bf16\.hpp|driver_types\.h"
+    r"|device_launch_parameters\.h|device_functions\.h|vector_(?:types|functions)\.h|builtin_types\.h|math_constants\.h"
+    r"|sm_\w+\.h|host_defines\.h|mma\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?|helper_cuda\.h|cuda/\w+|cub/[\w/]+\.cuh)"
+)
+"""Headers that the stand-in answers for (those at the end hold device code only)."""
+_IN_PCH = re.compile(
+    r"c?(?:assert|float|limits|math|stddef|stdint|stdio|stdlib|string)(?:\.h)?|algorithm|array|functional|"
+    r"initializer_list|iostream|map|memory|mutex|numeric|optional|sstream|stdexcept|string_view|tuple|type_traits|"
+    r"unordered_map|utility|variant|vector"
+)
+_INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
+_FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
+
+
+class RefusedInclude(Exception):
+    """An include that could read a file outside of the include directories."""
+
+    def __init__(self, message: str, line: int, file: str) -> None:
+        super().__init__(f"{file}:{line}: error: {message}")
+
+
+def check(source: str, file: str) -> tuple[str, ...]:
+    """Names of the headers that `source` includes. Raises `RefusedInclude` for absolute, climbing or computed paths."""
+    names = []
+    for token in tokenize(source):
+        line = source.count("\n", 0, token.start) + 1
+        if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
+            raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
+        if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
+            raise RefusedInclude("digraph directives are not allowed", line, file)
+        name = include_name(token)
+        if name is None:
+            continue
+        if not name or name.startswith("/") or ".." in name or "\\" in name:
+            raise RefusedInclude("only plain header names can be included", line, file)
+        names.append(name)
+    return tuple(names)
+
+
+def _is_plain_pragma(token: Token) -> bool:
+    return token.kind == "string" and "incbin" not in token.text
+
+
+def include_name(token: Token) -> str | None:
+    """The header that an include directive names, "" when it is not a literal name, None for any other token."""
+    if token.kind != "directive":
+        return None
+    text = re.sub(r"\\\r?\n", "", token.text)
+    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+    match = _INCLUDE.match(text)
+    if not match:
+        return "" if re.search(r"__has_(?:include|embed)", text) and re.search(r"[\"<](?:/|\.\.)", text) else None
+    literal = re.fullmatch(r'<([^>"]*)>|"([^"]*)"', match.group(1).strip())
+    return (literal.group(1) or literal.group(2) or "").strip() if literal else ""
+
+
+def drop_known(source: str) -> str:
+    """`source` without the includes that the precompiled header already answers; line numbers are kept."""
+    out, position = [], 0
+    for token in tokenize(source):
+        name = include_name(token)
+        if name and (_STAND_IN.fullmatch(name) or _IN_PCH.fullmatch(name)):
+            out += [source[position : token.start], blank(token.text)]
+            position = token.end
+    out.append(source[position:])
+    return "".join(out)
+
+
+_NEEDS = (
+    # name, headers of which one must be included by the CUDA file itself
+    (
+        r"(?:getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|CUDAStream)",
+        r"ATen/cuda/.*|c10/cuda/CUDA(?:Stream|Guard|CachingAllocator|Functions)\.h|ATen/CUDAContext\.h|THC/.*"
+        r"|torch/csrc/cuda/.*|ATen/cudnn/.*|c10/cuda/impl/.*",
+    ),
+    (r"(?:CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard)", r"ATen/cuda/.*|c10/cuda/CUDAGuard\.h|THC/.*|c10/cuda/impl/.*"),
+    (r"(?:getCurrentDeviceProperties|AT_CUDA_CHECK)", r"ATen/cuda/.*|THC/.*|ATen/CUDAContext\.h"),
+    (r"(?:C10_CUDA_KERNEL_LAUNCH_CHECK|C10_CUDA_CHECK)", r"ATen/cuda/.*|c10/cuda/.*|THC/.*"),
+    (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
+)
+
+
+def missing_includes(source: str, includes: tuple[str, ...], implicit_extension: bool) -> str | None:
+    """An error line for the first name whose header the CUDA text `source` never includes; None when all is there.
+
+    `implicit_extension` says that `torch/extension.h` is included for the author (as it is in load_inline's C++ file).
+    """
+    seen = [*includes, "torch/extension.h"] if implicit_extension else list(includes)
+    words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word"}
+    for pattern, headers in _NEEDS:
+        if any(re.fullmatch(headers, name) for name in seen):
+            continue
+        for word, token in words.items():
+            if re.fullmatch(pattern, word):
+                line = source.count("\n", 0, token.start) + 1
+                return f"cuda.cu:{line}: error: '{word}' is not declared: the header that declares it is not included"
+    return None

@@ -1,0 +1,89 @@
+"""Expansion of the candidate's own macros that define whole kernels, before the text is split.
+
+`#define MAP(name, e) __global__ void name(...) { ... }` followed by `MAP(relu, max(x, 0.f))` is common; the splitter
+works on declarations and must see them. Only macros whose body holds an annotation and braces are expanded;
+every other macro is left to the compilers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from kernelwright.backends.tokens import Token, blank, matching, tokenize
+
+_DEFINE = re.compile(r"#\s*define\s+(\w+)\(([^)]*)\)(.*)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class _Macro:
+    parameters: tuple[str, ...]
+    body: str
+
+
+def expand_kernel_macros(source: str) -> str:
+    """`source` with the uses of kernel-defining macros expanded in place; line numbers are kept."""
+    if "__global__" not in source or "define" not in source:
+        return source
+    tokens = tokenize(source)
+    macros = {name: macro for token in tokens for name, macro in _kernel_macros(token)}
+    if not macros:
+        return source
+    out: list[str] = []
+    position, k = 0, 0
+    while k < len(tokens):
+        token = tokens[k]
+        macro = macros.get(token.text) if token.kind == "word" else None
+        if token.kind == "directive" and any(True for _ in _kernel_macros(token)):
+            out += [source[position : token.start], blank(token.text)]
+            position = token.end
+        elif macro and k + 1 < len(tokens) and tokens[k + 1].text == "(":
+            closing = matching(tokens, k + 1, len(tokens))
+            used = source[token.start : tokens[closing].end]
+            out += [source[position : token.start], _expand(source, tokens, k + 1, closing, macro), blank(used)]
+            position, k = tokens[closing].end, closing
+        k += 1
+    out.append(source[position:])
+    return "".join(out)
+
+
+def _kernel_macros(token: Token) -> list[tuple[str, _Macro]]:
+    if token.kind != "directive" or "__global__" not in token.text:
+        return []
+    match = _DEFINE.match(re.sub(r"\\\r?\n", " ", token.text))
+    if not match or "{" not in match.group(3):
+        return []
+    parameters = tuple(p.strip() for p in match.group(2).split(",") if p.strip())
+    return [(match.group(1), _Macro(parameters, match.group(3).strip()))]
+
+
+def _expand(source: str, tokens: list[Token], opening: int, closing: int, macro: _Macro) -> str:
+    arguments = _arguments(source, tokens, opening, closing)
+    if len(arguments) > len(macro.parameters) and macro.parameters:
+        arguments = [*arguments[: len(macro.parameters) - 1], ", ".join(arguments[len(macro.parameters) - 1 :])]
+    values = dict(zip(macro.parameters, arguments, strict=False))
+    if "..." in values:
+        values["__VA_ARGS__"] = values["..."]
+    text = re.sub(r"(?<!#)#\s*(\w+)", lambda m: _quoted(values.get(m.group(1)), m.group(0)), macro.body)
+    text = re.sub(r"[A-Za-z_]\w*", lambda m: values.get(m.group(), m.group()), text)
+    return re.sub(r"\s*##\s*", "", text)
+
+
+def _quoted(value: str | None, original: str) -> str:
+    if value is None:
+        return original
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _arguments(source: str, tokens: list[Token], opening: int, closing: int) -> list[str]:
+    out, first, k = [], opening + 1, opening + 1
+    while k <= closing:
+        if k == closing or tokens[k].text == ",":
+            if first < k:
+                text = source[tokens[first].start : tokens[k - 1].end]
+                out.append(re.sub(r"\s+", " ", text))
+            first = k + 1
+        elif tokens[k].text in ("(", "[", "{"):
+            k = matching(tokens, k, closing + 1)
+        k += 1
+    return out

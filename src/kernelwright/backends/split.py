@@ -1,0 +1,364 @@
+"""CUDA text apart: device text for NVRTC, host text for g++, line by line where the candidate wrote it.
+
+Every top-level declaration goes to the device, to the host, or to both; what one side does not get is replaced by
+newlines, so compilers on both sides report the candidate's own line numbers. A kernel's body becomes, on the host, a
+stub that hands its arguments to the runner. Nothing is compiled here and macros are not expanded, except
+for macros that define whole kernels (`macros`).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
+from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
+from kernelwright.backends.macros import expand_kernel_macros
+from kernelwright.backends.tokens import Token, blank, matching, tokenize
+
+__all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
+
+_HOST_ONLY = re.compile(
+    r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|\w*Accessor\w*|\w*PtrTraits\b|acc_type\b|opmath_type\b)"
+    r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
+    r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\bcudnn\w+|\bIntArrayRef\b"
+)
+_DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
+_SCOPE_HEADS = {"namespace", "inline", "extern"}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One `__global__` function: `name` with its namespaces, `template` when it has template parameters."""
+
+    name: str
+    template: bool
+    line: int
+
+
+@dataclass
+class Split:
+    """The two texts and what was learnt on the way."""
+
+    device: str
+    host: str
+    kernels: tuple[Kernel, ...] = ()
+    guesses: tuple[str, ...] = ()
+    """Template instances that are launched with arguments known here, or with `scalar_t`, taken as float."""
+    device_words: frozenset[str] = frozenset()
+
+
+@dataclass
+class _State:
+    source: str
+    tokens: list[Token]
+    text: HostText
+    device: list[str] = field(default_factory=list)
+    host: list[str] = field(default_factory=list)
+    position: int = 0
+    scopes: list[str] = field(default_factory=list)
+    kernels: list[Kernel] = field(default_factory=list)
+    constants: set[str] = field(default_factory=set)
+    qualifiers: dict[str, set[str]] = field(default_factory=dict)
+    device_functions: list[tuple[int, str, str]] = field(default_factory=list)
+    """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
+
+    def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
+        """Tokens [start, stop) to both texts; None leaves only their newlines."""
+        first, last = self.tokens[start].start, self.tokens[stop - 1].end
+        gap = blank(self.source[self.position : first])
+        lines = blank(self.source[first:last])
+        self.device += [gap, lines if device is None else device]
+        self.host += [gap, lines if host is None else host]
+        self.position = last
+
+    def raw(self, start: int, stop: int) -> str:
+        return self.source[self.tokens[start].start : self.tokens[stop - 1].end]
+
+
+def split(source: str) -> Split:
+    """Device and host text of CUDA `source`. Raises `UnsupportedSource` for what cannot be taken apart."""
+    source = expand_kernel_macros(source)
+    tokens = tokenize(source)
+    state = _State(source, tokens, HostText(source, tokens))
+    _scope(state, 0, len(tokens))
+    _emit_named_device_functions(state)
+    words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
+    kernels = tuple(dict.fromkeys(state.kernels))
+    return Split("".join(state.device) + "\n", "".join(state.host) + "\n", kernels, _guesses(state), words)
+
+
+def _scope(state: _State, start: int, stop: int) -> None:
+    k = start
+    while k < stop:
+        token = state.tokens[k]
+        if token.kind == "directive":
+            _directive(state, k)
+            k += 1
+        elif token.text == ";":
+            state.emit(k, k + 1, ";", ";")
+            k += 1
+        elif token.text in _SCOPE_HEADS and (opening := _scope_opening(state.tokens, k, stop)) is not None:
+            k = _nested(state, k, opening, stop)
+        else:
+            chunk = read_chunk(state.tokens, k, stop)
+            _declaration(state, chunk)
+            k = chunk.stop
+
+
+def _scope_opening(tokens: list[Token], k: int, stop: int) -> int | None:
+    """The `{` of a namespace or linkage block that starts at `k`, or None."""
+    if tokens[k].text == "extern":
+        is_block = k + 2 < stop and tokens[k + 1].kind == "string" and tokens[k + 2].text == "{"
+        return k + 2 if is_block else None
+    if tokens[k].text == "inline" and (k + 1 >= stop or tokens[k + 1].text != "namespace"):
+        return None
+    while k < stop and tokens[k].text not in ("{", ";", "=", "("):
+        k += 1
+    return k if k < stop and tokens[k].text == "{" else None
+
+
+def _nested(state: _State, start: int, opening: int, stop: int) -> int:
+    closing = matching(state.tokens, opening, stop)
+    names = []
+    if state.tokens[start].text != "extern":
+        names = [t.text for t in state.tokens[start:opening] if t.kind == "word" and t.text not in _SCOPE_HEADS]
+    text = state.raw(start, opening + 1)
+    # Kernels with internal linkage would be dropped by NVRTC, so unnamed namespaces are opened on the host only.
+    unnamed = state.tokens[start].text != "extern" and not names
+    state.emit(start, opening + 1, blank(text) if unnamed else text, text)
+    state.scopes += names
+    _scope(state, opening + 1, closing)
+    del state.scopes[len(state.scopes) - len(names) :]
+    state.emit(closing, closing + 1, None if unnamed else "}", "}")
+    return closing + 1
+
+
+def _directive(state: _State, k: int) -> None:
+    text = state.tokens[k].text
+    plain = re.sub(r"\\\r?\n", " ", text)
+    define = re.match(r"#\s*define\s+(\w+)(\(?)(.*)", plain, re.DOTALL)
+    if define:
+        name, is_function, body = define.groups()
+        words = set(re.findall(r"\w+", body))
+        if not is_function and words & ANNOTATIONS:
+            state.qualifiers[name] = words & ANNOTATIONS
+        state.constants.add(name)
+    device: str | None = text
+    if re.match(r"#\s*include\b", plain):
+        device = text if _device_has(plain) else None
+    elif re.match(r"#\s*pragma\s+once", plain):
+        device = None
+    host = state.text.render(k, k + 1)
+    state.emit(k, k + 1, device, host)
+
+
+_DEVICE_HEADERS = re.compile(
+    r"cuda|mma\.h|cooperative_groups|cub/|cuda/|vector_types|vector_functions|math_constants|device_|sm_|"
+    r"<(?:c?math|c?float|c?limits|c?stdint|c?stddef|type_traits|utility|cassert|assert|numeric|tuple|array|limits|"
+    r"initializer_list|functional)(?:\.h)?>|ATen/AccumulateType|c10/util/(?:Half|BFloat16)|kernelwright_"
+)
+
+
+def _device_has(directive: str) -> bool:
+    """Whether an `#include` line is meant for device code; host headers are left out of the device text."""
+    return bool(_DEVICE_HEADERS.search(directive)) and not re.search(r"ATen/cuda/|c10/cuda/|cublas|cudnn", directive)
+
+
+def _declaration(state: _State, chunk: Chunk) -> None:
+    words = set(chunk.words)
+    for word in chunk.words:
+        words |= state.qualifiers.get(word, set())
+    raw = state.raw(chunk.start, chunk.stop)
+    if "__global__" in words:
+        _kernel(state, chunk)
+    elif words & {"__device__", "__constant__", "__managed__"} and not chunk.is_type:
+        _device_declaration(state, chunk, words, raw)
+    else:
+        _plain_declaration(state, chunk, words, raw)
+
+
+def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
+    if "__managed__" in words:
+        raise UnsupportedSource("__managed__ variables", state.text.line(chunk.start))
+    if not chunk.is_function:
+        state.emit(chunk.start, chunk.stop, raw, _shadow(state, chunk, words))
+    elif "__host__" in words:
+        state.emit(chunk.start, chunk.stop, raw, state.text.render(chunk.start, chunk.stop))
+    else:
+        replace: dict[int, str] = {}
+        if chunk.body is not None:
+            _empty_body(state, chunk.body, chunk.stop - 1, replace)
+        text = _render_without(state, chunk, replace)
+        state.emit(chunk.start, chunk.stop, raw, None)
+        state.device_functions.append((len(state.host) - 1, chunk.name, text))
+
+
+def _shadow(state: _State, chunk: Chunk, words: set[str]) -> str | None:
+    """A device variable as the host sees it: only its name and size matter there."""
+    raw = state.raw(chunk.start, chunk.stop)
+    if _DEVICE_ONLY.search(raw) or "extern" in words:
+        return None
+    text = state.text.render(chunk.start, chunk.stop)
+    return text if words & {"static", "constexpr"} else "static " + text
+
+
+def _empty_body(state: _State, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:
+    """Replaces the tokens of `{...}` by `body` and the newlines that were there."""
+    lines = blank(state.source[state.tokens[opening].start : state.tokens[closing].end])
+    replace[opening] = "{ " + (body or "__builtin_trap();") + lines
+    for k in range(opening + 1, closing):
+        replace[k] = ""
+
+
+def _render_without(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
+    """Host text of a chunk whose emptied stretches vanish whole, blanks and comments between their tokens too."""
+    out: list[str] = []
+    k = chunk.start
+    while k < chunk.stop:
+        run = k
+        while run < chunk.stop and replace.get(run) != "":
+            run += 1
+        out.append(state.text.render(k, run, replace))
+        while run < chunk.stop and replace.get(run) == "":
+            run += 1
+        k = run
+    return " ".join(out)
+
+
+def _emit_named_device_functions(state: _State) -> None:
+    """Device functions that host code names (as template arguments, say) are declared there without their bodies."""
+    if not state.device_functions:
+        return
+    named = set(re.findall(r"[A-Za-z_]\w*", "".join(state.host)))
+    for place, name, text in state.device_functions:
+        if name in named:
+            state.host[place] = text
+
+
+def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
+    both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
+    is_constant = not chunk.is_function and ("const" in words or "constexpr" in words)
+    host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
+    if is_constant:
+        state.constants.add(chunk.name)
+    device: str | None = raw if both or is_constant else None
+    if device is not None and _HOST_ONLY.search(raw) and "__device__" not in raw:
+        device = None
+    if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or "PYBIND11" in chunk.name:
+        device = None
+    if re.match(r"namespace\s+\w+\s*=", raw):
+        device = None if re.search(r"=\s*(?:::)?\s*(?:torch|at|c10|pybind11|std)\b", raw) else raw
+    elif re.match(r"using\b", raw) and _DEVICE_ONLY.search(raw):
+        host = None
+    if re.search(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\b", chunk.name):
+        raise UnsupportedSource("TORCH_LIBRARY", state.text.line(chunk.start))
+    state.emit(chunk.start, chunk.stop, device, host)
+
+
+def _strip_members(state: _State, chunk: Chunk) -> str:
+    """A class for the host: member functions that are for the device only lose their bodies."""
+    replace: dict[int, str] = {}
+    k = chunk.start
+    while k < chunk.stop:
+        if state.tokens[k].text == "__device__" or "__device__" in state.qualifiers.get(state.tokens[k].text, ()):
+            k = _strip_member(state, chunk, k, replace)
+        k += 1
+    return _render_without(state, chunk, replace)
+
+
+def _strip_member(state: _State, chunk: Chunk, k: int, replace: dict[int, str]) -> int:
+    first = k
+    while first > chunk.start and state.tokens[first - 1].text not in (";", "{", "}", ":"):
+        first -= 1
+    stop, parens = k, False
+    while stop < chunk.stop and state.tokens[stop].text not in (";", "{"):
+        if state.tokens[stop].text == "(":
+            parens = True
+            stop = matching(state.tokens, stop, chunk.stop)
+        stop += 1
+    words: set[str] = set()
+    for token in state.tokens[first:stop]:
+        words |= {token.text} | state.qualifiers.get(token.text, set())
+    if stop >= chunk.stop or state.tokens[stop].text != "{" or not parens or "__host__" in words:
+        return stop
+    closing = matching(state.tokens, stop, chunk.stop)
+    _empty_body(state, stop, closing, replace)
+    return closing
+
+
+def _kernel(state: _State, chunk: Chunk) -> None:
+    line = state.text.line(chunk.start)
+    if chunk.parens is None or not chunk.name:
+        raise UnsupportedSource("a __global__ function that is put together by a macro", line)
+    raw = state.raw(chunk.start, chunk.stop)
+    device = _external(state, chunk, raw)
+    if chunk.words[:1] == ["template"] and not chunk.template:
+        state.emit(chunk.start, chunk.stop, raw, None)  # an explicit instantiation or specialisation
+        if chunk.body is not None:
+            raise UnsupportedSource("an explicit specialisation of a kernel", line)
+        return
+    qualified = "::".join([*state.scopes, chunk.name])
+    state.kernels.append(Kernel(qualified, bool(chunk.template), line))
+    replace: dict[int, str] = {}
+    found = parameters(state.tokens, chunk.parens, chunk.stop)
+    if chunk.body is not None:
+        for number, parameter in enumerate(found):
+            if not parameter.name:
+                parameter.name = f"kw_a{number}"
+                replace[parameter.last] = state.tokens[parameter.last].text + " " + parameter.name
+        body = _stub(qualified, chunk.template, found, line)
+        _empty_body(state, chunk.body, chunk.stop - 1, replace, body)
+    state.emit(chunk.start, chunk.stop, device, _render_without(state, chunk, replace))
+
+
+def _external(state: _State, chunk: Chunk, raw: str) -> str:
+    """The kernel as device text, without `static`: NVRTC drops kernels of internal linkage that nothing names."""
+    head = state.source[state.tokens[chunk.start].start : state.tokens[chunk.parens or chunk.start].start]
+    return re.sub(r"\bstatic\b", "", head) + raw[len(head) :]
+
+
+def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
+    """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
+    expression = f'::kw::Expression("{name}")'
+    for parameter in template:
+        if not parameter.name or parameter.kind == "template":
+            raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
+        call = f"type<{parameter.name}>()" if parameter.kind == "type" else f"value({parameter.name})"
+        if parameter.pack:
+            raise UnsupportedSource("a kernel template with a parameter pack", line)
+        expression += "." + call
+    what = expression if template else f'"{name}"'
+    if not found:
+        return f"::kw::launch({what}, nullptr, nullptr, 0);" if not template else _no_arguments(name, what)
+    first = f'"{name}", {what}' if template else what
+    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name})" for p in found)
+    sizes = ", ".join(f"sizeof({p.name})" for p in found)
+    return (
+        f"const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
+        f"::kw::launch({first}, kw_p, kw_n, {len(found)});"
+    )
+
+
+def _no_arguments(name: str, expression: str) -> str:
+    return f'::kw::launch("{name}", {expression}, nullptr, nullptr, 0);'
+
+
+_KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}
+_KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", "scalar_t", "at", "c10", "Half"}
+
+
+def _guesses(state: _State) -> tuple[str, ...]:
+    """Name expressions of launches such as `k<scalar_t, 256>`, so that NVRTC makes the likely instances at once."""
+    templates = {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}
+    out: list[str] = []
+    for start, stop in state.text.callees:
+        tokens = state.tokens[start:stop]
+        angle = next((k for k, t in enumerate(tokens) if t.text == "<"), None)
+        if angle is None or angle == 0 or tokens[angle - 1].text not in templates:
+            continue
+        args = tokens[angle + 1 : -1]
+        if all(t.kind != "word" or t.text in _KNOWN_WORDS or t.text in state.constants for t in args):
+            text = " ".join("float" if t.text == "scalar_t" else t.text for t in args)
+            out.append(f"{templates[tokens[angle - 1].text]}<{text}>")
+    return tuple(dict.fromkeys(out))[:16]

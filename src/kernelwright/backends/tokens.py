@@ -1,0 +1,101 @@
+"""C++ tokens for the splitter: enough to find declarations, never a parser.
+
+Strings, raw strings, character literals, comments and preprocessor directives come out whole, so that braces and
+launches inside them are never mistaken for code. Line counts are kept by the callers through token offsets.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\f\v]+|\\\r?\n)
+    |(?P<newline>\n)
+    |(?P<comment>//(?:\\\r?\n|[^\n])*|/\*.*?(?:\*/|\Z))
+    |(?P<raw>(?:u8|[uUL])?R"(?P<fence>[^()\\\s]{0,16})\(.*?\)(?P=fence)")
+    |(?P<string>(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*")
+    |(?P<char>(?:u8|[uUL])?'(?:[^'\\\n]|\\.)+')
+    |(?P<number>\.?\d(?:[eEpP][+-]|'\w|[\w.])*)
+    |(?P<word>[A-Za-z_$]\w*)
+    |(?P<punct><<<|::|->|.)""",
+    re.DOTALL | re.VERBOSE,
+)
+_DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One piece of source text. `kind`: word, punct, string, char, number, directive; blanks are not kept."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokenize(source: str) -> list[Token]:
+    """All tokens of `source` except blanks and comments; a directive with its continuation lines is one token."""
+    tokens: list[Token] = []
+    position, line_start = 0, True
+    while position < len(source):
+        if line_start and source[position] == "#":
+            match = _DIRECTIVE.match(source, position)
+            assert match is not None  # it starts with the "#" just seen
+            tokens.append(Token("directive", match.group(), position, match.end()))
+            position = match.end()
+            continue
+        match = _TOKEN.match(source, position)
+        assert match is not None  # the last alternative takes any character
+        kind = str(match.lastgroup)
+        if kind == "newline":
+            line_start = True
+        elif kind not in ("space", "comment"):
+            line_start = False
+            tokens.append(Token("string" if kind == "raw" else kind, match.group(), position, match.end()))
+        position = match.end()
+    return tokens
+
+
+def blank(text: str) -> str:
+    """Only the newlines of `text`: what a removed piece leaves behind, so that line numbers stay true."""
+    return "\n" * text.count("\n")
+
+
+PAIRS = {"(": ")", "[": "]", "{": "}"}
+CLOSERS = {")", "]", "}"}
+
+
+def matching(tokens: list[Token], index: int, stop: int) -> int:
+    """Index of the bracket that closes the one at `index`, or `stop` - 1 when none does."""
+    depth = 0
+    for k in range(index, stop):
+        text = tokens[k].text
+        if tokens[k].kind == "punct":
+            if text in PAIRS:
+                depth += 1
+            elif text in CLOSERS:
+                depth -= 1
+                if depth == 0:
+                    return k
+    return stop - 1
+
+
+def matching_angle(tokens: list[Token], index: int, stop: int) -> int:
+    """Index of the `>` that closes the `<` at `index` (brackets inside are skipped), or `stop` when none does."""
+    depth, k = 0, index
+    while k < stop:
+        token = tokens[k]
+        if token.kind == "punct":
+            if token.text in PAIRS:
+                k = matching(tokens, k, stop)
+            elif token.text == "<":
+                depth += 1
+            elif token.text == ">":
+                depth -= 1
+                if depth == 0:
+                    return k
+            elif token.text in (";", "}"):
+                return stop
+        k += 1
+    return stop
