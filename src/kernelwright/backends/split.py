@@ -154,15 +154,15 @@ def _directive(state: _State, k: int) -> None:
 
 
 _DEVICE_HEADERS = re.compile(
-    r"cuda|mma\.h|cooperative_groups|cub/|cuda/|vector_types|vector_functions|math_constants|device_|sm_|"
-    r"<(?:c?math|c?float|c?limits|c?stdint|c?stddef|type_traits|utility|cassert|assert|numeric|tuple|array|limits|"
-    r"initializer_list|functional)(?:\.h)?>|ATen/AccumulateType|c10/util/(?:Half|BFloat16)|kernelwright_"
+    r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/.*|cuda/.*"
+    r"|math_constants\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
+    r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
 )
+"""Headers that device code may need; host headers, and those that NVRTC has built in, are left out of its text."""
 
 
 def _device_has(directive: str) -> bool:
-    """Whether an `#include` line is meant for device code; host headers are left out of the device text."""
-    return bool(_DEVICE_HEADERS.search(directive)) and not re.search(r"ATen/cuda/|c10/cuda/|cublas|cudnn", directive)
+    return bool(_DEVICE_HEADERS.search(directive))
 
 
 def _declaration(state: _State, chunk: Chunk) -> None:
