@@ -37,7 +37,7 @@ _RANDOM = {
     *("uniform_", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_", "multinomial", "poisson"),
     *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
 }
-_HEAVY_LIMIT = 30.0
+_HEAVY_LIMIT = 60.0
 _OUTLIER = 200.0
 
 
@@ -76,8 +76,8 @@ class Draws(TorchFunctionMode):
         self.distribution = distribution
         self.seed = seed
         self.calls = 0
-        self.fresh: list[torch.Tensor] = []
-        """Tensors exactly as they were drawn, to know which inputs the task did not work on any further."""
+        self.floats = 0
+        """Floating draws that another distribution replaces, or would replace."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -89,13 +89,14 @@ class Draws(TorchFunctionMode):
         kwargs.pop("generator", None)
         torch.manual_seed(key)
         out = func(*args, **kwargs)
-        law = None if self.distribution == "own" else _law(name, args[1:] if name.endswith("_") else args, kwargs)
-        if law is not None and isinstance(out, torch.Tensor) and out.is_floating_point() and out.device.type == "cpu":
+        law = _law(name, args[1:] if name.endswith("_") else args, kwargs)
+        if law is None or not isinstance(out, torch.Tensor) or not out.is_floating_point():
+            return out
+        self.floats += 1
+        if self.distribution != "own" and out.device.type == "cpu":
             generator = torch.Generator().manual_seed(key)
             with torch.no_grad():
                 out.copy_(_draw(self.distribution, out.shape, generator, *law))
-        if isinstance(out, torch.Tensor):
-            self.fresh.append(out)
         return out
 
 
@@ -140,10 +141,12 @@ def _draw(
 
 
 def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Student's t with two degrees of freedom, clipped, and about one far outlier in 4096, one of them near the end."""
+    """Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the end."""
     normal = torch.randn(shape, generator=generator)
     chi = torch.empty(shape).exponential_(generator=generator)
-    values = (normal / chi.sqrt().clamp_min(1e-6)).clamp_(-_HEAVY_LIMIT, _HEAVY_LIMIT)
+    values = normal / chi.sqrt().clamp_min(1e-6)
+    # Squeezed instead of clipped: clipping would make ties.
+    values = values / (1 + values.abs() / _HEAVY_LIMIT)
     flat = values.view(-1)
     count = flat.numel()
     if count >= 16:
@@ -453,14 +456,14 @@ def widen_honest(
 def _nudge(tensor: torch.Tensor) -> torch.Tensor:
     """Float64 values moved by one unit round-off of the tensor's dtype, up for two in three and down for the others.
 
-    Mostly one direction: errors of a long sum then add up as in its worst order, instead of averaging out.
+    Mostly one direction: errors of a long sum then add up as in its worst order, instead of averaging out. Which ones
+    go down is drawn, so that equal values in any arrangement are told apart.
     """
     if tensor.dtype not in _UNIT_ROUNDOFF:
         return tensor
     wide = tensor.to(torch.float64)
-    sign = torch.ones(wide.numel(), dtype=torch.float64)
-    sign[::3] = -1
-    return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * sign.reshape(wide.shape)
+    up = torch.rand(wide.shape, generator=torch.Generator().manual_seed(wide.numel())) < 2 / 3
+    return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * torch.where(up, 1.0, -1.0)
 
 
 def _run_changed(
@@ -491,22 +494,20 @@ def usable_distributions(namespace: Namespace, seed: int) -> list[Distribution]:
 def examine_distributions(namespace: Namespace, seed: int) -> dict[Distribution, str]:
     """Each distribution with why it cannot be used for this task; an empty text when it can.
 
-    A distribution is dropped when the reference raises or is no longer finite under it, when an input that the task's
-    own code makes non-negative (other than by drawing it so) turns negative, and when integer outputs hang on ties.
+    A distribution is dropped when the reference raises or is no longer finite under it, when probabilities among the
+    inputs (non-negative rows that sum to 1) turn negative, and when integer outputs hang on ties.
     """
     model = construct(namespace, seed)
     own = Draws("own", seed)
     values = _inputs(namespace, own)
     baseline = reference_outputs(model, values, call_seed=seed)
-    made = {id(t) for t in own.fresh}
-    worked = [not any(_same_memory(t, f) for f in own.fresh) for t in tensors_in(values)] if made else []
-    floors = [bool(t.is_floating_point() and t.numel() and (t >= 0).all()) for t in tensors_in(values)]
+    probabilities = [_is_probability(t) for t in tensors_in(values)]
     verdicts: dict[Distribution, str] = {"own": ""}
     for distribution in DISTRIBUTIONS[1:]:
-        if not made or not any(t.is_floating_point() for t in own.fresh):
+        if not own.floats:
             verdicts[distribution] = "the task draws no floating values of its own"
-            continue
-        verdicts[distribution] = _examine(namespace, model, distribution, seed, baseline, worked, floors)
+        else:
+            verdicts[distribution] = _examine(namespace, model, distribution, seed, baseline, probabilities)
     return verdicts
 
 
@@ -516,19 +517,20 @@ def _examine(
     distribution: Distribution,
     seed: int,
     baseline: list[torch.Tensor],
-    worked: list[bool],
-    floors: list[bool],
+    probabilities: list[bool],
 ) -> str:
     try:
         values = make_inputs(namespace, distribution, seed)
         tensors = tensors_in(values)
-        for i, tensor in enumerate(tensors):
-            if i < len(floors) and floors[i] and worked[i] and bool((tensor < 0).any()):
-                return f"input {i}, which the task makes non-negative, would be negative"
+        for i, (tensor, bounded) in enumerate(zip(tensors, probabilities, strict=True)):
+            if bounded and bool((tensor < 0).any()):
+                return f"input {i} holds probabilities and would be negative"
         if not all(bool(t.isfinite().all()) for t in tensors if _is_inexact(t)):
             return "the inputs would not be finite"
         outputs = reference_outputs(model, values, call_seed=seed)
         for out, base in zip(outputs, baseline, strict=True):
+            if out.shape != base.shape:
+                return "the outputs would be of another shape"
             if _is_inexact(base) and bool(base.isfinite().all()) and not bool(out.isfinite().all()):
                 return "the reference would not be finite"
         if not all(_is_inexact(t) for t in outputs) and _has_ties(model, values, seed):
@@ -538,12 +540,14 @@ def _examine(
     return ""
 
 
+def _is_probability(tensor: torch.Tensor) -> bool:
+    if not tensor.is_floating_point() or not tensor.dim() or not tensor.numel():
+        return False
+    return bool((tensor >= 0).all()) and bool(((tensor.double().sum(-1) - 1).abs() < 1e-2).all())
+
+
 def _has_ties(model: Any, values: list[Any], seed: int) -> bool:
     """Whether integer outputs change when inputs move by half an ulp."""
     exact = reference_outputs(model, values, torch.float64, call_seed=seed)
     moved = _run_changed(model, values, _nudge, seed)
     return any(not torch.equal(a, b) for a, b in zip(exact, moved, strict=True) if not _is_inexact(a))
-
-
-def _same_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    return a.numel() == b.numel() and a.data_ptr() == b.data_ptr()

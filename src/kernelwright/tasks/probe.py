@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -68,6 +69,28 @@ class _Counter(TorchDispatchMode):
         return out
 
 
+class _Recurrent(TorchFunctionMode):
+    """Shapes and FLOPs of LSTM, GRU and RNN layers at once: on `meta` they would run step by step, for seconds."""
+
+    NAMES = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+    def __init__(self, counter: _Counter) -> None:
+        super().__init__()
+        self.counter = counter
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        # (input, states, weights, has_biases, layers, dropout, train, bidirectional, batch_first), unless packed
+        if name not in self.NAMES or len(args) != 9 or args[0].device.type != "meta" or not isinstance(args[3], bool):
+            return func(*args, **(kwargs or {}))
+        states = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]
+        given, hidden = args[0], states[0].shape[-1]
+        steps = given.numel() // given.shape[-1]
+        self.counter.flops += 2 * steps * sum(w.numel() for w in args[2] if w.dim() == 2)
+        out = given.new_empty((*given.shape[:-1], hidden * (2 if args[7] else 1)))
+        return (out, *(s.clone() for s in states))
+
+
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raises `ReferenceFails` after so many seconds; without effect outside the main thread."""
@@ -105,7 +128,7 @@ def measure(source: str, overrides: dict[str, Any], device: str, seconds: float 
             model = _model(namespace, device)
             with task_inputs.OnDevice(device):
                 values = _values(namespace)
-                with _Counter() as counter:
+                with _Counter() as counter, _Recurrent(counter):
                     outputs = task_inputs.flatten_outputs(model(*values))
     weights = list(model.parameters()) if isinstance(model, torch.nn.Module) else []
     given = _shapes(values)

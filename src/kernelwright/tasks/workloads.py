@@ -33,11 +33,15 @@ _SHARES = ((4, 7), (2, 5), (1, 2))
 would fall below the second number otherwise."""
 _PARAMETER_SHARE = 8
 """A model may have this many times more parameters than a workload has elements."""
-_SECONDS = 30.0
+_SECONDS = 10.0
 """Wall seconds after which no further sizes are tried."""
+_FAILED_PROOFS = 6
+"""Sizes at which a reference may turn out not to run before it is taken to run at none."""
 _BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
 """Elements, FLOPs and parameters up to which a task that cannot shrink is still run."""
 _CAPS = tuple(sorted({c * 2**k for k in range(12) for c in (4, 5, 6, 7)} | {2, 3}, reverse=True))
+_FAR = 8.0
+"""How many times over the budget a size must be before the next smaller ones are skipped."""
 _GRAINS = (1, 2, 4, 8, 16, 32)
 
 
@@ -131,6 +135,7 @@ class _Search:
     costs: dict[str, Cost | None] = field(default_factory=dict)
     signatures: dict[str, Signature | None] = field(default_factory=dict)
     workloads: list[Workload] = field(default_factory=list)
+    failed_proofs: int = 0
     stop_at: float = field(default_factory=lambda: time.monotonic() + _SECONDS)
 
     def plan(self, count: int, own_size: bool) -> Plan:
@@ -140,7 +145,7 @@ class _Search:
             declared = Workload(name="declared", elements=base.elements, flops=base.flops)
         symbols = self._symbols()
         batch = _batch_symbols(symbols)
-        if own_size and base is not None and self._fits(base, 1):
+        if own_size and base is not None and self._excess(base, 1) <= 1:
             self._accept({}, "declared", "declared")
         if not self.workloads:
             self._batch_reduced(batch)
@@ -200,11 +205,12 @@ class _Search:
             self.signatures[key] = found
         return self.signatures[key]
 
-    def _fits(self, cost: Cost, share: int) -> bool:
-        return (
-            cost.elements * share <= self.element_budget
-            and cost.flops * share <= self.flop_budget
-            and cost.parameters <= _PARAMETER_SHARE * self.element_budget
+    def _excess(self, cost: Cost, share: int) -> float:
+        """How many times a cost exceeds its share of the budget; at most 1 means that it fits."""
+        return max(
+            cost.elements * share / self.element_budget,
+            cost.flops * share / self.flop_budget,
+            cost.parameters / (_PARAMETER_SHARE * self.element_budget),
         )
 
     # What the constants do
@@ -265,13 +271,19 @@ class _Search:
 
     def _batch_reduced(self, batch: list[Symbol]) -> None:
         """The largest size within the budget at which only batch-like dimensions differ from the declared ones."""
-        for sizes in _batch_steps(batch):
+        skip_below = 1.0
+        for divisor, sizes in _batch_steps(batch):
             if self._late():
                 return
-            cost = self._cost(self._overrides(sizes))
-            if cost is None or not self._fits(cost, 1):
+            if divisor < skip_below and sizes != dict.fromkeys(batch, 1):
                 continue
-            if self._accept(sizes, "batch-reduced", "batch_reduced"):
+            cost = self._cost(self._overrides(sizes))
+            if cost is None:
+                continue
+            excess = self._excess(cost, 1)
+            # A part of the batch costs at least that part: smaller divisors cannot fit.
+            skip_below = divisor * excess
+            if excess <= 1 and self._accept(sizes, "batch-reduced", "batch_reduced"):
                 return
         reason = "it has no batch-like constant" if not batch else "even with the batch at its least it is too large"
         self.notes.append(f"no size with only the batch reduced: {reason}")
@@ -296,15 +308,27 @@ class _Search:
     def _one_reduced(self, style: Style, level: list[Symbol], batch: list[Symbol], scope: str) -> bool:
         """Tries sizes of one style from the largest down until one fits, runs and is new."""
         for share, least in _SHARES:
+            largest = float(min(style.largest, 2 * max(s.value for s in level)))
             for cap in _CAPS:
                 if self._late():
                     return False
-                if least <= cap <= style.largest and self._at_cap(style, level, batch, cap, share, scope):
+                if not least <= cap <= largest:
+                    continue
+                excess = self._at_cap(style, level, batch, cap, share, scope)
+                if excess is None:
                     return True
+                if excess > _FAR:
+                    # A cost that grows with one more power than there are extents does not fall faster than this.
+                    largest = 1.5 * cap * excess ** (-1 / (len(level) + 1))
         return False
 
-    def _at_cap(self, style: Style, level: list[Symbol], batch: list[Symbol], cap: int, share: int, scope: str) -> bool:
-        """Tries plain sizes first, then multiples of 2, 4, ... for a reference that needs divisibility."""
+    def _at_cap(
+        self, style: Style, level: list[Symbol], batch: list[Symbol], cap: int, share: int, scope: str
+    ) -> float | None:
+        """Tries plain sizes first, then multiples of 2, 4, ... for a reference that needs divisibility.
+
+        Returns None when a workload was added, else how many times over the budget the attempt was (0: not known).
+        """
         for grain in _GRAINS:
             sizes = {s: min(style.batch, s.value) for s in batch}
             for rank, symbol in enumerate(level):
@@ -314,15 +338,16 @@ class _Search:
             if found is None:
                 continue
             if _elements(found) * share > self.element_budget:
-                return False
+                return _elements(found) * share / self.element_budget
             cost = self._cost(overrides)
             if cost is None:
                 continue
-            if not self._fits(cost, share):
-                return False
+            excess = self._excess(cost, share)
+            if excess > 1:
+                return excess
             if self._accept(sizes, style.name, scope):
-                return True
-        return False
+                return None
+        return 0.0
 
     def _overrides(self, sizes: Sizes) -> dict[str, Any]:
         return parse(self.source).overrides({leaf: size for s, size in sizes.items() for leaf in s.leaves})
@@ -338,6 +363,7 @@ class _Search:
             proven = probe.prove(self.source, overrides, seconds=5.0 + flops / 1e9)
         except ReferenceFails as failure:
             self.failures.append(str(failure))
+            self.failed_proofs += 1
             self.notes.append(f"{name} {overrides} was dropped: {failure}")
             return False
         self.workloads.append(
@@ -368,7 +394,9 @@ class _Search:
         raise TaskError(f"the reference fails at every size tried: {reason}", hint="correct the reference")
 
     def _late(self) -> bool:
-        return time.monotonic() > self.stop_at
+        """Whether to stop looking: out of time, or the reference fails wherever it is run."""
+        hopeless = self.failed_proofs >= _FAILED_PROOFS * (1 + len(self.workloads))
+        return hopeless or time.monotonic() > self.stop_at
 
 
 def _key(overrides: dict[str, Any]) -> str:
@@ -400,16 +428,16 @@ def _batch_symbols(symbols: Sequence[Symbol]) -> list[Symbol]:
     return named or [s for s in symbols if s.leads and not s.in_init]
 
 
-def _batch_steps(batch: Sequence[Symbol]) -> Iterator[Sizes]:
-    """Batches from the largest down, by halving: divisors first, 1 last."""
+def _batch_steps(batch: Sequence[Symbol]) -> Iterator[tuple[int, Sizes]]:
+    """Divisors of the batch with the sizes that they give, from the largest sizes down; 1 comes last."""
     if not batch:
         return
     largest = max(s.value for s in batch)
     divisor = 2
     while divisor < largest:
-        yield {s: max(min(2, s.value), s.value // divisor) for s in batch}
+        yield divisor, {s: max(min(2, s.value), s.value // divisor) for s in batch}
         divisor *= 2
-    yield dict.fromkeys(batch, 1)
+    yield divisor, dict.fromkeys(batch, 1)
 
 
 def _pick(value: int, cap: int, grain: int, rank: int, above_power: bool) -> int:
