@@ -17,7 +17,8 @@ from kernelwright.records import VERDICTS, Candidate, Evaluation, Turn
 from kernelwright.store import Store
 
 _STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --bad: #d33; --good: #2a2; --note: #b80; --far: #36c; }
+:root { color-scheme: light dark; --line: #8884; --soft: #8881; --bad: #d33; --good: #2a2; --note: #b80;
+--far: #36c; }
 * { box-sizing: border-box } body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1100px; padding: 24px }
 h1 { font-size: 22px; margin: 0 0 4px } h2 { font-size: 17px; margin: 28px 0 8px } .dim { opacity: .65 }
 .counts { display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0 } .counts button { font: inherit; cursor: pointer;
@@ -25,11 +26,13 @@ border: 1px solid var(--line); background: none; color: inherit; border-radius: 
 .counts button[aria-pressed=true] { background: var(--soft); outline: 2px solid var(--far) }
 input { font: inherit; width: 100%; padding: 6px 10px; border: 1px solid var(--line); border-radius: 8px;
 background: none; color: inherit } details { border-bottom: 1px solid var(--line) }
-summary { cursor: pointer; padding: 8px 4px; display: grid; grid-template-columns: 150px 130px 1fr 70px; gap: 12px }
+summary { cursor: pointer; padding: 8px 4px; display: grid; gap: 12px;
+grid-template-columns: 150px 130px 1fr 70px }
 summary > * { overflow: hidden; text-overflow: ellipsis; white-space: nowrap } details[open] > summary { font-weight: 600 }
 .v { font-weight: 600 } .correct { color: var(--good) } .wrong, .runtime_error, .harness_error { color: var(--bad) }
 .rejected, .timeout, .compile_error, .none { color: var(--note) } .unsupported { color: var(--far) }
-.body { padding: 4px 8px 20px } pre { overflow: auto; max-height: 560px; background: var(--soft); padding: 10px;
+.body { padding: 4px 8px 20px }
+pre { overflow: auto; max-height: 560px; background: var(--soft); padding: 10px;
 border-radius: 8px; font: 12.5px/1.45 ui-monospace, monospace; margin: 6px 0 } pre .n { opacity: .45; user-select: none }
 pre mark { background: #f502; color: inherit; display: inline-block; min-width: 100% }
 table { border-collapse: collapse; width: 100%; margin: 6px 0 } th { text-align: left; font-weight: 500; opacity: .65 }
@@ -47,7 +50,8 @@ function show() {
     row.hidden = !hit; shown += hit;
   }
   document.querySelector('#shown').textContent = shown + ' of ' + rows.length;
-  for (const b of document.querySelectorAll('.counts button')) b.setAttribute('aria-pressed', b.dataset.verdict === verdict);
+  for (const b of document.querySelectorAll('.counts button'))
+    b.setAttribute('aria-pressed', b.dataset.verdict === verdict);
 }
 search.addEventListener('input', show);
 for (const b of document.querySelectorAll('.counts button')) b.addEventListener('click', () => {

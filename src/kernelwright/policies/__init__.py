@@ -1,0 +1,60 @@
+"""Policies: who proposes candidates. One protocol, one table; each policy is one module.
+
+template                    parametric CUDA templates, offline
+scripted:FILE               replays recorded answers
+openai:MODEL@BASE_URL       any OpenAI-compatible endpoint
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from kernelwright.errors import ConfigError
+from kernelwright.records import Message, Task, Usage
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer of a policy: its text, what it cost, and why it ended (`stop`, `length`, …)."""
+
+    text: str
+    usage: Usage = Usage()
+    finish_reason: str = "stop"
+    model: str = ""
+
+
+class Policy(Protocol):
+    """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer."""
+
+    name: str
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer: ...
+
+
+POLICIES = ("template", "scripted:FILE", "openai:MODEL@BASE_URL")
+
+
+def load_policy(spec: str, *, cache: Path | None = None) -> Policy:
+    """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`."""
+    kind, _, rest = spec.partition(":")
+    if kind == "template":
+        from kernelwright.policies.template import TemplatePolicy
+
+        return TemplatePolicy()
+    if kind == "scripted":
+        from kernelwright.policies.scripted import ScriptedPolicy
+
+        return ScriptedPolicy(Path(rest))
+    if kind == "openai":
+        from kernelwright.policies.openai_http import OpenAIPolicy
+
+        return OpenAIPolicy.from_spec(rest, cache)
+    near = difflib.get_close_matches(kind, ("template", "scripted", "openai"), 1)
+    raise ConfigError(
+        f"there is no policy {spec!r}",
+        hint=f"did you mean {near[0]!r}?" if near else f"policies: {', '.join(POLICIES)}",
+    )

@@ -1,0 +1,40 @@
+"""Strategies: how many rollouts are played, and how. One table; each strategy is one module."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from typing import Protocol
+
+from kernelwright.errors import ConfigError
+from kernelwright.policies import Policy
+from kernelwright.records import Task, Trajectory
+from kernelwright.rollout import Budget, Evaluate, OnTurn
+
+
+class Strategy(Protocol):
+    """Plays rollouts within a budget and returns them."""
+
+    def __call__(
+        self, task: Task, policy: Policy, evaluate: Evaluate, *, budget: Budget, seed: int, on_turn: OnTurn
+    ) -> list[Trajectory]: ...
+
+
+def _refine() -> Strategy:
+    from kernelwright.search.refine import refine
+
+    return refine
+
+
+STRATEGIES: dict[str, Callable[[], Strategy]] = {"refine": _refine}
+
+
+def load_strategy(name: str) -> Strategy:
+    """The strategy of a name; raises `ConfigError`."""
+    if name not in STRATEGIES:
+        near = difflib.get_close_matches(name, STRATEGIES, 1)
+        raise ConfigError(
+            f"there is no strategy {name!r}",
+            hint=f"did you mean {near[0]!r}?" if near else f"strategies: {', '.join(STRATEGIES)}",
+        )
+    return STRATEGIES[name]()

@@ -1,0 +1,103 @@
+"""The optimize job: a strategy plays rollouts on one task, everything is kept, the best candidate becomes a file.
+
+A rerun of a finished or interrupted job replays what the run folder holds: evaluations by key, answers by request.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import StoreError
+from kernelwright.evaluation import Evaluator
+from kernelwright.policies import Policy
+from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
+from kernelwright.rollout import Budget, best_turn
+from kernelwright.search import load_strategy
+from kernelwright.store import Store
+
+
+@dataclass(frozen=True)
+class OptimizeResult:
+    """What a job found: the best candidate and its evaluation, where it was written, and the rollouts."""
+
+    task_id: str
+    best: Candidate | None
+    evaluation: Evaluation | None
+    trajectories: tuple[Trajectory, ...]
+    path: Path | None
+
+    def public(self) -> dict[str, Any]:
+        """The facts for scripts."""
+        turns = [t for trajectory in self.trajectories for t in trajectory.turns]
+        timing = self.evaluation.timing if self.evaluation else None
+        return {
+            "task_id": self.task_id,
+            "verdict": self.evaluation.verdict if self.evaluation else None,
+            "reason": self.evaluation.reason if self.evaluation else "no candidate was judged",
+            "candidate_id": self.best.content_hash if self.best else None,
+            "path": str(self.path) if self.path else None,
+            "timing": timing.model_dump(mode="json") if timing else None,
+            "turns": len(turns),
+            "tokens": sum(t.usage.prompt_tokens + t.usage.completion_tokens for t in turns),
+            "stop_reason": self.trajectories[-1].stop_reason if self.trajectories else "nothing was played",
+        }
+
+
+def optimize(
+    task: Task,
+    policy: Policy,
+    evaluator: Evaluator,
+    store: Store,
+    *,
+    strategy: str = "refine",
+    budget: Budget | None = None,
+    seed: int = 0,
+    out: Path | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> OptimizeResult:
+    """Searches for a candidate. Raises `TaskError` when the reference fails and `PolicyError` when no one answers."""
+    play = load_strategy(strategy)
+    store.add_task(task)
+    found: dict[str, Candidate] = {}
+
+    def evaluate(wanted: Task, candidate: Candidate) -> Evaluation:
+        key = evaluator.options.key(wanted, candidate)
+        kept = store.find_evaluation(key)
+        if kept is not None:
+            return kept.model_copy(update={"candidate_id": candidate.content_hash})
+        evaluation = evaluator.evaluate(wanted, candidate)
+        store.add_candidate(candidate)
+        store.add_evaluation(evaluation, key)
+        return evaluation
+
+    def keep(turn: Turn, candidate: Candidate | None) -> None:
+        if candidate is not None:
+            found[candidate.content_hash] = candidate
+            store.add_candidate(candidate)
+        store.add_turn(f"{task.task_id} · {policy.name} · seed {seed}", turn)
+        if on_turn is not None:
+            on_turn(turn)
+
+    trajectories = play(task, policy, evaluate, budget=budget or Budget(), seed=seed, on_turn=keep)
+    best = best_turn([t for trajectory in trajectories for t in trajectory.turns])
+    if best is None or best.candidate_id is None:
+        return OptimizeResult(task.task_id, None, None, tuple(trajectories), None)
+    candidate = found[best.candidate_id]
+    path = write_candidate(candidate, out or store.folder / "best.py")
+    return OptimizeResult(task.task_id, candidate, best.evaluation, tuple(trajectories), path)
+
+
+def write_candidate(candidate: Candidate, path: Path) -> Path:
+    """Writes a candidate's file whole or not at all."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
+        temporary.write_text(candidate.text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}", hint="name another file") from error
+    return path

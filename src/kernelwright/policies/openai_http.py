@@ -1,0 +1,226 @@
+"""Any endpoint that speaks OpenAI's chat completions: plain HTTP, with retries, a bound on concurrency, an account of
+tokens and cost, and a cache by request, so that a rerun sends nothing twice.
+
+The key comes from KERNELWRIGHT_API_KEY or OPENAI_API_KEY and is neither logged nor part of any cache key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.policies import Answer
+from kernelwright.records import Message, Task, Usage
+
+RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How to ask. Prices are in US dollars for a million tokens, where the user states them."""
+
+    temperature: float = 0.8
+    max_tokens: int = 8192
+    timeout: float = 300.0
+    retries: int = 5
+    first_wait: float = 1.0
+    concurrency: int = 8
+    price_in: float | None = None
+    price_out: float | None = None
+
+    @classmethod
+    def from_environment(cls) -> Settings:
+        """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number."""
+        values: dict[str, Any] = {}
+        for name, kind in cls.__annotations__.items():
+            text = os.environ.get(f"KERNELWRIGHT_{name.upper()}")
+            if text is None:
+                continue
+            try:
+                values[name] = int(text) if kind == "int" else float(text)
+            except ValueError as error:
+                raise ConfigError(f"KERNELWRIGHT_{name.upper()}={text!r} is not a number") from error
+        return cls(**values)
+
+
+class OpenAIPolicy:
+    """A model behind an HTTP endpoint. Threads may share one policy."""
+
+    def __init__(self, model: str, base_url: str, settings: Settings | None = None, cache: Path | None = None) -> None:
+        self.name = f"openai:{model}"
+        self.model = model
+        base = base_url.rstrip("/")
+        self.url = f"{base if base.endswith('/v1') else base + '/v1'}/chat/completions"
+        self.settings = settings or Settings()
+        self.cache = cache
+        self.spent = Usage()
+        self._slots = threading.Semaphore(self.settings.concurrency)
+        self._lock = threading.Lock()
+        self._client = httpx.Client(
+            timeout=httpx.Timeout(self.settings.timeout, connect=min(20, self.settings.timeout))
+        )
+
+    @classmethod
+    def from_spec(cls, spec: str, cache: Path | None) -> OpenAIPolicy:
+        """`MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own."""
+        model, _, url = spec.rpartition("@") if "@" in spec else (spec, "", "")
+        url = url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
+        if not model or not url.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"openai:{spec} names no model and endpoint", hint="write openai:MODEL@http://HOST:PORT/v1"
+            )
+        return cls(model, url, Settings.from_environment(), cache)
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+        """One answer, from the cache or the endpoint. Raises `PolicyError` when there is none in the end."""
+        body = {
+            "model": self.model,
+            "messages": [{"role": m.role, "content": m.content} for m in messages],
+            "temperature": self.settings.temperature,
+            "max_tokens": self.settings.max_tokens,
+            "seed": seed,
+        }
+        key = hashlib.sha256(json.dumps([self.url, body], sort_keys=True).encode()).hexdigest()
+        kept = self._cached(key)
+        if kept is not None:
+            return kept
+        started = time.monotonic()
+        with self._slots:
+            reply = self._post(body)
+        answer = self._answer(reply, time.monotonic() - started)
+        self._keep(key, answer)
+        self._account(answer.usage)
+        return answer
+
+    def _post(self, body: dict[str, Any]) -> dict[str, Any]:
+        """Sends until there is a reply worth reading; waits longer each time, or as the endpoint says."""
+        key = os.environ.get("KERNELWRIGHT_API_KEY") or os.environ.get("OPENAI_API_KEY")
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        problem = ""
+        for attempt in range(self.settings.retries + 1):
+            wait = self.settings.first_wait * 2**attempt * (0.75 + random.random() / 2)
+            try:
+                response = self._client.post(self.url, json=body, headers=headers)
+            except httpx.TimeoutException:
+                problem = f"no answer within {self.settings.timeout:g} s"
+            except httpx.HTTPError as error:
+                problem = f"{error or type(error).__name__}"
+            else:
+                if response.status_code not in RETRIED:
+                    return self._read(response)
+                problem = f"status {response.status_code}: {_detail(response)}"
+                wait = _stated_wait(response) or wait
+            if attempt < self.settings.retries:
+                time.sleep(min(wait, 60.0))
+        raise PolicyError(
+            f"{self.url} gave no answer after {self.settings.retries + 1} tries: {problem}",
+            hint="check that the server runs and the address is right; finished turns are kept, so run again to go on",
+        )
+
+    def _read(self, response: httpx.Response) -> dict[str, Any]:
+        if response.status_code in (401, 403):
+            raise PolicyError(
+                f"{self.url} refused the key ({response.status_code})",
+                hint="set KERNELWRIGHT_API_KEY or OPENAI_API_KEY",
+            )
+        if response.status_code == 404:
+            raise PolicyError(
+                f"{self.url} answers 404: {_detail(response)}", hint=f"check the address and the model {self.model!r}"
+            )
+        if response.status_code != 200:
+            raise PolicyError(f"{self.url} answers {response.status_code}: {_detail(response)}")
+        try:
+            reply = response.json()
+        except ValueError as error:
+            raise PolicyError(f"{self.url} answered something that is not JSON: {response.text[:80]!r}") from error
+        if not isinstance(reply, dict) or reply.get("error"):
+            raise PolicyError(f"{self.url} answered with an error: {str(reply)[:200]}")
+        return reply
+
+    def _answer(self, reply: dict[str, Any], seconds: float) -> Answer:
+        try:
+            choice = reply["choices"][0]
+            text = choice["message"]["content"]
+        except (KeyError, IndexError, TypeError) as error:
+            raise PolicyError(f"{self.url} answered without choices: {str(reply)[:200]}") from error
+        usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
+        prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
+        return Answer(
+            text if isinstance(text, str) else "",
+            Usage(
+                prompt_tokens=prompt,
+                completion_tokens=completion,
+                cost_usd=self._cost(prompt, completion),
+                seconds=round(seconds, 3),
+            ),
+            str(choice.get("finish_reason") or ""),
+            str(reply.get("model") or self.model),
+        )
+
+    def _cost(self, prompt: int, completion: int) -> float | None:
+        s = self.settings
+        if s.price_in is None or s.price_out is None:
+            return None
+        return (prompt * s.price_in + completion * s.price_out) / 1e6
+
+    def _account(self, usage: Usage) -> None:
+        with self._lock:
+            cost = None if usage.cost_usd is None else (self.spent.cost_usd or 0.0) + usage.cost_usd
+            self.spent = Usage(
+                prompt_tokens=self.spent.prompt_tokens + usage.prompt_tokens,
+                completion_tokens=self.spent.completion_tokens + usage.completion_tokens,
+                cost_usd=cost,
+                seconds=self.spent.seconds + usage.seconds,
+            )
+
+    def _cached(self, key: str) -> Answer | None:
+        if self.cache is None:
+            return None
+        try:
+            kept = json.loads((self.cache / f"{key}.json").read_text())
+            usage = Usage.model_validate(kept["usage"]).model_copy(update={"cached": True})
+            return Answer(kept["text"], usage, kept["finish_reason"], kept["model"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+    def _keep(self, key: str, answer: Answer) -> None:
+        if self.cache is None or not answer.text:
+            return
+        self.cache.mkdir(parents=True, exist_ok=True)
+        kept = {
+            "text": answer.text,
+            "usage": answer.usage.model_dump(mode="json"),
+            "finish_reason": answer.finish_reason,
+            "model": answer.model,
+        }
+        temporary = self.cache / f"{key}.{os.getpid()}.{threading.get_ident()}.new"
+        temporary.write_text(json.dumps(kept))
+        os.replace(temporary, self.cache / f"{key}.json")
+
+
+def _count(usage: Any, name: str) -> int:
+    value = usage.get(name) if isinstance(usage, dict) else 0
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _detail(response: httpx.Response) -> str:
+    text = " ".join(response.text.split())
+    return text[:160] if text else "no text"
+
+
+def _stated_wait(response: httpx.Response) -> float | None:
+    try:
+        return max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        return None

@@ -1,0 +1,84 @@
+"""From an answer's text to a candidate, or a clear reason why there is none.
+
+The candidate is the last complete fenced block that defines the entry point. What is inside `<think>` does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from dataclasses import dataclass
+
+from kernelwright.records import Candidate, Provenance, SourceFile
+from kernelwright.tasks.candidates import detect_language
+
+_THINK = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_OPEN_THINK = re.compile(r"<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+_PYTHON = ("", "python", "py", "python3")
+
+
+@dataclass(frozen=True)
+class ParseFailure:
+    """Why an answer holds no candidate, in one sentence that the policy can act on."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    label: str
+    text: str
+    closed: bool
+
+
+def parse_answer(
+    text: str, entry_point: str = "ModelNew", provenance: Provenance | None = None
+) -> Candidate | ParseFailure:
+    """The candidate of an answer."""
+    text = _OPEN_THINK.sub("", _THINK.sub("", text))
+    if not text.strip():
+        return ParseFailure("the answer is empty")
+    blocks = _blocks(text)
+    if not blocks:
+        return ParseFailure("the answer has no fenced code block; put the whole file between ```python and ```")
+    named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)
+    whole = [b for b in blocks if b.closed and named.search(b.text)]
+    if not whole:
+        if any(not b.closed for b in blocks):
+            return ParseFailure("the last code block is not closed: the answer was cut off; write a shorter file")
+        return ParseFailure(f"no code block defines class {entry_point}(nn.Module)")
+    chosen = whole[-1]
+    if chosen.label not in _PYTHON:
+        return ParseFailure(f"the block with class {entry_point} is marked {chosen.label!r}; it must be Python")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(chosen.text)
+    except SyntaxError as error:
+        return ParseFailure(f"the code block is not Python: {error.msg} (line {error.lineno} of the block)")
+    except (ValueError, RecursionError, MemoryError) as error:
+        return ParseFailure(f"the code block cannot be parsed: {error}")
+    return Candidate(
+        sources=(SourceFile(path="candidate.py", content=chosen.text),),
+        language=detect_language(chosen.text),
+        entry_point=entry_point,
+        provenance=provenance or Provenance(),
+    )
+
+
+def _blocks(text: str) -> list[_Block]:
+    """Fenced blocks in order; a fence is closed by one of at least its length without a label."""
+    blocks: list[_Block] = []
+    opened: tuple[str, str, int] | None = None
+    for match in _FENCE.finditer(text):
+        fence, label = match[1], match[2].lower()
+        if opened is None:
+            opened = (fence, label, match.end() + 1)
+        elif not label and fence.startswith(opened[0]):
+            blocks.append(_Block(opened[1], text[opened[2] : match.start()], True))
+            opened = None
+    if opened is not None:
+        blocks.append(_Block(opened[1], text[opened[2] :], False))
+    return blocks

@@ -1,0 +1,124 @@
+"""The messages that a policy gets: the first request, and what became of each candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
+
+_SYSTEM = (
+    "You write CUDA kernels for PyTorch. You answer with one complete Python file in one ```python block and nothing "
+    "after it. The file must be correct for every input size that the reference accepts."
+)
+
+_EXAMPLE_TASK = """\
+class Model(nn.Module):
+    def forward(self, x, scale):
+        return torch.clamp(x, min=0) * scale
+"""
+
+_EXAMPLE = '''\
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+
+cuda_source = """
+#include <torch/extension.h>
+#include <cuda_runtime.h>
+
+__global__ void clamp_scale(const float* __restrict__ x, const float* __restrict__ scale,
+                            float* __restrict__ out, int n, int width) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) out[i] = fmaxf(x[i], 0.0f) * scale[i % width];
+}
+
+torch::Tensor clamp_scale_forward(torch::Tensor x, torch::Tensor scale) {
+    auto out = torch::empty_like(x);
+    int n = x.numel();
+    clamp_scale<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), scale.data_ptr<float>(), out.data_ptr<float>(),
+                                          n, (int)scale.numel());
+    return out;
+}
+"""
+
+extension = load_inline(
+    name="clamp_scale",
+    cpp_sources="torch::Tensor clamp_scale_forward(torch::Tensor x, torch::Tensor scale);",
+    cuda_sources=cuda_source,
+    functions=["clamp_scale_forward"],
+)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x, scale):
+        return extension.clamp_scale_forward(x.contiguous(), scale.contiguous())
+'''
+
+_FORMAT = """\
+Write class ModelNew(nn.Module) with the constructor arguments of Model and the same parameters and buffers under the
+same names; it gets Model's weights. Its forward takes the same inputs and returns the same outputs: same shapes and
+dtypes. Build kernels with load_inline, as in the example; or, where no C++ is needed, with
+
+    from kernelwright.cuda import Module
+    module = Module(cuda_text)                       # extern "C" __global__ kernels
+    module.my_kernel[grid, block](x, out, x.numel())  # tensors, ints, floats
+"""
+
+_RULES = {
+    "from_scratch": (
+        "All computing must happen in kernels of your own. torch may allocate, view, reshape and copy tensors, but not "
+        "compute with them (no torch.matmul, no softmax, no sums). Do not change the inputs."
+    ),
+    "libraries": "You may use torch and its libraries where they are fastest. Do not change the inputs.",
+}
+
+
+def initial_messages(task: Task) -> tuple[Message, ...]:
+    """The request for a first candidate."""
+    text = (
+        f"Here is an example. For this reference\n\n```python\n{_EXAMPLE_TASK}```\n\nthis is a good answer:\n\n"
+        f"```python\n{_EXAMPLE}```\n\n{_FORMAT}\n{_RULES[task.policy]}\n\n"
+        f"Now write ModelNew for this reference:\n\n```python\n{task.source.strip()}\n```\n"
+    )
+    return (Message(role="system", content=_SYSTEM), Message(role="user", content=text))
+
+
+def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> Message:
+    """What became of the last answer, and what to do next."""
+    if evaluation is None or candidate is None:
+        return Message(role="user", content=f"Your answer could not be used: {parse_failure}. Write the file again.")
+    parts = [f"Verdict: {evaluation.verdict}. {evaluation.reason}".strip()]
+    lines = candidate.text.splitlines()
+    for finding in evaluation.findings[:5]:
+        quoted = ""
+        if finding.line and 0 < finding.line <= len(lines):
+            quoted = f"\n    line {finding.line}: {lines[finding.line - 1].strip()}"
+        parts.append(f"- {finding.rule}: {finding.evidence}{quoted}")
+    for result in evaluation.workloads:
+        shape = " ".join("x".join(map(str, s)) or "scalar" for s in result.shape)
+        state = "right" if result.passed else f"wrong: {result.reason}"
+        parts.append(f"- inputs {shape}, {result.distribution} values: {state}")
+    if evaluation.verdict != "correct" and evaluation.log:
+        parts.append(f"Log:\n{evaluation.log[-3000:]}")
+    ask = "Make it faster." if evaluation.verdict == "correct" else "Find the mistake and write the whole file again."
+    return Message(role="user", content="\n".join([*parts, "", ask]))
+
+
+def conversation(
+    task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None], budget: int
+) -> tuple[Message, ...]:
+    """The messages of the next turn: the request, then as many of the latest answers as `budget` characters hold."""
+    first = initial_messages(task)
+    left = budget - sum(len(m.content) for m in first)
+    recent: list[Message] = []
+    for turn, candidate in zip(reversed(turns), reversed(candidates), strict=True):
+        pair = [
+            Message(role="assistant", content=turn.answer),
+            feedback(candidate, turn.evaluation, turn.parse_failure),
+        ]
+        size = sum(len(m.content) for m in pair)
+        if recent and size > left:
+            break
+        left -= size
+        recent = pair + recent
+    return (*first, *recent)

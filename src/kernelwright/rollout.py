@@ -1,0 +1,131 @@
+"""One multi-turn rollout: propose, evaluate, feed back, propose again. Search and training run this same function."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from kernelwright.policies import Policy
+from kernelwright.prompts import ParseFailure, conversation, parse_answer
+from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
+
+CONTEXT_CHARACTERS = 120_000
+
+Evaluate = Callable[[Task, Candidate], Evaluation]
+OnTurn = Callable[[Turn, Candidate | None], None]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Where a rollout ends at the latest; None is no limit of that kind."""
+
+    turns: int = 6
+    tokens: int | None = None
+    seconds: float | None = None
+
+
+def rollout(
+    task: Task,
+    policy: Policy,
+    evaluate: Evaluate,
+    *,
+    budget: Budget,
+    seed: int = 0,
+    on_turn: OnTurn | None = None,
+    stop: Callable[[Evaluation], bool] | None = None,
+) -> Trajectory:
+    """Plays turns until `stop` holds for an evaluation or the budget ends. Raises `PolicyError` and `TaskError`.
+
+    `on_turn` sees each turn as soon as it is complete, so that a caller can keep it. A fault of the harness is tried
+    once more and never told to the policy.
+    """
+    turns: list[Turn] = []
+    candidates: list[Candidate | None] = []
+    started = time.monotonic()
+    tokens = 0
+    reason = "turns"
+    for index in range(budget.turns):
+        if budget.tokens is not None and tokens >= budget.tokens:
+            reason = "tokens"
+            break
+        if budget.seconds is not None and time.monotonic() - started >= budget.seconds:
+            reason = "seconds"
+            break
+        turn, candidate = _turn(task, policy, evaluate, turns, candidates, index, seed)
+        turns.append(turn)
+        candidates.append(candidate)
+        tokens += turn.usage.prompt_tokens + turn.usage.completion_tokens
+        if on_turn is not None:
+            on_turn(turn, candidate)
+        if stop is not None and turn.evaluation is not None and stop(turn.evaluation):
+            reason = "found"
+            break
+    best = best_turn(turns)
+    return Trajectory(
+        task_id=task.task_id,
+        task_hash=task.content_hash,
+        policy=policy.name,
+        seed=seed,
+        turns=tuple(turns),
+        stop_reason=reason,
+        best_candidate_id=best.candidate_id if best else None,
+    )
+
+
+def _turn(
+    task: Task,
+    policy: Policy,
+    evaluate: Evaluate,
+    turns: Sequence[Turn],
+    candidates: Sequence[Candidate | None],
+    index: int,
+    seed: int,
+) -> tuple[Turn, Candidate | None]:
+    messages = conversation(task, turns, candidates, CONTEXT_CHARACTERS)
+    answer = policy.generate(messages, seed=seed + index, task=task)
+    parent = next((t.candidate_id for t in reversed(turns) if t.candidate_id), None)
+    provenance = Provenance(policy=policy.name, parent=parent, prompt_hash=prompt_hash(messages))
+    parsed = parse_answer(answer.text, provenance=provenance)
+    if isinstance(parsed, ParseFailure):
+        cut = " (the answer reached its length limit)" if answer.finish_reason == "length" else ""
+        turn = Turn(
+            index=index, messages=messages, answer=answer.text, parse_failure=parsed.reason + cut, usage=answer.usage
+        )
+        return turn, None
+    evaluation = evaluate(task, parsed)
+    if evaluation.verdict == "harness_error":
+        evaluation = evaluate(task, parsed)
+    turn = Turn(
+        index=index,
+        messages=messages,
+        answer=answer.text,
+        candidate_id=parsed.content_hash,
+        evaluation=evaluation,
+        usage=answer.usage,
+    )
+    return turn, parsed
+
+
+def prompt_hash(messages: Sequence[Message]) -> str:
+    """SHA-256 of a conversation."""
+    text = json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+_RANK = ("correct", "wrong", "timeout", "runtime_error", "compile_error", "unsupported", "rejected", "harness_error")
+
+
+def best_turn(turns: Sequence[Turn]) -> Turn | None:
+    """The turn to keep: correct and fastest, else the one that came furthest; the earlier one where they are equal."""
+    judged = [t for t in turns if t.evaluation is not None]
+    return min(judged, key=_rank) if judged else None
+
+
+def _rank(turn: Turn) -> tuple[int, float]:
+    evaluation = turn.evaluation
+    assert evaluation is not None
+    speed = evaluation.timing.candidate_ms if evaluation.timing else float("inf")
+    return (_RANK.index(evaluation.verdict), speed)
