@@ -27,7 +27,7 @@ from kernelwright.tasks import metric
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
 
 Namespace = dict[str, Any]
-Draw = Callable[[torch.Size, torch.Generator], torch.Tensor]
+Number = float | torch.Tensor
 
 _UNIT = {"rand", "rand_like"}
 _NORMAL = {"randn", "randn_like", "normal", "normal_"}
@@ -105,7 +105,7 @@ def _key(seed: int, call: int) -> int:
     return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, float, float] | None:
+def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Number, Number] | None:
     """(whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it is."""
     if name in _UNIT:
         return True, 0.0, 1.0
@@ -118,14 +118,12 @@ def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, 
     if name in ("normal", "normal_"):
         mean = args[0] if args else kwargs.get("mean", 0.0)
         std = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
-        if not isinstance(mean, (int, float)) or not isinstance(std, (int, float)):
-            return None
-        return False, float(mean), float(std)
+        return False, mean, std
     return (False, 0.0, 1.0) if name in _NORMAL else None
 
 
 def _draw(
-    kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: float, size: float
+    kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: Number, size: Number
 ) -> torch.Tensor:
     """Float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre + size`."""
     if kind == "uniform":
@@ -344,18 +342,17 @@ def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> 
         return twin
     if any(p.requires_grad for p in twin.parameters()):
         twin.requires_grad_(False)
-    seen: dict[int, torch.Tensor] = {}
+    # Shared tensors stay shared. The original is kept with its twin, so that its id is not given to another one.
+    seen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def once(tensor: torch.Tensor) -> torch.Tensor:
-        key = id(tensor)
-        if key not in seen:
-            seen[key] = change(tensor)
-        return seen[key]
+        if id(tensor) not in seen:
+            seen[id(tensor)] = (tensor, change(tensor))
+        return seen[id(tensor)][1]
 
+    for parameter in twin.parameters():
+        parameter.data = change(parameter.data)
     for module in twin.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None:
-                parameter.data = once(parameter.data)
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = once(buffer)
