@@ -85,7 +85,10 @@ def split(source: str) -> Split:
     _emit_named_device_functions(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
     kernels = tuple(dict.fromkeys(state.kernels))
-    return Split("".join(state.device) + "\n", "".join(state.host) + "\n", kernels, _guesses(state), words)
+    device = "".join(state.device) + "\n"
+    if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
+        device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
+    return Split(device, "".join(state.host) + "\n", kernels, _guesses(state), words)
 
 
 def _scope(state: _State, start: int, stop: int) -> None:

@@ -70,6 +70,9 @@ std::string Device::str() const {
 std::ostream& operator<<(std::ostream& out, const Device& device) { return out << device.str(); }
 std::ostream& operator<<(std::ostream& out, DeviceType type) { return out << Device(type).str(); }
 
+Text::Text() = default;
+Text::~Text() = default;
+std::string Text::take() { return std::move(text); }
 Text& Text::operator<<(const char* v) { text += v ? v : "(null)"; return *this; }
 Text& Text::operator<<(const std::string& v) { text += v; return *this; }
 Text& Text::operator<<(bool v) { text += v ? "1" : "0"; return *this; }
@@ -171,12 +174,15 @@ static std::string type_in(const char* pretty) {
   for (size_t at; (at = name.find("{anonymous}::")) != std::string::npos;) name.erase(at, 13);
   return name;
 }
+Expression::Expression(const char* kernel) : text(kernel) {}
+Expression::~Expression() = default;
 Expression& Expression::add(const std::string& one) {
   text += open ? ", " : "<";
   open = true;
   text += one;
   return *this;
 }
+Expression& Expression::add(const char* one) { return add(std::string(one)); }
 Expression& Expression::add_type(const char* pretty) { return add(type_in(pretty)); }
 Expression& Expression::add_integer(long long value, bool is_unsigned) {
   return add(is_unsigned ? std::to_string(static_cast<unsigned long long>(value)) : std::to_string(value));

@@ -275,41 +275,42 @@ class Scalar {
   kw::Value value_;
 };
 
+// Plain data, so that it costs compiled code nothing to pass around.
 struct TensorOptions {
   ScalarType dtype_ = ScalarType::Undefined;
-  std::optional<Device> device_;
+  int8_t device_ = -1;  // -1 not given, else a DeviceType
+  DeviceIndex index_ = -1;
   bool requires_grad_ = false;
   bool pinned_ = false;
-  Layout layout_ = kStrided;
   TensorOptions() = default;
   TensorOptions(ScalarType type) : dtype_(type) {}
   TensorOptions(TypeMeta type) : dtype_(type.type) {}
-  TensorOptions(Device device) : device_(device) {}
-  TensorOptions(DeviceType type) : device_(Device(type)) {}
-  TensorOptions(Layout layout) : layout_(layout) {}
+  TensorOptions(const Device& device) : device_(static_cast<int8_t>(device.type_)), index_(device.index_) {}
+  TensorOptions(DeviceType type) : device_(static_cast<int8_t>(type)) {}
+  TensorOptions(Layout) {}
   TensorOptions dtype(ScalarType type) const { auto o = *this; o.dtype_ = type; return o; }
   TensorOptions dtype(TypeMeta type) const { return dtype(type.type); }
   TensorOptions dtype(std::optional<ScalarType> type) const { return type ? dtype(*type) : *this; }
   template <class T>
   TensorOptions& dtype() { dtype_ = CppTypeToScalarType<T>::value; return *this; }
-  TensorOptions device(Device device) const { auto o = *this; o.device_ = device; return o; }
-  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(Device(type, index)); }
-  TensorOptions device(std::optional<Device> d) const { auto o = *this; o.device_ = d; return o; }
-  TensorOptions device_index(DeviceIndex index) const { return device(Device(kCUDA, index)); }
-  TensorOptions requires_grad(std::optional<bool> on = true) const {
-    auto o = *this; o.requires_grad_ = on.value_or(false); return o;
+  TensorOptions device(const Device& d) const {
+    auto o = *this; o.device_ = static_cast<int8_t>(d.type_); o.index_ = d.index_; return o;
   }
-  TensorOptions pinned_memory(std::optional<bool> on = true) const {
-    auto o = *this; o.pinned_ = on.value_or(false); return o;
+  TensorOptions device(DeviceType type, DeviceIndex index = -1) const {
+    auto o = *this; o.device_ = static_cast<int8_t>(type); o.index_ = index; return o;
   }
-  TensorOptions layout(std::optional<Layout> layout) const { auto o = *this; o.layout_ = layout.value_or(kStrided); return o; }
-  TensorOptions memory_format(std::optional<MemoryFormat>) const { return *this; }
+  TensorOptions device(std::optional<Device> d) const { return d ? device(*d) : *this; }
+  TensorOptions device_index(DeviceIndex index) const { return device(kCUDA, index); }
+  TensorOptions requires_grad(bool on) const { auto o = *this; o.requires_grad_ = on; return o; }
+  TensorOptions pinned_memory(bool on) const { auto o = *this; o.pinned_ = on; return o; }
+  TensorOptions layout(Layout) const { return *this; }
+  TensorOptions memory_format(MemoryFormat) const { return *this; }
   TypeMeta dtype() const { return dtype_ == ScalarType::Undefined ? get_default_dtype() : TypeMeta(dtype_); }
-  Device device() const { return device_ ? *device_ : Device(kCPU); }
+  Device device() const { return device_ < 0 ? Device(kCPU) : Device(static_cast<DeviceType>(device_), index_); }
   bool requires_grad() const { return requires_grad_; }
   bool has_dtype() const { return dtype_ != ScalarType::Undefined; }
-  bool has_device() const { return device_.has_value(); }
-  Layout layout() const { return layout_; }
+  bool has_device() const { return device_ >= 0; }
+  Layout layout() const { return kStrided; }
 };
 template <class T>
 TensorOptions dtype() { return TensorOptions(CppTypeToScalarType<T>::value); }
@@ -322,6 +323,9 @@ inline TensorOptions requires_grad(bool on = true) { return TensorOptions().requ
 // Concatenation of anything printable, as the check macros do.
 struct Text {
   std::string text;
+  Text();
+  ~Text();
+  std::string take();
   Text& operator<<(const char* v);
   Text& operator<<(const std::string& v);
   Text& operator<<(bool v);
@@ -347,7 +351,7 @@ template <class... A>
 std::string str(const A&... parts) {
   Text out;
   (void)(out << ... << parts);
-  return static_cast<std::string&&>(out.text);
+  return out.take();
 }
 inline std::string str() { return {}; }
 

@@ -113,7 +113,9 @@ const Value* call(const char* name, const Value* args, int count, int* result_co
 struct Expression {
   std::string text;
   bool open = false;
-  explicit Expression(const char* kernel) : text(kernel) {}
+  explicit Expression(const char* kernel);
+  ~Expression();
+  Expression& add(const char* one);
   Expression& add(const std::string& one);
   Expression& add_type(const char* pretty);
   Expression& add_integer(long long value, bool is_unsigned);
