@@ -38,14 +38,39 @@ Distribution = Literal["own", "uniform", "normal", "heavy_tail", "constant_rows"
 """Where input values come from: the task's own generator, or one of the judge's."""
 
 
+def _sound(value: Any) -> Any:
+    """The value with every text in it encodable as UTF-8."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode(errors="replace").decode()
+    elif isinstance(value, dict):
+        return {_sound(k): _sound(v) for k, v in value.items()}
+    elif isinstance(value, (list, tuple)):
+        return [_sound(v) for v in value]
+    return value
+
+
 class Record(BaseModel):
     """Base of all records: frozen, no unknown fields, identity by content."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings", allow_inf_nan=True)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _sound_text(cls, data: Any) -> Any:
+        """Lone surrogates, which JSON can spell and no file can hold, become `?`: a record can always be stored."""
+        return _sound(data)
+
+    def plain(self) -> dict[str, Any]:
+        """This record as values that any JSON reader takes: infinities and NaN are the strings `Infinity`, `NaN`."""
+        value: dict[str, Any] = json.loads(self.model_dump_json())
+        return value
+
     def canonical_json(self) -> str:
         """This record as JSON with sorted keys and no spare blanks: the text that `content_hash` hashes."""
-        return json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        return json.dumps(self.plain(), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @cached_property
     def content_hash(self) -> str:
