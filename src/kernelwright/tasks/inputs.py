@@ -18,156 +18,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
-from torch.utils._device import _device_constructors
 
 from kernelwright.errors import TaskError
 from kernelwright.records import Distribution
 from kernelwright.tasks import metric
+from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
 
 Namespace = dict[str, Any]
-Number = float | torch.Tensor
-
-_UNIT = {"rand", "rand_like"}
-_NORMAL = {"randn", "randn_like", "normal", "normal_"}
-_RANDOM = {
-    *_UNIT,
-    *_NORMAL,
-    *("uniform_", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_", "multinomial", "poisson"),
-    *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
-}
-_HEAVY_LIMIT = 60.0
-_OUTLIER = 200.0
-
-
-class OnDevice(TorchFunctionMode):
-    """Puts every tensor on one device (`cpu`, or `meta` to learn shapes without memory), whatever the task asks for."""
-
-    def __init__(self, device: str) -> None:
-        super().__init__()
-        self.device = torch.device(device)
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if func in (torch.Tensor.cuda, torch.Tensor.cpu):
-            return args[0]
-        if func is torch.Tensor.to:
-            rest = [a for a in args[1:] if not isinstance(a, torch.device) and not _names_device(a)]
-            kwargs.pop("device", None)
-            return func(args[0], *rest, **kwargs) if rest or "dtype" in kwargs else args[0]
-        if func in _device_constructors() or kwargs.get("device") is not None:
-            kwargs["device"] = self.device
-            kwargs.pop("pin_memory", None)
-            if self.device.type == "meta":
-                kwargs.pop("generator", None)
-        return func(*args, **kwargs)
-
-
-def _names_device(value: Any) -> bool:
-    return isinstance(value, str) and value.split(":")[0] in ("cuda", "cpu")
-
-
-class Draws(TorchFunctionMode):
-    """Replaces the random draws of a task's `get_inputs`."""
-
-    def __init__(self, distribution: Distribution, seed: int) -> None:
-        super().__init__()
-        self.distribution = distribution
-        self.seed = seed
-        self.calls = 0
-        self.floats = 0
-        """Floating draws that another distribution replaces, or would replace."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        name = getattr(func, "__name__", "")
-        if name not in _RANDOM:
-            return func(*args, **kwargs)
-        key = _key(self.seed, self.calls)
-        self.calls += 1
-        kwargs.pop("generator", None)
-        torch.manual_seed(key)
-        out = func(*args, **kwargs)
-        law = _law(name, args[1:] if name.endswith("_") else args, kwargs)
-        if law is None or not isinstance(out, torch.Tensor) or not out.is_floating_point():
-            return out
-        self.floats += 1
-        if self.distribution != "own" and out.device.type == "cpu":
-            generator = torch.Generator().manual_seed(key)
-            with torch.no_grad():
-                out.copy_(_draw(self.distribution, out.shape, generator, *law))
-        return out
-
-
-def _key(seed: int, call: int) -> int:
-    """A seed for one draw: equal (seed, call) give equal draws, neighbours share nothing."""
-    return int(np.random.SeedSequence([seed % (1 << 64), call]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def _law(name: str, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[bool, Number, Number] | None:
-    """(whether the task draws non-negative values, centre, size) of a floating draw; None to leave it as it is."""
-    if name in _UNIT:
-        return True, 0.0, 1.0
-    if name == "uniform_":
-        low = float(args[0] if args else kwargs.get("from", 0.0))
-        high = float(args[1] if len(args) > 1 else kwargs.get("to", 1.0))
-        if low >= 0:
-            return True, low, high - low
-        return False, (low + high) / 2 if low + high > abs(high) else 0.0, max(abs(low), abs(high))
-    if name in ("normal", "normal_"):
-        mean = args[0] if args else kwargs.get("mean", 0.0)
-        std = args[1] if len(args) > 1 else kwargs.get("std", 1.0)
-        return False, mean, std
-    return (False, 0.0, 1.0) if name in _NORMAL else None
-
-
-def _draw(
-    kind: Distribution, shape: torch.Size, generator: torch.Generator, unit: bool, centre: Number, size: Number
-) -> torch.Tensor:
-    """Float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre + size`."""
-    if kind == "uniform":
-        values = torch.rand(shape, generator=generator)
-        values = values if unit else 2 * values - 1
-    elif kind == "normal":
-        values = torch.randn(shape, generator=generator)
-    elif kind == "heavy_tail":
-        values = _heavy_tail(shape, generator)
-    else:
-        values = _constant_rows(shape, generator, unit)
-    return values * size + centre
-
-
-def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
-    """Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the end."""
-    normal = torch.randn(shape, generator=generator)
-    chi = torch.empty(shape).exponential_(generator=generator)
-    values = normal / chi.sqrt().clamp_min(1e-6)
-    # Squeezed instead of clipped: clipping would make ties.
-    values = values / (1 + values.abs() / _HEAVY_LIMIT)
-    flat = values.view(-1)
-    count = flat.numel()
-    if count >= 16:
-        far = 1 + count // 4096
-        where = torch.randint(0, count, (far,), generator=generator)
-        where[-1] = count - 1 - int(torch.randint(0, max(1, count // 64), (1,), generator=generator))
-        flat[where] = torch.sign(flat[where]) * _OUTLIER * (0.25 + 0.75 * torch.rand(far, generator=generator))
-    return values
-
-
-def _constant_rows(shape: torch.Size, generator: torch.Generator, unit: bool) -> torch.Tensor:
-    """One value per row (last dimension), a multiple of 1/4 (1/8 for `unit`) and not small.
-
-    Such values are exact in every floating dtype, and so are sums of many thousands of them or of their squares: an
-    honest mean of a constant row is that constant and a variance is zero, in whatever order they are computed.
-    """
-    rows = shape[:-1]
-    if unit:
-        values = torch.randint(1, 8, rows, generator=generator).to(torch.float32) / 8
-    else:
-        sign = 2 * torch.randint(0, 2, rows, generator=generator) - 1
-        values = sign * torch.randint(1, 9, rows, generator=generator).to(torch.float32) / 4
-    return values.unsqueeze(-1).expand(shape) if len(shape) else values
 
 
 def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> list[Any]:
@@ -257,7 +116,7 @@ def randomise_weights(model: Any, seed: int) -> dict[str, torch.Tensor]:
     """
     if not isinstance(model, torch.nn.Module):
         return {}
-    generator = torch.Generator().manual_seed(_key(seed, 0))
+    generator = torch.Generator().manual_seed(draw_key(seed, 0))
     with torch.no_grad():
         for _name, parameter in model.named_parameters():
             if parameter.is_floating_point() and parameter.numel():
