@@ -27,6 +27,7 @@ VERSION = "1"
 
 def build(request: BuildRequest, cache: Path) -> BuildResult:
     """Builds `request`, or finds it in `cache`. Never raises for bad source; `HarnessError` if our tools are broken."""
+    request = _cleaned(request)
     path = cache / "builds" / f"{_key(request)}.json"
     known = _read(path)
     if known is not None:
@@ -40,10 +41,21 @@ def build(request: BuildRequest, cache: Path) -> BuildResult:
     return result
 
 
+def _cleaned(request: BuildRequest) -> BuildRequest:
+    """The request without characters that no compiler takes: lone surrogates and NUL."""
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return value.encode("utf-8", "replace").decode().replace("\0", " ")
+        return tuple(clean(item) for item in value)
+
+    return BuildRequest(**{name: clean(value) for name, value in asdict(request).items()})
+
+
 def _key(request: BuildRequest) -> str:
     device = b"".join(p.read_bytes() for p in sorted(host_build.DEVICE_INCLUDE.rglob("*")) if p.is_file())
     parts = [VERSION, host_build.toolchain_key(), hashlib.sha256(device).hexdigest(), json.dumps(asdict(request))]
-    return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).hexdigest()[:32]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 
 def _read(path: Path) -> BuildResult | None:
@@ -78,7 +90,10 @@ def _device(request: BuildRequest) -> BuildResult:
         includes.check(request.cuda_source, "cuda.cu")
     except includes.RefusedInclude as refused:
         return _failed(str(refused))
-    return _nvrtc(request.cuda_source, request.cuda_flags, request.expressions)
+    flags = request.cuda_flags
+    if request.kind == "instances":
+        flags += tuple(re.findall(r"^// flag: (\S+)$", request.cuda_source, re.MULTILINE))
+    return _nvrtc(request.cuda_source, flags, request.expressions)
 
 
 def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> BuildResult:
@@ -136,18 +151,20 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
 
 def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     """Device code with the template instances that will probably be wanted; without them if that fails."""
+    flags = device_flags(request.cuda_flags)
+    # A later request for instances has only this text to go by, so the flags travel in it.
+    source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.guesses:
-        result = _nvrtc(parts.device, request.cuda_flags, parts.guesses)
+        result = _nvrtc(source, flags, parts.guesses)
         if result.status == "ok":
             return result
-    return _nvrtc(parts.device, request.cuda_flags, ())
+    return _nvrtc(source, flags, ())
 
 
 def _check_sources(request: BuildRequest) -> str | None:
     """An error that the real build would give and that needs no compiler to see; None when there is none."""
     cpp = includes.check(request.cpp_source, "main.cpp")
     cuda = includes.check(request.cuda_source, "cuda.cu")
-    del cpp
     words = {t.text for t in tokenize(request.cpp_source)}
     for name in request.functions:
         if not re.fullmatch(r"[A-Za-z_][\w:]*", name):
@@ -157,9 +174,14 @@ def _check_sources(request: BuildRequest) -> str | None:
                 f"main.cpp: error: '{name}' was not declared in this scope\n"
                 f"note: load_inline binds `functions` in a C++ file of its own: declare {name} in cpp_sources"
             )
-    return includes.missing_includes(request.cuda_source, cuda, implicit_extension=False) or _module_problem(request)
+    return (
+        includes.missing_includes(request.cuda_source, "cuda.cu", cuda)
+        or includes.missing_includes(request.cpp_source, "main.cpp", ("torch/extension.h", *cpp))
+        or _module_problem(request)
+    )
 
 
+# Names that torch/extension.h brings into the global scope, so that binding them need not be an error.
 _C_LIBRARY = {"exp", "log", "pow", "sqrt", "abs", "floor", "ceil", "round", "sin", "cos", "tan", "tanh", "erf", "div"}
 
 

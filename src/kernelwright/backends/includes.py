@@ -102,12 +102,8 @@ _NEEDS = (
 )
 
 
-def missing_includes(source: str, includes: tuple[str, ...], implicit_extension: bool) -> str | None:
-    """An error line for the first name whose header the CUDA text `source` never includes; None when all is there.
-
-    `implicit_extension` says that `torch/extension.h` is included for the author (as it is in load_inline's C++ file).
-    """
-    seen = [*includes, "torch/extension.h"] if implicit_extension else list(includes)
+def missing_includes(source: str, file: str, seen: tuple[str, ...]) -> str | None:
+    """An error line for the first name of `source` whose header is not among `seen`; None when all is there."""
     words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word"}
     for pattern, headers in _NEEDS:
         if any(re.fullmatch(headers, name) for name in seen):
@@ -115,5 +111,5 @@ def missing_includes(source: str, includes: tuple[str, ...], implicit_extension:
         for word, token in words.items():
             if re.fullmatch(pattern, word):
                 line = source.count("\n", 0, token.start) + 1
-                return f"cuda.cu:{line}: error: '{word}' is not declared: the header that declares it is not included"
+                return f"{file}:{line}: error: '{word}' is not declared: the header that declares it is not included"
     return None

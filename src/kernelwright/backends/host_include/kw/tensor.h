@@ -470,6 +470,22 @@ using opmath_type = typename acc_type_of<T>::type;
 using Half = c10::Half;
 using BFloat16 = c10::BFloat16;
 
+// Without OpenMP one call over the whole range; with it, a chunk for each thread.
+template <class F>
+void parallel_for(int64_t begin, int64_t end, int64_t grain, const F& f) {
+  if (begin >= end) return;
+#ifdef _OPENMP
+  int64_t chunk = std::max<int64_t>(grain < 1 ? 1 : grain, (end - begin + 63) / 64);
+#pragma omp parallel for
+  for (int64_t k = begin; k < end; k += chunk) f(k, std::min(end, k + chunk));
+#else
+  f(begin, end);
+#endif
+}
+inline int get_num_threads() { return 1; }
+inline void set_num_threads(int) {}
+inline bool in_parallel_region() { return false; }
+
 struct NoGradGuard {
   bool before;
   NoGradGuard();
