@@ -29,15 +29,21 @@ Progress = Callable[[Row, Evaluation | None, str], None]
 
 
 def judge_rows(
-    rows: Sequence[Row], store: Store, options: EvalOptions, jobs: int = 1, on_row: Progress | None = None
+    rows: Sequence[Row],
+    store: Store,
+    options: EvalOptions,
+    jobs: int = 1,
+    on_row: Progress | None = None,
+    fresh: bool = False,
 ) -> BatchSummary:
     """Judges every row that has a task and a candidate, and notes the others. Raises what the harness raises.
 
-    Rows whose evaluation the store already holds are taken from there. Interrupting loses at most what is in flight.
+    Rows whose evaluation the store already holds are taken from there, unless `fresh`. Interrupting loses at most what
+    is in flight.
     """
     summary = BatchSummary(rows=len(rows))
     waiting = [row for row in rows if row.task is not None and row.candidate is not None]
-    found = {row.index: store.find_evaluation(_key(row, options)) for row in waiting}
+    found = {row.index: None if fresh else store.find_evaluation(_key(row, options)) for row in waiting}
     fresh = [row for row in waiting if found[row.index] is None]
     summary.resumed = len(waiting) - len(fresh)
     results = _judged(fresh, options, jobs)

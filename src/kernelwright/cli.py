@@ -19,6 +19,7 @@ from kernelwright import __version__
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
     from kernelwright.records import Evaluation
+    from kernelwright.tasks import Row
 
 app = typer.Typer(
     name="kernelwright",
@@ -105,6 +106,7 @@ def eval_(
     id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run folder holds already.")] = False,
     backend: Backend = "auto",
     policy: PolicyRule = None,
     libraries_allowed: Libraries = False,
@@ -117,25 +119,31 @@ def eval_(
 ) -> None:
     """Judge one candidate against one task, or the rows of a JSONL file."""
     from kernelwright.errors import UsageError
+    from kernelwright.tasks import read_rows
 
     options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox)
     if jsonl is not None:
         if task is not None:
             raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")
-        _eval_rows(jsonl, run, (reference_field, candidate_field, id_field), jobs or _cores(), limit, options, as_json)
+        if run is None:
+            raise UsageError("--jsonl needs --run DIR, the folder that keeps the verdicts", hint="add --run runs/NAME")
+        rows = read_rows(
+            jsonl, reference_field=reference_field, candidate_field=candidate_field, id_field=id_field, limit=limit
+        )
+        _eval_rows(rows, jsonl.name, run, options, jobs or _cores(), fresh, as_json)
         return
     if task is None or candidate is None:
         raise UsageError(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
         )
-    raise typer.Exit(_eval_one(task, candidate, run, options, as_json))
+    raise typer.Exit(_eval_one(task, candidate, run, options, fresh, as_json))
 
 
 def _cores() -> int:
     return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, as_json: bool) -> int:
+def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, fresh: bool, as_json: bool) -> int:
     from kernelwright import report
     from kernelwright.evaluation import evaluate
     from kernelwright.store import Store
@@ -145,7 +153,7 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
     store = Store.open_or_create(run, {"verb": "eval"}) if run is not None else None
     try:
         key = options.key(wanted, given)
-        evaluation = store.find_evaluation(key) if store else None
+        evaluation = store.find_evaluation(key) if store and not fresh else None
         if evaluation is None:
             with report.spinner(f"judging {candidate.name} on {wanted.task_id}"):
                 evaluation = evaluate(wanted, given, options)
@@ -164,33 +172,20 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
 
 
 def _eval_rows(
-    jsonl: Path,
-    run: Path | None,
-    fields: tuple[str, str, str | None],
-    jobs: int,
-    limit: int | None,
-    options: EvalOptions,
-    as_json: bool,
+    rows: list[Row], origin: str, run: Path, options: EvalOptions, jobs: int, fresh: bool, as_json: bool
 ) -> None:
     from kernelwright import batch, report
-    from kernelwright.errors import UsageError
     from kernelwright.store import Store
-    from kernelwright.tasks import read_rows
 
-    if run is None:
-        raise UsageError("--jsonl needs --run DIR, the folder that keeps the verdicts", hint="add --run runs/NAME")
-    reference, candidate, name = fields
-    rows = read_rows(jsonl, reference_field=reference, candidate_field=candidate, id_field=name, limit=limit)
-    meta = {"verb": "eval", "input": jsonl.name, "options": options.model_dump(mode="json")}
-    command = f"kernelwright eval --jsonl {jsonl} --run {run} …"
-    with Store.open_or_create(run, meta) as store, report.BatchView(len(rows), not as_json, command) as view:
+    meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
+    with Store.open_or_create(run, meta) as store, report.BatchView(len(rows), run, not as_json) as view:
 
-        def show(row: Any, evaluation: Any, note: str) -> None:
+        def show(row: Row, evaluation: Evaluation | None, note: str) -> None:
             view.show(row.item_id, evaluation, note)
             if as_json and evaluation is not None:
                 print(json.dumps({**public(evaluation), "item_id": row.item_id}), flush=True)
 
-        summary = batch.judge_rows(rows, store, options, jobs, show)
+        summary = batch.judge_rows(rows, store, options, jobs, show, fresh)
     report.print_batch(summary, run, quiet=as_json)
 
 

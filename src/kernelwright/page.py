@@ -2,6 +2,7 @@
 
 What it shows: counts by verdict, a row a candidate that can be searched and filtered, and for each its code with the
 lines of findings marked, compiler output, errors by workload, kernels that ran, and the turns of a search.
+Its style and script are package data (`data/page/`), put into the file as they are.
 """
 
 from __future__ import annotations
@@ -9,57 +10,15 @@ from __future__ import annotations
 import datetime
 import html
 import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import StoreError
-from kernelwright.records import VERDICTS, Candidate, Evaluation, Turn
+from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn
 from kernelwright.store import Store
-
-_STYLE = """
-:root { color-scheme: light dark; --line: #8884; --soft: #8881; --bad: #d33; --good: #2a2; --note: #b80;
---far: #36c; }
-* { box-sizing: border-box } body { font: 15px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 1100px; padding: 24px }
-h1 { font-size: 22px; margin: 0 0 4px } h2 { font-size: 17px; margin: 28px 0 8px } .dim { opacity: .65 }
-.counts { display: flex; flex-wrap: wrap; gap: 8px; margin: 16px 0 } .counts button { font: inherit; cursor: pointer;
-border: 1px solid var(--line); background: none; color: inherit; border-radius: 8px; padding: 6px 12px }
-.counts button[aria-pressed=true] { background: var(--soft); outline: 2px solid var(--far) }
-input { font: inherit; width: 100%; padding: 6px 10px; border: 1px solid var(--line); border-radius: 8px;
-background: none; color: inherit } details { border-bottom: 1px solid var(--line) }
-summary { cursor: pointer; padding: 8px 4px; display: grid; gap: 12px;
-grid-template-columns: 150px 130px 1fr 70px }
-summary > * { overflow: hidden; text-overflow: ellipsis; white-space: nowrap } details[open] > summary { font-weight: 600 }
-.v { font-weight: 600 } .correct { color: var(--good) } .wrong, .runtime_error, .harness_error { color: var(--bad) }
-.rejected, .timeout, .compile_error, .none { color: var(--note) } .unsupported { color: var(--far) }
-.body { padding: 4px 8px 20px }
-pre { overflow: auto; max-height: 560px; background: var(--soft); padding: 10px;
-border-radius: 8px; font: 12.5px/1.45 ui-monospace, monospace; margin: 6px 0 } pre .n { opacity: .45; user-select: none }
-pre mark { background: #f502; color: inherit; display: inline-block; min-width: 100% }
-table { border-collapse: collapse; width: 100%; margin: 6px 0 } th { text-align: left; font-weight: 500; opacity: .65 }
-td, th { padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line); vertical-align: top }
-@media (max-width: 700px) { summary { grid-template-columns: 1fr 110px } summary > :nth-child(n+3) { display: none } }
-"""
-
-_SCRIPT = """
-const rows = [...document.querySelectorAll('details.row')], search = document.querySelector('input');
-let verdict = location.hash.slice(1);
-function show() {
-  const text = search.value.toLowerCase(); let shown = 0;
-  for (const row of rows) {
-    const hit = (!verdict || row.dataset.verdict === verdict) && row.textContent.toLowerCase().includes(text);
-    row.hidden = !hit; shown += hit;
-  }
-  document.querySelector('#shown').textContent = shown + ' of ' + rows.length;
-  for (const b of document.querySelectorAll('.counts button'))
-    b.setAttribute('aria-pressed', b.dataset.verdict === verdict);
-}
-search.addEventListener('input', show);
-for (const b of document.querySelectorAll('.counts button')) b.addEventListener('click', () => {
-  verdict = verdict === b.dataset.verdict ? '' : b.dataset.verdict;
-  history.replaceState(null, '', '#' + verdict); show();
-});
-show();
-"""
 
 
 def write(store: Store, path: Path) -> None:
@@ -76,35 +35,33 @@ def render(store: Store) -> str:
     """The page's text."""
     items, rollouts, meta = store.items(), store.turns(), store.meta
     sections: list[str] = []
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
+    shown: list[Evaluation] = []
     for item in items:
         verdict = item.evaluation.verdict if item.evaluation else item.status
-        counts[verdict] = counts.get(verdict, 0) + 1
+        counts[verdict] += 1
         sections.append(_row(store, item.item_id, verdict, item.evaluation, item.note))
+        shown += [item.evaluation] if item.evaluation else []
     for name, turns in rollouts.items():
         sections.append(f"<h2>{_e(name)}</h2>")
         for turn in turns:
             verdict = turn.evaluation.verdict if turn.evaluation else "none"
-            counts[verdict] = counts.get(verdict, 0) + 1
+            counts[verdict] += 1
             sections.append(_turn(store, turn, verdict))
+            shown += [turn.evaluation] if turn.evaluation else []
     if not items and not rollouts:
         for evaluation in store.evaluations():
-            counts[evaluation.verdict] = counts.get(evaluation.verdict, 0) + 1
+            counts[evaluation.verdict] += 1
             sections.append(_row(store, evaluation.task_id, evaluation.verdict, evaluation, ""))
-    order = [*VERDICTS, *sorted(set(counts) - set(VERDICTS))]
-    buttons = "".join(
-        f'<button data-verdict="{_e(v)}"><span class="v {_e(v)}">{_e(v)}</span> {counts[v]}</button>'
-        for v in order
-        if counts.get(v)
-    )
-    began = datetime.datetime.fromtimestamp(float(meta.get("created", 0)), datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-    known = {k: v for k, v in meta.items() if k not in ("created", "options")}
+            shown.append(evaluation)
+    style, script = (resources.files("kernelwright") / "data" / "page" / n for n in ("style.css", "script.js"))
+    name = _e(store.folder.resolve().name)
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Kernelwright run {_e(store.folder.name)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style>'
-        f"<h1>Run {_e(store.folder.name)}</h1><div class=dim>begun {began} · {_e(json.dumps(known))}</div>"
-        f'<div class="counts">{buttons}</div><input type="search" placeholder="Search names, reasons, code" '
-        f'aria-label="Search"> <div class="dim" id="shown"></div>{"".join(sections)}<script>{_SCRIPT}</script></html>\n'
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Kernelwright: {name}</title>\n'
+        f'<meta name="viewport" content="width=device-width"><style>\n{style.read_text()}</style></head>\n'
+        f"<body><h1>Run {name}</h1>{_head(meta, shown)}{_counts(counts)}"
+        '<input type="search" placeholder="Search names, reasons, code" aria-label="Search">'
+        f'<p class="dim" id="shown"></p>\n{"".join(sections)}<script>\n{script.read_text()}</script></body></html>\n'
     )
 
 
@@ -112,16 +69,44 @@ def _e(value: Any) -> str:
     return html.escape(str(value), quote=True)
 
 
+def _table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    body = "".join("<tr>" + "".join(f"<td>{_e(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f"<table><tr>{''.join(f'<th>{_e(h)}</th>' for h in head)}</tr>{body}</table>"
+
+
+def _head(meta: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
+    """When and how the run was made, and in which environments its candidates were judged."""
+    began = datetime.datetime.fromtimestamp(float(meta.get("created", 0)), datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+    facts = {k: v for k, v in meta.items() if k != "created"}
+    facts["sandbox"] = sorted({e.sandbox for e in evaluations})
+    facts["environment"] = sorted({", ".join(f"{k} {v}" for k, v in e.environment.items()) for e in evaluations})
+    rows = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in facts.items()]
+    return f'<details class="dim"><summary>begun {began}</summary>{_table(("setting", "value"), rows)}</details>'
+
+
+def _counts(counts: Counter[str]) -> str:
+    order = [v for v in (*VERDICTS, *sorted(set(counts) - set(VERDICTS))) if counts[v]]
+    bar = "".join(f'<i class="v {_e(v)}" style="flex:{counts[v]}"></i>' for v in order)
+    buttons = "".join(
+        f'<button data-verdict="{_e(v)}"><span class="v {_e(v)}">{_e(v)}</span> {counts[v]}</button>' for v in order
+    )
+    return f'<div class="bar">{bar}</div><div class="counts">{buttons}</div>'
+
+
 def _row(store: Store, name: str, verdict: str, evaluation: Evaluation | None, note: str) -> str:
-    reason = evaluation.reason if evaluation else note
-    seconds = f"{evaluation.seconds.total:.2f} s" if evaluation else ""
-    body = ""
-    if evaluation is not None:
-        body = _evidence(evaluation) + _code(store.candidate(evaluation.candidate_id), evaluation)
+    if evaluation is None:
+        return _details(name, verdict, note, "", "", "")
+    body = _evidence(evaluation) + _code(store.candidate(evaluation.candidate_id), evaluation)
+    seconds = f"{evaluation.seconds.total:.2f} s"
+    return _details(name, verdict, evaluation.reason, seconds, body, evaluation.candidate_id)
+
+
+def _details(name: str, verdict: str, reason: str, right: str, body: str, candidate_id: str) -> str:
+    anchor = f' id="c-{_e(candidate_id[:12])}"' if candidate_id else ""
     return (
-        f'<details class="row" data-verdict="{_e(verdict)}"><summary><span>{_e(name)}</span>'
-        f'<span class="v {_e(verdict)}">{_e(verdict)}</span><span>{_e(reason)}</span><span>{seconds}</span></summary>'
-        f'<div class="body">{body}</div></details>'
+        f'<details class="row" data-verdict="{_e(verdict)}"{anchor}><summary><span title="{_e(name)}">{_e(name)}</span>'
+        f'<span class="v {_e(verdict)}">{_e(verdict)}</span><span title="{_e(reason)}">{_e(reason)}</span>'
+        f'<span>{_e(right)}</span></summary><div class="body">{body}</div></details>\n'
     )
 
 
@@ -131,48 +116,46 @@ def _turn(store: Store, turn: Turn, verdict: str) -> str:
     body = _evidence(turn.evaluation) if turn.evaluation else ""
     if turn.candidate_id and turn.evaluation:
         body += _code(store.candidate(turn.candidate_id), turn.evaluation)
-    usage = turn.usage
-    return (
-        f'<details class="row" data-verdict="{_e(verdict)}"><summary><span>turn {turn.index + 1}</span>'
-        f'<span class="v {_e(verdict)}">{_e(verdict)}</span><span>{_e(reason)}</span><span></span></summary>'
-        f'<div class="body"><div class="dim">{usage.prompt_tokens} + {usage.completion_tokens} tokens</div>{body}'
-        f"<details><summary>prompt</summary><pre>{_e(prompt)}</pre></details>"
-        f"<details><summary>answer</summary><pre>{_e(turn.answer)}</pre></details></div></details>"
+    body += f"<details><summary>prompt ({turn.usage.prompt_tokens} tokens)</summary><pre>{_e(prompt)}</pre></details>"
+    body += (
+        f"<details><summary>answer ({turn.usage.completion_tokens} tokens)</summary>"
+        f"<pre>{_e(turn.answer)}</pre></details>"
     )
+    seconds = f"{turn.evaluation.seconds.total:.2f} s" if turn.evaluation else ""
+    return _details(f"turn {turn.index + 1}", verdict, reason, seconds, body, turn.candidate_id or "")
 
 
 def _evidence(e: Evaluation) -> str:
     parts = [f"<p>{_e(e.reason)}</p>" if e.reason else ""]
     if e.findings:
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{_e(x)}</td>" for x in (f.severity, f.rule, f.line or "", f.evidence)) + "</tr>"
-            for f in e.findings
-        )
-        parts.append(f"<table><tr><th>finding<th>rule<th>line<th>evidence</tr>{rows}</table>")
+        rows = [(f.severity, f.rule, f.line or "", f.evidence) for f in e.findings]
+        parts.append(_table(("finding", "rule", "line", "evidence"), rows))
     if e.workloads:
-        rows = "".join(
-            f"<tr><td>{_e(w.name)} ({w.scope})</td><td>{_e(' '.join('x'.join(map(str, s)) for s in w.shape))}</td>"
-            f"<td>{_e(w.distribution)}</td><td>{_number(w.max_rel_error)}</td><td>{_number(w.tolerance)}</td>"
-            f"<td>{'ok' if w.passed else _e(w.reason)}</td></tr>"
-            for w in e.workloads
-        )
-        parts.append(f"<table><tr><th>workload<th>inputs<th>values<th>error<th>allowed<th></tr>{rows}</table>")
+        head = ("workload", "inputs", "values", "largest error", "relative", "allowed", "honest", "")
+        parts.append(_table(head, [_workload(w) for w in e.workloads]))
     if e.launches:
-        rows = "".join(
-            f"<tr><td>{_e(k.kernel)}</td><td>{k.count}</td><td>{k.instructions:,}</td><td>{_e(_counters(k.counters))}</td></tr>"
-            for k in e.launches
-        )
-        parts.append(f"<table><tr><th>kernel<th>launches<th>instructions<th>counters</tr>{rows}</table>")
+        head = ("kernel", "launches", "thread instructions", "counters")
+        parts.append(_table(head, [_launch(k) for k in e.launches]))
+    if e.library_ops:
+        parts.append(f'<p class="dim">library operators: {_e(", ".join(e.library_ops))}</p>')
     s = e.seconds
-    facts = f"{e.backend} · {e.sandbox} · build {s.build:.2f} s · check {s.check:.2f} s · {e.candidate_id[:12]}"
-    parts.append(f'<div class="dim">{_e(facts)}</div>')
+    speed = f"{e.timing.candidate_ms:.4g} ms" if e.timing else "speed not measured"
+    facts = (e.backend, e.sandbox, f"build {s.build:.2f} s, check {s.check:.2f} s", speed, e.candidate_id[:12])
+    parts.append(f'<p class="dim">{_e(" · ".join(facts))}</p>')
     if e.log:
         parts.append(f"<pre>{_e(e.log)}</pre>")
     return "".join(parts)
 
 
-def _counters(counters: dict[str, int]) -> str:
-    return ", ".join(f"{k} {v:,}" for k, v in counters.items() if v)
+def _workload(w: Any) -> tuple[Any, ...]:
+    shapes = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
+    errors = [_number(x) for x in (w.max_abs_error, w.max_rel_error, w.tolerance, w.honest_error)]
+    return (f"{w.name} ({w.scope})", shapes, w.distribution, *errors, "ok" if w.passed else w.reason)
+
+
+def _launch(k: Launch) -> tuple[Any, ...]:
+    counters = ", ".join(f"{name} {value:,}" for name, value in k.counters.items() if value)
+    return (k.kernel, k.count, f"{k.instructions:,}", counters)
 
 
 def _number(value: float | None) -> str:
@@ -180,11 +163,15 @@ def _number(value: float | None) -> str:
 
 
 def _code(candidate: Candidate | None, evaluation: Evaluation) -> str:
+    """The candidate's code with line numbers; lines that a finding names are marked, the finding as their title."""
     if candidate is None:
         return ""
-    marked = {f.line for f in evaluation.findings if f.line}
+    marked: dict[int, str] = {}
+    for finding in evaluation.findings:
+        if finding.line:
+            marked.setdefault(finding.line, f"{finding.rule}: {finding.evidence}")
     lines = []
     for number, line in enumerate(candidate.text.splitlines(), 1):
         text = f'<span class="n">{number:4} </span>{_e(line)}'
-        lines.append(f"<mark>{text}</mark>" if number in marked else text)
+        lines.append(f'<mark title="{_e(marked[number])}">{text}</mark>' if number in marked else text)
     return f"<pre>{chr(10).join(lines)}</pre>"

@@ -77,12 +77,12 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
 
 
 class BatchView:
-    """Live progress of a batch on stderr. On Ctrl-C the verdicts so far are kept, and the view says how to go on."""
+    """Live progress of a batch on stderr, a line a row where `lines`. On Ctrl-C it says how much is kept."""
 
-    def __init__(self, total: int, lines: bool, command: str) -> None:
+    def __init__(self, total: int, run: Path, lines: bool) -> None:
         self.total = total
+        self.run = run
         self.lines = lines
-        self.command = command
         self.done = 0
         columns = (
             SpinnerColumn(),
@@ -101,7 +101,7 @@ class BatchView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.progress.stop()
         if kind is KeyboardInterrupt:
-            err.print(f"stopped after {self.done} of {self.total} rows; to go on: {escape(self.command)}")
+            err.print(f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}")
 
     def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
         """One row is done."""
@@ -126,7 +126,8 @@ def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
         table.add_row("[dim]task cannot be judged[/]", str(summary.bad_tasks))
     console.print(table)
     if summary.resumed:
-        console.print(f"{summary.resumed} of {summary.rows} rows were judged before and cost nothing")
+        judged = sum(summary.verdicts.values())
+        console.print(f"resumed: {summary.resumed} of {judged} were already judged")
     console.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
 
 
