@@ -1,0 +1,9 @@
+// NVRTC cannot compile cub's device-wide algorithms, which launch kernels from the host: block and warp level only.
+#pragma once
+#include <cub/block/block_load.cuh>
+#include <cub/block/block_radix_sort.cuh>
+#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_scan.cuh>
+#include <cub/block/block_store.cuh>
+#include <cub/warp/warp_reduce.cuh>
+#include <cub/warp/warp_scan.cuh>
