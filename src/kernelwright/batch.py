@@ -44,9 +44,9 @@ def judge_rows(
     summary = BatchSummary(rows=len(rows))
     waiting = [row for row in rows if row.task is not None and row.candidate is not None]
     found = {row.index: None if fresh else store.find_evaluation(_key(row, options)) for row in waiting}
-    fresh = [row for row in waiting if found[row.index] is None]
-    summary.resumed = len(waiting) - len(fresh)
-    results = _judged(fresh, options, jobs)
+    missing = [row for row in waiting if found[row.index] is None]
+    summary.resumed = len(waiting) - len(missing)
+    results = _judged(missing, options, jobs)
     try:
         for row in rows:
             _settle(row, found.get(row.index), results, store, options, summary, on_row)
