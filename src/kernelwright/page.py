@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import StoreError
-from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn
+from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.store import Store
 
 
@@ -38,7 +38,7 @@ def render(store: Store) -> str:
     counts: Counter[str] = Counter()
     shown: list[Evaluation] = []
     for item in items:
-        verdict = item.evaluation.verdict if item.evaluation else item.status
+        verdict: str = item.evaluation.verdict if item.evaluation else item.status
         counts[verdict] += 1
         sections.append(_row(store, item.item_id, verdict, item.evaluation, item.note))
         shown += [item.evaluation] if item.evaluation else []
@@ -128,11 +128,11 @@ def _turn(store: Store, turn: Turn, verdict: str) -> str:
 def _evidence(e: Evaluation) -> str:
     parts = [f"<p>{_e(e.reason)}</p>" if e.reason else ""]
     if e.findings:
-        rows = [(f.severity, f.rule, f.line or "", f.evidence) for f in e.findings]
-        parts.append(_table(("finding", "rule", "line", "evidence"), rows))
+        found = [(f.severity, f.rule, f.line or "", f.evidence) for f in e.findings]
+        parts.append(_table(("finding", "rule", "line", "evidence"), found))
     if e.workloads:
-        head = ("workload", "inputs", "values", "largest error", "relative", "allowed", "honest", "")
-        parts.append(_table(head, [_workload(w) for w in e.workloads]))
+        columns = ("workload", "inputs", "values", "largest error", "relative", "allowed", "honest", "")
+        parts.append(_table(columns, [_workload(w) for w in e.workloads]))
     if e.launches:
         head = ("kernel", "launches", "thread instructions", "counters")
         parts.append(_table(head, [_launch(k) for k in e.launches]))
@@ -147,7 +147,7 @@ def _evidence(e: Evaluation) -> str:
     return "".join(parts)
 
 
-def _workload(w: Any) -> tuple[Any, ...]:
+def _workload(w: WorkloadResult) -> tuple[Any, ...]:
     shapes = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
     errors = [_number(x) for x in (w.max_abs_error, w.max_rel_error, w.tolerance, w.honest_error)]
     return (f"{w.name} ({w.scope})", shapes, w.distribution, *errors, "ok" if w.passed else w.reason)
