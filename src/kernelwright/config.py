@@ -1,24 +1,35 @@
-"""Where things are kept, and how settings are read: TOML files with dotted overrides.
+"""Where things are kept, and how settings are read: a TOML file with dotted overrides, into a pydantic model.
 
-Nothing is written outside the cache folder and a run folder.
+Nothing is written outside the cache folder and a run folder. Which settings there are is the business of each job.
 """
 
 from __future__ import annotations
 
+import difflib
+import json
 import os
+import tomllib
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ValidationError
 
 from kernelwright.errors import ConfigError
+
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def cache_dir() -> Path:
     """The cache folder, made if need be: $KERNELWRIGHT_CACHE, else $XDG_CACHE_HOME/kernelwright, else ~/.cache."""
     named = os.environ.get("KERNELWRIGHT_CACHE")
-    if named:
-        path = Path(named)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME")
-        path = (Path(base) if base else Path.home() / ".cache") / "kernelwright"
+    base = os.environ.get("XDG_CACHE_HOME")
+    try:
+        path = Path(named) if named else (Path(base) if base else Path.home() / ".cache") / "kernelwright"
+    except RuntimeError as error:  # no HOME, and the user is not in the password file
+        raise ConfigError(
+            "there is no home folder for the cache", hint="set KERNELWRIGHT_CACHE to a folder that you may write to"
+        ) from error
     try:
         path.mkdir(parents=True, exist_ok=True)
         if not os.access(path, os.W_OK):
@@ -29,3 +40,131 @@ def cache_dir() -> Path:
             hint="set KERNELWRIGHT_CACHE to a folder that you may write to",
         ) from error
     return path.resolve()
+
+
+def load_config(path: Path | str | None, overrides: Sequence[str], model: type[Model]) -> Model:
+    """Settings from a TOML file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
+
+    An override's value is read as TOML, or taken as text where the field is text or it is no TOML. Raises `ConfigError`
+    that names the setting: unknown ones with their near matches, missing ones, and values out of range.
+    """
+    settings = _read(Path(path)) if path is not None else {}
+    where = repr(str(path)) if path is not None else "the settings"
+    _check_known(settings, model, where, "")
+    for override in overrides:
+        _override(settings, override, model)
+    try:
+        return model.model_validate(settings)
+    except ValidationError as error:
+        raise _invalid(error, where) from error
+
+
+def dump_config(config: BaseModel) -> str:
+    """Settings as TOML that `load_config` reads back; settings that are None are left out, as TOML has no null."""
+    return "\n".join(_toml_lines(config.model_dump(mode="json"), "")).strip() + "\n"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_bytes().decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{str(path)!r} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8"
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def _check_known(settings: dict[str, Any], model: type[BaseModel], where: str, prefix: str) -> None:
+    for key, value in settings.items():
+        inner = _table(_field(model, key, where, prefix))
+        if inner is not None and isinstance(value, dict):
+            _check_known(value, inner, where, f"{prefix}{key}.")
+
+
+def _field(model: type[BaseModel], key: str, where: str, prefix: str) -> Any:
+    """The type of a setting; raises `ConfigError` when there is none of that name."""
+    if key in model.model_fields:
+        return model.model_fields[key].annotation
+    near = difflib.get_close_matches(key, model.model_fields, 3)
+    raise ConfigError(
+        f"{where}: unknown setting {prefix + key!r}",
+        hint=f"did you mean {' or '.join(repr(prefix + n) for n in near)}?"
+        if near
+        else f"settings here are: {', '.join(model.model_fields)}",
+    )
+
+
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """The model behind `Inner` and `Inner | None`, None for other types."""
+    for choice in (annotation, *get_args(annotation)):
+        if isinstance(choice, type) and issubclass(choice, BaseModel):
+            return choice
+    return None
+
+
+def _override(settings: dict[str, Any], override: str, model: type[BaseModel]) -> None:
+    name, equals, text = override.partition("=")
+    parts = name.strip().split(".")
+    if not equals or not all(parts):
+        raise ConfigError(f"{override!r} is no setting", hint="write name=value, or table.name=value")
+    prefix = ""
+    for part in parts[:-1]:
+        inner = _table(_field(model, part, "override", prefix))
+        prefix += f"{part}."
+        if inner is None:
+            raise ConfigError(f"override: {prefix[:-1]!r} is a single setting, not a table of them")
+        model = inner
+        settings = settings.setdefault(part, {})
+        if not isinstance(settings, dict):
+            raise ConfigError(f"override: {prefix[:-1]!r} is not a table in the file")
+    annotation = _field(model, parts[-1], "override", prefix)
+    settings[parts[-1]] = _value(text.strip(), annotation)
+
+
+def _value(text: str, annotation: Any) -> Any:
+    choices = {annotation, *get_args(annotation)} - {type(None)}
+    if choices == {str} and not text.startswith(('"', "'")):
+        return text
+    if text in ("none", "null") and type(None) in get_args(annotation):
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _invalid(error: ValidationError, where: str) -> ConfigError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "missing":
+        return ConfigError(f"{where}: the setting {name!r} is required", hint=f"add it, or give {name}=VALUE")
+    return ConfigError(f"{where}: {name} = {first['input']!r}: {first['msg']}")
+
+
+def _toml_lines(table: dict[str, Any], prefix: str) -> list[str]:
+    lines = [f"{_toml_key(k)} = {_toml(v)}" for k, v in table.items() if v is not None and not isinstance(v, dict)]
+    for key, value in table.items():
+        if isinstance(value, dict):
+            name = prefix + _toml_key(key)
+            lines += ["", f"[{name}]", *_toml_lines(value, f"{name}.")]
+    return lines
+
+
+def _toml_key(key: str) -> str:
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _toml(key)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, str):
+        # JSON's escapes are TOML's, except that TOML wants DEL escaped as well.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(v) for v in value if v is not None) + "]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_toml_key(k)} = {_toml(v)}" for k, v in value.items() if v is not None) + "}"
+    return repr(value)

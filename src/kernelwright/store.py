@@ -4,7 +4,7 @@ Every addition is one committed transaction, and a blob is on disk before the ro
 moment loses at most what was not yet added. Finished evaluations are found again by key: a rerun pays for nothing
 twice. This module judges nothing and prints nothing.
 
-    RUN/run.sqlite       meta, tasks, candidates, evaluations, items, turns
+    RUN/run.sqlite       meta, tasks, candidates, evaluations, items, turns, events
     RUN/blobs/ab/cdef…   sources and logs, named by the SHA-256 of their text
     RUN/writer.lock      held while a process writes
 """
@@ -16,14 +16,17 @@ import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sqlite3
+import struct
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from kernelwright.errors import StoreError
 from kernelwright.records import Candidate, Evaluation, Task, Turn
@@ -48,16 +51,30 @@ CREATE INDEX items_by_position ON items (position);
 CREATE TABLE turns (
     id INTEGER PRIMARY KEY, rollout TEXT NOT NULL, position INTEGER NOT NULL, record TEXT NOT NULL,
     created REAL NOT NULL);
+CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, data TEXT NOT NULL, created REAL NOT NULL);
 """
+_PAGE = 256
+"""Records read at a time, so that a large run does not have to fit into memory."""
+
+ItemStatus = Literal["judged", "no_candidate", "bad_task"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to the run. `at` is in seconds since 1970."""
+
+    kind: str
+    data: Any
+    at: float
 
 
 @dataclass(frozen=True)
 class Item:
-    """One row of a run's input. `status` is `judged`, `no_candidate` or `bad_task`; `note` says why, in one line."""
+    """One row of a run's input; `note` says in one line why it has no evaluation."""
 
     position: int
     item_id: str
-    status: str
+    status: ItemStatus
     evaluation: Evaluation | None
     note: str = ""
 
@@ -75,51 +92,56 @@ class Store:
     def create(cls, folder: Path | str, meta: dict[str, Any] | None = None) -> Self:
         """A new run. Raises `StoreError` when the folder holds one already, or cannot be written."""
         path = Path(folder)
-        if (path / "run.sqlite").exists():
-            raise StoreError(
-                f"{str(path)!r} already holds a run", hint="name another folder, or continue the run there"
-            )
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-            lock = _lock(path)
-            # Built beside its place and renamed, so that a kill leaves a whole database or none.
-            temporary = path / f"run.sqlite.{os.getpid()}.new"
-            temporary.unlink(missing_ok=True)
-            with contextlib.closing(sqlite3.connect(temporary)) as db:
-                db.executescript(_SCHEMA)
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-                db.execute("INSERT INTO meta VALUES ('created', ?)", (json.dumps(time.time()),))
-                for key, value in (meta or {}).items():
-                    db.execute("INSERT INTO meta VALUES (?, ?)", (key, json.dumps(value)))
-                db.commit()
-            os.replace(temporary, path / "run.sqlite")
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(path, error) from error
-        return cls(path, _connect(path, writable=True), lock)
+        with contextlib.ExitStack() as undo:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+                lock = _lock(path)
+                undo.callback(os.close, lock)
+                if (path / "run.sqlite").exists():
+                    raise StoreError(
+                        f"{str(path)!r} already holds a run", hint="name another folder, or continue the run there"
+                    )
+                _write_empty(path, meta or {})
+                connection = _connect(path, writable=True)
+            except (OSError, sqlite3.Error) as error:
+                raise _unusable(path, error) from error
+            undo.pop_all()
+        return cls(path, connection, lock)
 
     @classmethod
     def open(cls, folder: Path | str, writable: bool = True) -> Self:
-        """An existing run. Raises `StoreError` for anything that is not one, or is of another version."""
+        """An existing run. Raises `StoreError` for anything that is not one, or is of another version.
+
+        With `writable=False` no right to write is needed, and another process may be writing meanwhile.
+        """
         path = Path(folder)
-        if not (path / "run.sqlite").is_file():
-            what = "is not a folder" if path.exists() and not path.is_dir() else "holds no run"
-            raise StoreError(f"{str(path)!r} {what}", hint="name a folder that an earlier command wrote with --run")
-        lock = None
-        try:
-            _check(path)
-            lock = _lock(path) if writable else None
-            return cls(path, _connect(path, writable), lock)
-        except (OSError, sqlite3.Error) as error:
-            if lock is not None:
-                os.close(lock)
-            raise _unusable(path, error) from error
+        with contextlib.ExitStack() as undo:
+            try:
+                _check(path)
+                lock = None
+                if writable:
+                    lock = _lock(path)
+                    undo.callback(os.close, lock)
+                    _sweep(path)
+                connection = _connect(path, writable)
+            except (OSError, sqlite3.Error) as error:
+                raise _unusable(path, error) from error
+            undo.pop_all()
+        return cls(path, connection, lock)
 
     @classmethod
     def open_or_create(cls, folder: Path | str, meta: dict[str, Any] | None = None) -> Self:
-        """Continues the run in a folder, or begins one there."""
+        """Continues the run in a folder, or begins one there. A continued run keeps its meta; `meta` is an event."""
         path = Path(folder)
-        return cls.open(path) if (path / "run.sqlite").exists() or path.is_file() else cls.create(path, meta)
+        try:
+            known = (path / "run.sqlite").exists()
+        except OSError as error:
+            raise _unusable(path, error) from error
+        if not known:
+            return cls.create(path, meta)
+        store = cls.open(path)
+        store.add_event("continued", meta or {})
+        return store
 
     def __enter__(self) -> Self:
         return self
@@ -142,21 +164,21 @@ class Store:
 
     def add_task(self, task: Task) -> str:
         """Keeps a task; returns its content hash."""
-        record = self._pack(task.model_dump(mode="json"))
+        record = self._pack(task.plain())
         row = (task.content_hash, task.task_id, record, time.time())
         self._write("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?)", row)
         return task.content_hash
 
     def add_candidate(self, candidate: Candidate) -> str:
         """Keeps a candidate; returns its content hash."""
-        record = self._pack(candidate.model_dump(mode="json"))
+        record = self._pack(candidate.plain())
         row = (candidate.content_hash, candidate.code_hash, record, time.time())
         self._write("INSERT OR IGNORE INTO candidates VALUES (?, ?, ?, ?)", row)
         return candidate.content_hash
 
     def add_evaluation(self, evaluation: Evaluation, key: str) -> int:
         """Keeps an evaluation under the key of its task, candidate and options; returns its row."""
-        record = self._pack(evaluation.model_dump(mode="json"))
+        record = self._pack(evaluation.plain())
         row = (key, evaluation.task_hash, evaluation.candidate_id, evaluation.verdict, record, time.time())
         return self._write(
             "INSERT INTO evaluations (key, task_hash, candidate, verdict, record, created) VALUES (?, ?, ?, ?, ?, ?)",
@@ -172,8 +194,12 @@ class Store:
 
     def evaluations(self) -> Iterator[Evaluation]:
         """All evaluations, in the order in which they were added."""
-        for (record,) in self._rows("SELECT record FROM evaluations ORDER BY id"):
-            yield self._evaluation(record)
+        last = 0
+        query = "SELECT id, record FROM evaluations WHERE id > ? ORDER BY id LIMIT ?"
+        while rows := self._rows(query, last, _PAGE):
+            for _, record in rows:
+                yield self._evaluation(record)
+            last = rows[-1][0]
 
     def tasks(self) -> Iterator[Task]:
         """All tasks, in the order in which they were added."""
@@ -185,7 +211,7 @@ class Store:
         rows = self._rows("SELECT record FROM candidates WHERE hash = ?", content_hash)
         return Candidate.model_validate(self._unpack(rows[0][0])) if rows else None
 
-    def set_item(self, position: int, item_id: str, status: str, key: str | None = None, note: str = "") -> None:
+    def set_item(self, position: int, item_id: str, status: ItemStatus, key: str | None = None, note: str = "") -> None:
         """Notes what became of one row of the input; `key` names its evaluation."""
         found = self._rows("SELECT max(id) FROM evaluations WHERE key = ?", key) if key else []
         row = (position, item_id, status, found[0][0] if found else None, note, time.time())
@@ -203,7 +229,7 @@ class Store:
 
     def add_turn(self, rollout: str, turn: Turn) -> None:
         """Keeps one turn of a rollout."""
-        record = self._pack(turn.model_dump(mode="json"))
+        record = self._pack(turn.plain())
         self._write(
             "INSERT INTO turns (rollout, position, record, created) VALUES (?, ?, ?, ?)",
             (rollout, turn.index, record, time.time()),
@@ -216,24 +242,39 @@ class Store:
             found.setdefault(rollout, {})[position] = Turn.model_validate(self._unpack(record))
         return {rollout: [turns[i] for i in sorted(turns)] for rollout, turns in found.items()}
 
+    def add_event(self, kind: str, data: Any) -> None:
+        """Notes something that happened to the run, e.g. that it was continued. `data` is anything JSON can hold."""
+        row = (kind, json.dumps(data), time.time())
+        self._write("INSERT INTO events (kind, data, created) VALUES (?, ?, ?)", row)
+
+    def events(self) -> list[Event]:
+        """What happened to the run, in order."""
+        rows = self._rows("SELECT kind, data, created FROM events ORDER BY id")
+        return [Event(kind, json.loads(data), at) for kind, data, at in rows]
+
     def verdict_counts(self) -> dict[str, int]:
         """How often each verdict stands in the run, without reading the records."""
         return dict(self._rows("SELECT verdict, count(*) FROM evaluations GROUP BY verdict"))
 
     def put_blob(self, text: str) -> str:
         """Keeps a text under the SHA-256 of its UTF-8 bytes; returns that name."""
+        if self._lock_fd is None:
+            raise StoreError(f"the run in {str(self.folder)!r} is not open for writing")
         data = text.encode("utf-8", "surrogatepass")
         name = hashlib.sha256(data).hexdigest()
         path = self.folder / "blobs" / name[:2] / name[2:]
-        if path.exists():
-            return name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.new")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        temporary = self.folder / "blobs" / f"new-{threading.get_ident()}"
+        try:
+            if path.exists():
+                return name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
         return name
 
     def get_blob(self, name: str) -> str:
@@ -252,7 +293,8 @@ class Store:
         if isinstance(value, str):
             return {"$blob": self.put_blob(value)} if len(value) > LARGE else value
         if isinstance(value, dict):
-            return {k: self._outline(v) for k, v in value.items()}
+            inner = {k: self._outline(v) for k, v in value.items()}
+            return {"$dict": inner} if "$blob" in value or "$dict" in value else inner
         if isinstance(value, list):
             return [self._outline(v) for v in value]
         return value
@@ -264,6 +306,8 @@ class Store:
         if isinstance(value, dict):
             if set(value) == {"$blob"}:
                 return self.get_blob(value["$blob"])
+            if set(value) == {"$dict"}:
+                value = value["$dict"]
             return {k: self._inline(v) for k, v in value.items()}
         if isinstance(value, list):
             return [self._inline(v) for v in value]
@@ -288,29 +332,87 @@ class Store:
                 raise _unusable(self.folder, error) from error
 
 
+def _write_empty(folder: Path, meta: dict[str, Any]) -> None:
+    """A database without rows, built beside its place and renamed, so that a kill leaves a whole one or none."""
+    temporary = folder / "run.sqlite.new"
+    _sweep(folder)
+    with contextlib.closing(sqlite3.connect(temporary)) as db:
+        db.executescript(_SCHEMA)
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        rows = {"created": time.time(), **meta}
+        db.executemany("INSERT INTO meta VALUES (?, ?)", [(k, json.dumps(v)) for k, v in rows.items()])
+        db.commit()
+    os.replace(temporary, folder / "run.sqlite")
+
+
+def _sweep(folder: Path) -> None:
+    """Removes what a killed writer left half-written. Only for the holder of the lock."""
+    for pattern in ("run.sqlite.new*", "blobs/new-*"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
+
+
 def _connect(folder: Path, writable: bool) -> sqlite3.Connection:
     path = folder / "run.sqlite"
-    if writable:
-        db = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    if not writable:
+        return _connect_reader(path)
+    db = sqlite3.connect(path, timeout=30, check_same_thread=False)
+    try:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
-        return db
-    mode = "mode=ro" if os.access(folder, os.W_OK) or (folder / "run.sqlite-shm").exists() else "immutable=1"
-    db = sqlite3.connect(f"{path.resolve().as_uri()}?{mode}", uri=True, timeout=30, check_same_thread=False)
-    db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def _connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection that writes nothing the run consists of.
+
+    SQLite's readers need the `-shm` file beside a database in WAL mode, or the right to make it. Where there is neither
+    (a killed writer's folder, copied or mounted read-only), the database and its log are copied to a temporary folder.
+    """
+    try:
+        return _read_only(path)
+    except sqlite3.OperationalError:
+        if os.access(path.parent, os.W_OK):
+            raise
+    with tempfile.TemporaryDirectory(prefix="kernelwright-run-") as scratch:
+        copy = Path(scratch) / path.name
+        shutil.copyfile(path, copy)
+        log = path.with_name(f"{path.name}-wal")
+        if log.exists():
+            shutil.copyfile(log, copy.with_name(log.name))
+        with contextlib.closing(sqlite3.connect(copy)) as source:
+            whole = sqlite3.connect(":memory:", check_same_thread=False)
+            source.backup(whole)
+    whole.execute("PRAGMA query_only = 1")
+    return whole
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=30, check_same_thread=False)
+    try:
+        db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+    except sqlite3.Error:
+        db.close()
+        raise
     return db
 
 
 def _check(folder: Path) -> None:
-    """Refuses files that are not ours, or of another version, before anything is written."""
+    """Refuses what is not ours, or of another version, by the file's first bytes: SQLite does not touch it before."""
     path = folder / "run.sqlite"
+    if not path.is_file():
+        what = "is not a folder" if folder.exists() and not folder.is_dir() else "holds no run"
+        raise StoreError(f"{str(folder)!r} {what}", hint="name a folder that an earlier command wrote with --run")
     with open(path, "rb") as file:
         head = file.read(100)
-    if len(head) < 100 or not head.startswith(b"SQLite format 3\0"):
-        raise StoreError(f"{str(path)!r} is not a run of Kernelwright", hint="name another folder with --run")
-    with contextlib.closing(_connect(folder, writable=False)) as db:
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (version,) = db.execute("PRAGMA user_version").fetchone()
+    # SQLite's file header: magic at 0, user_version at 60, application_id at 68, both big-endian.
+    ours = len(head) == 100 and head.startswith(b"SQLite format 3\0")
+    version, application = struct.unpack_from(">I4xI", head, 60) if ours else (0, 0)
     if application != APPLICATION_ID:
         raise StoreError(f"{str(path)!r} is not a run of Kernelwright", hint="name another folder with --run")
     if version != SCHEMA_VERSION:

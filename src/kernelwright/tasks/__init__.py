@@ -6,7 +6,10 @@ Reading executes nothing of a task. `workloads`, `reference` and `inputs` do; th
 from __future__ import annotations
 
 import difflib
+import logging
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from kernelwright.errors import TaskError
@@ -14,7 +17,7 @@ from kernelwright.records import Policy, Task
 from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
 from kernelwright.tasks.folder import is_task_folder, load_folder
 from kernelwright.tasks.jsonl import Row, read_rows
-from kernelwright.tasks.kernelbench import check_reference, load_file
+from kernelwright.tasks.kernelbench import check_reference, load_file, tasks_of
 
 __all__ = [
     "Row",
@@ -36,15 +39,18 @@ def bundled_tasks() -> list[str]:
     return sorted(p.name for p in _BUNDLED.iterdir() if is_task_folder(p)) if _BUNDLED.is_dir() else []
 
 
-def load_task(spec: str | Path, policy: Policy | None = None, *, reference_field: str = "reference") -> Task:
+def load_task(
+    spec: str | Path, policy: Policy | None = None, *, reference_field: str = "reference", id_field: str | None = None
+) -> Task:
     """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, or the name of a bundled task. Raises `TaskError`."""
     text = str(spec)
     path = Path(text)
-    if path.is_dir():
+    there = _exists(path)
+    if there and path.is_dir():
         return load_folder(path, policy)
-    if "#" in text and not path.exists():
-        return _load_row(text, policy, reference_field)
-    if path.suffix == ".py" or path.exists():
+    if "#" in text and not there:
+        return _load_row(text, policy, reference_field, id_field)
+    if path.suffix == ".py" or there:
         if path.suffix == ".jsonl":
             raise TaskError(f"{text!r} holds many tasks", hint=f"name one of them: {text}#ID")
         return load_file(path, policy)
@@ -59,13 +65,22 @@ def load_task(spec: str | Path, policy: Policy | None = None, *, reference_field
     )
 
 
-def _load_row(text: str, policy: Policy | None, reference_field: str) -> Task:
-    file, _, name = text.rpartition("#")
-    rows = read_rows(file, reference_field=reference_field, policy=policy)
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise TaskError(f"{str(path)[:200]!r} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def _load_row(text: str, policy: Policy | None, reference_field: str, id_field: str | None) -> Task:
+    # The first `#` after the suffix: row names may hold one themselves (`7#2`, the second row named 7).
+    file, mark, name = text.partition(".jsonl#")
+    file, name = (file + ".jsonl", name) if mark else (text.partition("#")[0], text.partition("#")[2])
+    rows = read_rows(file, reference_field=reference_field, id_field=id_field, policy=policy)
     for row in rows:
         if row.item_id == name:
             if row.task is None:
-                raise TaskError(str(row.problem))
+                raise TaskError(f"{file!r}: {row.problem}", hint="mend the row, or name another")
             return row.task
     near = difflib.get_close_matches(name, [r.item_id for r in rows], 3)
     raise TaskError(
@@ -82,30 +97,58 @@ def load_suite(
     policy: Policy | None = None,
     limit: int | None = None,
 ) -> list[Task]:
-    """Many tasks: `starter`, a folder, a JSONL file, `hub:OWNER/NAME[:SPLIT]` or `kernelbench:LEVEL`."""
+    """Many tasks: `starter`, a folder, a JSONL file, `hub:OWNER/NAME[:SPLIT]` or `kernelbench:LEVEL`.
+
+    A file or row that is no task is left out with a warning (logger `kernelwright`); `TaskError` when none is one.
+    `limit` counts files and rows, broken ones included.
+    """
     text = str(spec)
     path = Path(text)
-    if text.startswith(("hub:", "kernelbench:")) and not path.exists():
+    there = _exists(path)
+    if text.startswith(("hub:", "kernelbench:")) and not there:
         from kernelwright.tasks.hub import load_hub
 
-        return load_hub(text, policy, limit)
-    if text == "starter" and not path.exists():
+        return load_hub(text, policy, limit, _warn, reference_field, id_field)
+    if text == "starter" and not there:
         return [load_folder(_BUNDLED / name, policy) for name in bundled_tasks()[:limit]]
-    if path.is_dir():
-        return _load_folder_of_tasks(path, policy)[:limit]
+    if there and path.is_dir():
+        return _load_folder_of_tasks(path, policy, limit)
     if path.suffix == ".py":
         return [load_file(path, policy)]
+    if not there and path.suffix not in (".jsonl", ".json"):
+        raise TaskError(
+            f"there is no suite {text!r}",
+            hint="name a folder of tasks, a JSONL file, starter, kernelbench:LEVEL or hub:OWNER/NAME",
+        )
     rows = read_rows(path, reference_field=reference_field, id_field=id_field, policy=policy, limit=limit)
+    for row in rows:
+        if row.task is None:
+            _warn(f"{text}: {row.problem}")
     return [row.task for row in rows if row.task is not None]
 
 
-def _load_folder_of_tasks(path: Path, policy: Policy | None) -> list[Task]:
+def _warn(problem: str) -> None:
+    logging.getLogger("kernelwright").warning("left out: %s", problem)
+
+
+def _load_folder_of_tasks(path: Path, policy: Policy | None, limit: int | None) -> list[Task]:
     if is_task_folder(path):
         return [load_folder(path, policy)]
-    found = [p for p in path.iterdir() if is_task_folder(p) or (p.suffix == ".py" and not p.name.startswith("_"))]
+    try:
+        found = [p for p in path.iterdir() if is_task_folder(p) or (p.suffix == ".py" and not p.name.startswith("_"))]
+    except OSError as error:
+        raise TaskError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not found:
         raise TaskError(
             f"{str(path)!r} holds no tasks", hint="put KernelBench-format .py files or task folders into it"
         )
-    found.sort(key=lambda p: [int(t) if t.isdigit() else t for t in re.split(r"(\d+)", p.name)])
-    return [load_folder(p, policy) if p.is_dir() else load_file(p, policy) for p in found]
+    found.sort(key=lambda p: _natural(p.name))
+    loaders: list[Callable[[], Task]] = [
+        partial(load_folder if p.is_dir() else load_file, p, policy) for p in found[:limit]
+    ]
+    return tasks_of(loaders, _warn)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """A sort key that puts `2_x` before `10_x`."""
+    return [(int(t), "") if t.isdecimal() else (-1, t) for t in re.split(r"(\d+)", name)]

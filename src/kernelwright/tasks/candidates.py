@@ -1,8 +1,10 @@
-"""Reading candidates from files, and telling what they are written in. Judges nothing."""
+"""Reading candidates from files, and telling what they are written in. Judges nothing, executes nothing."""
 
 from __future__ import annotations
 
+import ast
 import re
+import warnings
 from pathlib import Path
 
 from kernelwright.errors import CandidateError
@@ -13,16 +15,50 @@ _SUFFIXES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp", ".cc": "cpp", ".
 
 
 def detect_language(text: str, suffix: str = ".py") -> Language:
-    """What a candidate is written in, from its text; `torch` when it has no kernel of its own."""
+    """What a candidate is written in: by its suffix, or for Python by the kernels it holds (`torch` when none).
+
+    Comments and docstrings do not count. Text that is no Python is judged by its words as a whole.
+    """
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
-    if "__global__" in text or re.search(r"\bcuda_sources?\s*=", text) or "kernelwright.cuda" in text:
-        return "hip" if re.search(r"#include\s*<hip/", text) else "cuda"
-    if re.search(r"@\s*(triton\.)?jit\b", text) and "triton" in text:
+    words, strings = _words_and_strings(text)
+    if "hip/hip_runtime" in strings:
+        return "hip"
+    device_code = "__global__" in strings or words & {"cuda_source", "cuda_sources", "_compile_kernel"}
+    if device_code or "kernelwright.cuda" in words:
+        return "cuda"
+    if "triton" in words and "jit" in words:
         return "triton"
-    if re.search(r"\bload_inline\s*\(|\bcpp_extension\.load\s*\(", text):
+    if "load_inline" in words or {"cpp_extension", "load"} <= words:
         return "cpp"
     return "torch"
+
+
+def _words_and_strings(text: str) -> tuple[set[str], str]:
+    """Names that the code uses (variables, attributes, keywords, modules), and all its strings joined."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set(re.findall(r"[\w.]*\w", text)) | set(re.findall(r"\w+", text)), text
+    words: set[str] = set()
+    strings: list[str] = []
+    comments = {id(n.value) for n in ast.walk(tree) if isinstance(n, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            words.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            words.add(node.attr)
+        elif isinstance(node, ast.keyword) and node.arg:
+            words.add(node.arg)
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            prefix = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
+            modules = [prefix + a.name for a in node.names] + [prefix.rstrip(".")]
+            words |= {part for m in modules for part in (m, *m.split("."))}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in comments:
+            strings.append(node.value)
+    return words, "\n".join(strings)
 
 
 def candidate_from_text(text: str, origin: str, suffix: str = ".py") -> Candidate:
@@ -35,7 +71,10 @@ def candidate_from_text(text: str, origin: str, suffix: str = ".py") -> Candidat
 
 
 def load_candidate(path: Path | str) -> Candidate:
-    """A candidate from a `.py`, `.cu`, `.cpp` or `.hip` file. Raises `CandidateError`."""
+    """A candidate from a `.py`, `.cu`, `.cpp` or `.hip` file. Raises `CandidateError`.
+
+    Whether it defines the class `ModelNew` is for the judge to say: a candidate without it gets a verdict.
+    """
     file = Path(path)
     text = read_text(file, CandidateError, "the candidate")
     if file.suffix not in (".py", *_SUFFIXES):

@@ -14,6 +14,7 @@ purpose = "functional"            # or "timing"
 
 from __future__ import annotations
 
+import ast
 import difflib
 import tomllib
 from pathlib import Path
@@ -24,13 +25,14 @@ from pydantic import ValidationError
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Provenance, Task, Workload
 from kernelwright.tasks.files import read_text
-from kernelwright.tasks.kernelbench import check_reference, description_of
+from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
 
 _KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads")
 _WORKLOAD_KEYS = ("name", "constants", "purpose")
 
 
 def is_task_folder(path: Path) -> bool:
+    """Whether a folder holds a native task."""
     return (path / "task.toml").is_file()
 
 
@@ -46,15 +48,19 @@ def load_folder(path: Path, policy: Policy | None = None) -> Task:
     _known(settings, _KEYS, f"task.toml of {where}")
     if not isinstance(settings.get("name"), str) or not settings["name"]:
         raise TaskError(f"task.toml of {where} has no name", hint='add a line such as name = "row-softmax"')
+    tolerance = settings.get("tolerance")
+    if tolerance is not None and not (isinstance(tolerance, (int, float)) and 0 < tolerance < 1):
+        raise TaskError(f"task.toml of {where}: tolerance = {tolerance!r} is not between 0 and 1")
     source = read_text(path / "reference.py", TaskError, "the reference")
     check_reference(source, where)
+    workloads = _list(settings, where)
     try:
         return Task(
             task_id=settings["name"],
             source=source,
             policy=policy or settings.get("policy", "from_scratch"),
-            workloads=tuple(_workload(w, i, where) for i, w in enumerate(_list(settings, where))),
-            tolerance=settings.get("tolerance"),
+            workloads=_workloads(workloads, defined_names(ast.parse(source)), where),
+            tolerance=tolerance,
             description=settings.get("description") or description_of(source),
             provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),
         )
@@ -69,6 +75,23 @@ def _list(settings: dict[str, Any], where: str) -> list[Any]:
     if not isinstance(found, list):
         raise TaskError(f"task.toml of {where}: workloads is not a list", hint="write [[workloads]] before each")
     return found
+
+
+def _workloads(values: list[Any], defined: set[str], where: str) -> tuple[Workload, ...]:
+    """The declared sizes; each changes constants that the reference has, under a name of its own."""
+    workloads = tuple(_workload(value, i, where) for i, value in enumerate(values))
+    names = [w.name for w in workloads]
+    for workload in workloads:
+        if names.count(workload.name) > 1:
+            raise TaskError(f"task.toml of {where} has two workloads named {workload.name!r}")
+        for constant in workload.constants:
+            if constant not in defined:
+                near = difflib.get_close_matches(constant, defined, 1)
+                raise TaskError(
+                    f"workload {workload.name!r} of {where} sets {constant!r}, which reference.py does not define",
+                    hint=f"did you mean {near[0]!r}?" if near else "name a constant at the top level of reference.py",
+                )
+    return workloads
 
 
 def _workload(value: Any, index: int, where: str) -> Workload:

@@ -1,67 +1,150 @@
 """Tasks from data sets on the Hugging Face Hub, where the machine is online and `datasets` is installed.
 
-    hub:OWNER/NAME[:SPLIT]        fields `code` or `reference`, `name` or `problem_id`
+    hub:OWNER/NAME[:SPLIT]        split `train` unless named
     kernelbench:LEVEL             ScalingIntelligence/KernelBench, split level_LEVEL
 
+The library runs in a child process, so that a network that swallows packets ends in a clear error after a stated time
+and not in a hang. When the Hub does not answer at once, only what an earlier call left in the library's cache is used.
 Nothing is looked up before a user asks for it by name.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Provenance, Task
-from kernelwright.tasks.kernelbench import check_reference, description_of
+from kernelwright.tasks.jsonl import ID_FIELDS
+from kernelwright.tasks.kernelbench import check_reference, description_of, tasks_of
 
-_SOURCE_FIELDS = ("code", "reference", "ref_code", "pytorch_code")
-_NAME_FIELDS = ("name", "problem_id", "task_id", "id")
+SOURCE_FIELDS = ("code", "reference", "ref_code", "pytorch_code")
+PROBE_SECONDS = 10.0
+"""How long the Hub may take to answer at all."""
+TOTAL_SECONDS = 300.0
+"""How long a download may take; $KERNELWRIGHT_HUB_TIMEOUT changes it."""
+
+_CHILD = """
+import json, sys
+import datasets
+name, split, limit = json.loads(sys.argv[1])
+for index, row in enumerate(datasets.load_dataset(name, split=split)):
+    if limit is not None and index >= limit:
+        break
+    print(json.dumps(row, default=str))
+"""
 
 
-def load_hub(spec: str, policy: Policy | None = None, limit: int | None = None) -> list[Task]:
-    """The tasks of a Hub data set. Raises `TaskError` when it cannot be had."""
+def load_hub(
+    spec: str,
+    policy: Policy | None = None,
+    limit: int | None = None,
+    on_problem: Callable[[str], None] = lambda problem: None,
+    reference_field: str | None = None,
+    id_field: str | None = None,
+) -> list[Task]:
+    """The tasks of a Hub data set; rows that are no task are told to `on_problem`.
+
+    Raises `TaskError` when the data set cannot be had, or holds no task.
+    """
+    name, split = _parse(spec)
+    rows = _rows(name, split, limit)
+    if not rows:
+        raise TaskError(f"split {split!r} of {name} is empty", hint="name another split: hub:OWNER/NAME:SPLIT")
+    sources = (reference_field, *SOURCE_FIELDS) if reference_field else SOURCE_FIELDS
+    names = (id_field,) if id_field else ("name", *ID_FIELDS)
+    origin = f"{name}:{split}"
+    return tasks_of([partial(_task, row, i, origin, policy, sources, names) for i, row in enumerate(rows)], on_problem)
+
+
+def _parse(spec: str) -> tuple[str, str]:
+    """Data set and split."""
     kind, _, rest = spec.partition(":")
     if kind == "kernelbench":
         if rest not in ("1", "2", "3", "4"):
             raise TaskError(f"{spec!r}: KernelBench has no level {rest!r}", hint="use kernelbench:1 to kernelbench:4")
-        name, split = "ScalingIntelligence/KernelBench", f"level_{rest}"
-    else:
-        name, _, split = rest.partition(":")
-        split = split or "train"
-    if "/" not in name:
+        return "ScalingIntelligence/KernelBench", f"level_{rest}"
+    name, _, split = rest.partition(":")
+    owner, slash, project = name.partition("/")
+    if not (owner and slash and project):
         raise TaskError(f"{spec!r} names no data set", hint="write hub:OWNER/NAME or hub:OWNER/NAME:SPLIT")
-    rows = _rows(name, split)
-    if not rows:
-        raise TaskError(f"split {split!r} of {name} is empty")
-    return [_task(row, i, f"{name}:{split}", policy) for i, row in enumerate(rows[:limit])]
+    return name, split or "train"
 
 
-def _rows(name: str, split: str) -> list[dict[str, Any]]:
-    os.environ.setdefault("HF_HUB_DOWNLOAD_TIMEOUT", "20")
-    os.environ.setdefault("HF_HUB_ETAG_TIMEOUT", "10")
-    try:
-        import datasets
-    except ImportError as error:
+def _rows(name: str, split: str, limit: int | None) -> list[dict[str, Any]]:
+    if importlib.util.find_spec("datasets") is None:
         raise TaskError(
             f"{name} is a Hub data set, and the package `datasets` is not installed",
             hint="pip install 'kernelwright[hub]', or export the data set to JSONL and name that file",
-        ) from error
+        )
+    environment = {**os.environ, "HF_HUB_DISABLE_TELEMETRY": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
+    online = _answers()
+    if not online:
+        environment |= {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    hint = "check the name and the network, or export it to JSONL on another machine and name that file"
+    seconds = _total_seconds()
     try:
-        return [dict(row) for row in datasets.load_dataset(name, split=split)]
-    except Exception as error:  # the library raises many kinds: offline, unknown name, unknown split, broken file
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise TaskError(
-            f"the data set {name} (split {split!r}) cannot be had: {first[:200]}",
-            hint="check the name and the network, or export it to JSONL on another machine and name that file",
-        ) from error
+        done = subprocess.run(
+            [sys.executable, "-c", _CHILD, json.dumps([name, split, limit])],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise TaskError(f"the data set {name} did not arrive within {seconds:g} s", hint=hint) from error
+    if done.returncode != 0:
+        lines = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {done.returncode}"]
+        why = "" if online else "the Hub does not answer, and no earlier copy is usable: "
+        raise TaskError(f"the data set {name} (split {split!r}) cannot be had: {why}{lines[-1][:200]}", hint=hint)
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def _task(row: dict[str, Any], index: int, origin: str, policy: Policy | None) -> Task:
-    source = next((row[f] for f in _SOURCE_FIELDS if isinstance(row.get(f), str)), None)
+def _answers() -> bool:
+    """Whether the Hub answers, and the user has not said to stay offline."""
+    if os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0") or os.environ.get("HF_DATASETS_OFFLINE", "") not in (
+        "",
+        "0",
+    ):
+        return False
+    import httpx
+
+    try:
+        httpx.head(os.environ.get("HF_ENDPOINT", "https://huggingface.co"), timeout=PROBE_SECONDS)
+    except (httpx.HTTPError, httpx.InvalidURL):
+        return False
+    return True
+
+
+def _total_seconds() -> float:
+    text = os.environ.get("KERNELWRIGHT_HUB_TIMEOUT", "")
+    try:
+        return max(1.0, float(text)) if text else TOTAL_SECONDS
+    except ValueError as error:
+        raise TaskError(f"KERNELWRIGHT_HUB_TIMEOUT is {text!r}", hint="set it to a number of seconds") from error
+
+
+def _task(
+    row: dict[str, Any],
+    index: int,
+    origin: str,
+    policy: Policy | None,
+    sources: tuple[str, ...],
+    names: tuple[str | None, ...],
+) -> Task:
+    source = next((row[f] for f in sources if isinstance(row.get(f), str)), None)
     if source is None:
-        raise TaskError(f"row {index} of {origin} has none of the fields {', '.join(_SOURCE_FIELDS)}")
-    name = next((str(row[f]) for f in _NAME_FIELDS if row.get(f) is not None), str(index))
+        raise TaskError(
+            f"row {index} of {origin} has none of the fields {', '.join(sources)}",
+            hint=f"name the right one with --reference-field; there are: {', '.join(sorted(row))}",
+        )
+    name = next((str(row[f]) for f in names if f is not None and row.get(f) is not None), str(index))
     check_reference(source, f"row {name}")
     return Task(
         task_id=name,

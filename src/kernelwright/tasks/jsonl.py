@@ -14,6 +14,7 @@ from typing import Any
 from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, Policy, Provenance, Task
 from kernelwright.tasks.candidates import candidate_from_text
+from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.kernelbench import check_reference, description_of
 
 ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
@@ -21,7 +22,7 @@ ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
 
 @dataclass(frozen=True)
 class Row:
-    """One line: its task and candidate, or `problem`, why there is no task."""
+    """One line: its task and candidate, or `problem`, why it cannot be used. A row may lack a candidate only."""
 
     index: int
     item_id: str
@@ -56,7 +57,7 @@ def read_rows(
         name = name if seen[name] == 1 else f"{name}#{seen[name]}"
         rows.append(_row(index, name, value, file.name, reference_field, candidate_field, policy))
     if not rows:
-        raise TaskError(f"{str(file)!r} holds no rows")
+        raise TaskError(f"{str(file)!r} holds no rows", hint="name a file with one JSON object a line")
     if not any(row.task for row in rows):
         if fields and reference_field not in fields:
             raise TaskError(
@@ -82,9 +83,14 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
     try:
         if file.is_dir():
             raise TaskError(f"{str(file)!r} is a folder", hint="name a JSONL file")
+        if not file.is_file() and file.exists():
+            raise TaskError(f"{str(file)!r} is not a regular file", hint="name a JSONL file")
         with open(file, "rb") as stream:
             for number, line in enumerate(stream, 1):
                 if not line.strip():
+                    continue
+                if len(line) > MAX_BYTES:
+                    yield number, None, f"line {number} is longer than {MAX_BYTES >> 20} MB"
                     continue
                 try:
                     value = json.loads(line.decode("utf-8").removeprefix("\ufeff"))
@@ -102,7 +108,7 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
 def _name(value: dict[str, Any], id_field: str | None, index: int) -> str:
     for field in (id_field,) if id_field else ID_FIELDS:
         found = value.get(field)
-        if isinstance(found, (str, int)) and str(found).strip():
+        if isinstance(found, (str, int, float)) and str(found).strip():
             return str(found)
     return str(index)
 
@@ -118,7 +124,10 @@ def _row(
 ) -> Row:
     text = value.get(candidate_field) if candidate_field else None
     candidate = None
-    if isinstance(text, str) and text.strip():
+    if text is not None and not isinstance(text, str):
+        kind = type(text).__name__
+        return Row(index, name, None, None, f"row {name} holds a {kind} in the field {candidate_field!r}, not text")
+    if text and text.strip():
         candidate = candidate_from_text(text, f"{origin}#{name}")
     source = value.get(reference_field)
     if not isinstance(source, str):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import warnings
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kernelwright.errors import TaskError
@@ -31,7 +32,7 @@ def check_reference(source: str, where: str) -> None:
         ) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"the reference of {where} cannot be parsed: {error}") from error
-    names = _defined(tree)
+    names = defined_names(tree)
     missing = [name for name in REQUIRED if name not in names]
     if missing:
         raise TaskError(
@@ -40,7 +41,7 @@ def check_reference(source: str, where: str) -> None:
         )
 
 
-def _defined(tree: ast.Module) -> set[str]:
+def defined_names(tree: ast.Module) -> set[str]:
     """Names bound at the module's top level, within `if` and `try` as well."""
     names: set[str] = set()
     waiting: list[ast.stmt] = list(tree.body)
@@ -48,12 +49,14 @@ def _defined(tree: ast.Module) -> set[str]:
         node = waiting.pop()
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {t.id for t in node.targets if isinstance(t, ast.Name)}
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
         elif isinstance(node, (ast.Import, ast.ImportFrom)):
             names |= {(a.asname or a.name).split(".")[0] for a in node.names}
         elif isinstance(node, (ast.If, ast.Try, ast.With)):
-            waiting += [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
+            inner = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.ExceptHandler)]
+            waiting += [n for part in (node, *inner) for n in ast.iter_child_nodes(part) if isinstance(n, ast.stmt)]
     return names
 
 
@@ -81,3 +84,18 @@ def load_file(path: Path, policy: Policy | None = None) -> Task:
         description=description_of(source),
         provenance=Provenance(origin=path.name),
     )
+
+
+def tasks_of(loaders: Iterable[Callable[[], Task]], on_problem: Callable[[str], None]) -> list[Task]:
+    """What the loaders return; those that raise `TaskError` are left out and told, and raised when none is left."""
+    tasks: list[Task] = []
+    first: TaskError | None = None
+    for load in loaders:
+        try:
+            tasks.append(load())
+        except TaskError as error:
+            first = first or error
+            on_problem(str(error))
+    if not tasks and first is not None:
+        raise first
+    return tasks
