@@ -1,0 +1,204 @@
+"""The CUDA runtime of one runner child: which memory device code may touch, what was built, launched and found.
+
+Everything a candidate launches, by whichever way, comes through one `Runtime`. Device memory is the process's own, so
+a launch gets the table of tensors that are alive; every access is checked against it. The runtime keeps facts; what
+they mean for the verdict is decided in the judge.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine import Allocation, Fault, MachineFault, Program, PTXError, UnsupportedPTX
+
+if TYPE_CHECKING:
+    import torch
+
+BUDGET = 4_000_000_000
+"""Thread instructions that one launch may take: about four seconds of one core."""
+ORDERS = ("forward", "reverse", "random")
+MAX_FINDINGS = 50
+
+_ERRORS = {
+    "instruction-budget": "the launch timed out and was terminated",
+    "barrier-deadlock": "the launch timed out and was terminated",
+    "misaligned-access": "misaligned address",
+    "invalid-launch": "invalid configuration argument",
+    "assert": "device-side assert triggered",
+    "trap": "unspecified launch failure",
+}
+
+
+class KernelBuildFailed(RuntimeError):
+    """What a candidate sees when a build fails: like torch's own, a RuntimeError with the compiler's output."""
+
+
+@dataclass
+class LaunchRecord:
+    """One kernel's launches within one call, summed."""
+
+    kernel: str
+    count: int = 0
+    instructions: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class CallFacts:
+    """What device code did between `begin_call` and `end_call`. Bytes by the address of the storage that holds them."""
+
+    launches: list[LaunchRecord] = field(default_factory=list)
+    own_calls: int = 0
+    written: dict[int, int] = field(default_factory=dict)
+    read: dict[int, int] = field(default_factory=dict)
+
+
+class Runtime:
+    """State of the pretended device. `build` asks the builder and returns its answer."""
+
+    def __init__(self, build: Callable[[BuildRequest], BuildResult], budget: int = BUDGET) -> None:
+        self._build = build
+        self.budget = budget
+        self.device = "cuda"
+        self.builds: list[BuildResult] = []
+        self.findings: list[dict[str, Any]] = []
+        self.faults: list[Fault] = []
+        self.unsupported: list[str] = []
+        self.library_ops: list[tuple[str, int]] = []
+        self.own_calls = 0
+        self._programs: dict[str, Program] = {}
+        self._storages: dict[int, tuple[int, weakref.ref[Any], str]] = {}
+        self._facts = CallFacts()
+        self._calls = 0
+
+    def compile(self, request: BuildRequest) -> BuildResult:
+        """Asks the builder; the answer is kept whatever the candidate makes of it."""
+        result = self._build(request)
+        self.builds.append(result)
+        return result
+
+    def program(self, result: BuildResult) -> Program:
+        """The loaded device code of a build. Raises `KernelBuildFailed` for what the machine does not know."""
+        text = result.ptx or ""
+        key = hashlib.sha256(text.encode()).hexdigest()
+        if key not in self._programs:
+            try:
+                self._programs[key] = Program.load(text)
+            except UnsupportedPTX as error:
+                self.unsupported += [f"ptx: {name}" for name in error.features]
+                raise KernelBuildFailed(f"the functional machine does not know {', '.join(error.features)}") from None
+            except PTXError as error:
+                self.unsupported.append(f"ptx: {error}")
+                raise KernelBuildFailed(f"the device code cannot be loaded: {error}") from None
+        return self._programs[key]
+
+    def register(self, tensor: torch.Tensor) -> None:
+        """Makes a tensor's memory visible to device code for as long as its storage lives."""
+        storage = tensor.untyped_storage()
+        nbytes = storage.nbytes()
+        if nbytes:
+            # torch keeps a storage's Python object for as long as its memory lives, so the reference dies with it.
+            self._storages[storage.data_ptr()] = (nbytes, weakref.ref(storage), str(tuple(tensor.shape)))
+
+    def allocations(self) -> list[Allocation]:
+        """The memory that device code may touch now, by address: the storages that are still alive."""
+        dead = [address for address, (_, alive, _) in self._storages.items() if alive() is None]
+        for address in dead:
+            del self._storages[address]
+        return [Allocation(address, nbytes, name) for address, (nbytes, _, name) in sorted(self._storages.items())]
+
+    def launch(
+        self,
+        program: Program,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+        args: Sequence[bytes],
+    ) -> None:
+        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give."""
+        table = self.allocations()
+        try:
+            report = program.launch(
+                kernel,
+                _three(grid),
+                _three(block),
+                list(args),
+                shared_bytes,
+                table,
+                budget=self.budget,
+                order=ORDERS[self._calls % len(ORDERS)],
+                seed=self._calls,
+            )
+        except MachineFault as fault:
+            self.faults.append(fault.fault)
+            self._find(fault.fault, "fault")
+            text = _ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
+            raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
+        for warning in report.warnings:
+            self._find(warning, "warning")
+        self._note(kernel, report, table)
+
+    def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> None:
+        record = next((r for r in self._facts.launches if r.kernel == kernel), None)
+        if record is None:
+            record = LaunchRecord(kernel)
+            self._facts.launches.append(record)
+        record.count += 1
+        record.instructions += report.instructions
+        for name, value in report.counters.items():
+            record.counters[name] = record.counters.get(name, 0) + value
+        for amounts, totals in ((report.written, self._facts.written), (report.read, self._facts.read)):
+            for allocation, nbytes in zip(table, amounts, strict=True):
+                if nbytes:
+                    totals[allocation.address] = totals.get(allocation.address, 0) + nbytes
+
+    def _find(self, fault: Fault, severity: str) -> None:
+        if len(self.findings) >= MAX_FINDINGS:
+            return
+        where = f" in kernel {fault.kernel}"
+        if fault.block is not None and fault.thread is not None:
+            where += f", block {fault.block}, thread {fault.thread}"
+        if fault.line:
+            where += f", line {fault.line} of the CUDA source"
+        if fault.ptx:
+            where += f" [{fault.ptx.strip()}]"
+        self.findings.append(
+            {"rule": fault.kind, "evidence": fault.message + where, "severity": severity, "line": None}
+        )
+
+    def begin_call(self) -> None:
+        """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
+        self._facts = CallFacts()
+        self.library_ops = []
+        self.own_calls = 0
+        self._calls += 1
+
+    def end_call(self) -> CallFacts:
+        """The facts since `begin_call`."""
+        self._facts.own_calls = self.own_calls
+        return self._facts
+
+
+def _three(size: Sequence[int]) -> tuple[int, int, int]:
+    values = [int(s) for s in size] + [1, 1, 1]
+    return values[0], values[1], values[2]
+
+
+_current: Runtime | None = None
+
+
+def current() -> Runtime | None:
+    """The runtime of this process, inside a runner; None elsewhere."""
+    return _current
+
+
+def set_current(runtime: Runtime) -> None:
+    """Makes a runtime the one that `kernelwright.cuda` finds."""
+    global _current
+    _current = runtime
