@@ -21,6 +21,14 @@ from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 
+NVCC_DEFINES = (
+    "-D__CUDA_NO_HALF_OPERATORS__",
+    "-D__CUDA_NO_HALF_CONVERSIONS__",
+    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
+    "-D__CUDA_NO_HALF2_OPERATORS__",
+)
+"""What load_inline always passes to nvcc: arithmetic on __half needs the named functions there, and so here."""
+
 VERSION = "1"
 """Changes whenever equal requests may build differently."""
 
@@ -151,7 +159,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
 
 def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     """Device code with the template instances that will probably be wanted; without them if that fails."""
-    flags = device_flags(request.cuda_flags)
+    flags = NVCC_DEFINES + device_flags(request.cuda_flags)
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.guesses:

@@ -176,6 +176,8 @@ class Extension:
             raise ImportError("dynamic module does not define module export function")
         getattr(library, entry)()
         self._library = library
+        if result.ptx:
+            self._add_program(result)  # what the machine does not know is told here, as a failed build
         for index in range(first, host.library.kw_function_count()):
             name = host.library.kw_function_name(index).decode()
             self.__dict__.setdefault(name, _bound(self, host, index, name))
@@ -205,6 +207,8 @@ class Extension:
                 return program, found[0]
         if not expression or "?" in expression:
             raise self._unsupported(f"kernel {expression or kernel}")
+        # NVRTC's int64_t is `long long` where the host's is `long`: what was int64_t must stay so.
+        expression = re.sub(r"\b(?:long )?long (unsigned )?int\b", r"\1long long", expression)
         request = BuildRequest("instances", cuda_source=self._result.device_source or "", expressions=(expression,))
         result = self.runtime.compile(request)
         if result.status != "ok":
@@ -334,6 +338,7 @@ _INTEGERS = (
     (r"\bshort unsigned int\b", "unsigned short"),
     (r"\blong long int\b", "long long"),
     (r"\blong int\b", "long"),
+    (r"\blong long\b", "long"),
     (r"\bshort int\b", "short"),
     (r"\bunsigned\b(?!\s+(?:int|long|short|char))", "unsigned int"),
     (r"(?<=\d)[uUlL]+\b", ""),

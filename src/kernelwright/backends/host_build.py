@@ -28,6 +28,8 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
+ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
+"""The one header that both sides share; the rest of its folder must not be on the host's include path."""
 LIBRARY_SOURCES = ("tensor", "runtime", "module")
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10", "-pipe")
 TIMEOUT = 30.0
@@ -67,7 +69,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [DEVICE_INCLUDE / "kernelwright_accessor.h"]:
+    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -108,10 +110,6 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _includes() -> list[str]:
-    return [f"-I{STAND_IN}", f"-I{DEVICE_INCLUDE}"]
-
-
 def host_library(cache: Path) -> Path:
     """`kwhost.so`, built on first use. Raises `HarnessError` when our own code does not compile."""
     folder = cache / "host" / toolchain_key()
@@ -125,7 +123,7 @@ def host_library(cache: Path) -> Path:
         sources = [str(STAND_IN / "kw" / f"{name}.cpp") for name in LIBRARY_SOURCES]
         target = folder / f"kwhost.{os.getpid()}.tmp"
         flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so"]
-        done = run_compiler([*flags, *_includes(), *sources, "-o", str(target)], folder, timeout=300)
+        done = run_compiler([*flags, "-include", str(ACCESSOR), *sources, "-o", str(target)], folder, timeout=300)
         if not done.ok:
             raise HarnessError(f"the host library does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")
         target.rename(library)
@@ -143,9 +141,9 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
         if (folder / "kw_all.h.gch").exists():
             return header
         folder.mkdir(parents=True, exist_ok=True)
-        header.write_text(f'#include "{STAND_IN}/kw/all.h"\n')
+        header.write_text(f'#include "{ACCESSOR}"\n#include "{STAND_IN}/kw/all.h"\n')
         target = folder / f"kw_all.{os.getpid()}.tmp"
-        arguments = [*flags, *BASE_FLAGS, *_includes(), "-x", "c++-header", str(header), "-o", str(target)]
+        arguments = [*flags, *BASE_FLAGS, "-x", "c++-header", str(header), "-o", str(target)]
         done = run_compiler(arguments, folder, timeout=300)
         if not done.ok:
             raise HarnessError(f"the stand-in header does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")

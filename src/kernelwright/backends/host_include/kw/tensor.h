@@ -2,7 +2,7 @@
 #pragma once
 
 #include "types.h"
-#include "kernelwright_accessor.h"
+// kernelwright_accessor.h, shared with device code, is included before this header.
 
 namespace at {
 class Tensor;
