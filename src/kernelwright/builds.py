@@ -7,11 +7,18 @@ every field as hostile text.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Self
+
+
+class _Message:
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> Self:
+        """The message from its JSON object, in which tuples have become lists."""
+        return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
 
 
 @dataclass(frozen=True)
-class BuildRequest:
+class BuildRequest(_Message):
     """One thing to compile.
 
     `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
@@ -31,7 +38,7 @@ class BuildRequest:
 
 
 @dataclass(frozen=True)
-class BuildResult:
+class BuildResult(_Message):
     """What came of a `BuildRequest`."""
 
     status: Literal["ok", "compile_error", "unsupported"]

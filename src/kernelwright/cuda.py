@@ -23,7 +23,7 @@ Size = int | Sequence[int]
 
 
 class Kernel:
-    """One kernel of a module: `kernel[grid, block](*args)`; with dynamic shared memory `kernel[grid, block, n](*args)`."""
+    """One kernel of a module: `kernel[grid, block](*args)`, or `kernel[grid, block, shared_bytes](*args)`."""
 
     def __init__(self, name: str, launch: Callable[..., None]) -> None:
         self.name = name

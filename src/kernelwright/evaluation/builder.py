@@ -22,7 +22,5 @@ def serve(channel: Channel, level: str) -> None:
             message = channel.receive()
         except ChannelClosed:
             return
-        fields = message.header["request"]
-        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-        result = build(BuildRequest(**lists), Path(message.header["cache"]))
+        result = build(BuildRequest.from_fields(message.header["request"]), Path(message.header["cache"]))
         channel.send({"kind": "built", "result": dataclasses.asdict(result)})

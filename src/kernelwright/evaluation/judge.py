@@ -165,10 +165,10 @@ def _check(
     facts = answer.header
     _note_launches(attempt, facts)
     outcome = compare.compare(
-        answer.tensors,
+        [compare.Array.of(t) for t in answer.tensors],
         [t.array() for t in data.exact],
         [t.array() for t in data.honest],
-        [compare.OutputSpec(t.shape, t.dtype, data.input_scale) for t in data.honest],
+        [compare.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
         tolerance=task.tolerance,
         low_error=data.low_error,
     )

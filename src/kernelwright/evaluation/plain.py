@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from kernelwright.backends.build import exported_functions
+from kernelwright.backends.plain import exported_functions
 from kernelwright.evaluation.session import Failed
 from kernelwright.records import Candidate, Finding
 

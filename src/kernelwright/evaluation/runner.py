@@ -108,11 +108,10 @@ class Runner:
         """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
         self.channel.send({"kind": "build", "request": dataclasses.asdict(request)})
         answer = self.channel.receive()
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in answer.header["result"].items()}
-        return BuildResult(**fields)
+        return BuildResult.from_fields(answer.header["result"])
 
-    def load(self, message: Message) -> None:
-        """Executes the candidate's module."""
+    def load(self, message: Message) -> dict[str, Any]:
+        """Executes the candidate's module; there are no facts to it but that it worked."""
         header = message.header
         self.entry = header["entry_point"]
         self.on_cuda = header["language"] != "cpp"
@@ -134,6 +133,7 @@ class Runner:
             exec(code, module.__dict__)
         if not callable(module.__dict__.get(self.entry)):
             raise NoEntryPoint(f"the candidate defines no {self.entry}")
+        return {}
 
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
@@ -401,7 +401,7 @@ def serve(channel: Channel, level: str) -> None:
     runner = Runner(channel)
     channel.send({"kind": "ready", "level": level})
     handlers: dict[str, Callable[[Message], None]] = {
-        "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m) or {}, [])),
+        "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
         "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
         "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
     }

@@ -208,8 +208,7 @@ class Builder:
                 if attempt == 2:
                     return BuildResult("compile_error", log=f"the compiler died on this source: it {fate}")
                 continue
-            fields = {k: tuple(v) if isinstance(v, list) else v for k, v in answer.header["result"].items()}
-            return BuildResult(**fields)
+            return BuildResult.from_fields(answer.header["result"])
         raise HarnessError("unreachable: a build ends within two attempts")
 
     def close(self) -> None:
