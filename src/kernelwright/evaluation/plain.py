@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import warnings
 
-from kernelwright.backends.plain import exported_functions
+from kernelwright.backends.plain import exported_functions, plain_extension_source
 from kernelwright.evaluation.session import Failed
 from kernelwright.records import Candidate, Finding
 
@@ -17,8 +17,7 @@ _WRAPPER = """\
 import torch
 from torch.utils.cpp_extension import load_inline
 
-_SOURCE = {source!r}
-_extension = load_inline(name="candidate", cpp_sources={cpp}, cuda_sources={cuda}, functions={functions!r})
+_extension = load_inline(name="candidate", cpp_sources={cpp!r}, cuda_sources={cuda!r}{flags})
 
 
 class {entry}(torch.nn.Module):
@@ -63,12 +62,11 @@ def _wrapped(candidate: Candidate, cuda: bool) -> tuple[str, Failed | None]:
         reason = "the file exports no function: write `torch::Tensor forward(...)` or a PYBIND11_MODULE"
         return "", Failed("compile_error", reason)
     function = "forward" if "forward" in functions else functions[0]
-    has_module = "PYBIND11_MODULE" in candidate.text
+    request = plain_extension_source("candidate", candidate.text, cuda)
     text = _WRAPPER.format(
-        source=candidate.text,
-        cpp="''" if cuda else "_SOURCE",
-        cuda="_SOURCE" if cuda else "''",
-        functions=None if has_module else [function],
+        cpp=request.cpp_source,
+        cuda=request.cuda_source,
+        flags="" if cuda else ', extra_cflags=["-O2"]',
         entry=candidate.entry_point,
         function=function,
     )

@@ -1,7 +1,7 @@
 """The judge's side of its children: starts the zygote, asks it for confined children, ends them, cleans up.
 
-Everything here is bounded: a child that hangs is killed at its deadline, one that dies is told apart by how it died, and
-closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or verdicts.
+Everything here is bounded: a child that hangs is killed at its deadline, one that dies is told apart by how it ended,
+and closing the pool leaves no process, descriptor or file behind. It knows nothing of tasks or verdicts.
 """
 
 from __future__ import annotations

@@ -42,7 +42,13 @@ class _MissingLibraries(importlib.abc.MetaPathFinder):
         self.names: list[str] = []
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> None:
-        if "." not in fullname:
+        if "." in fullname or fullname in self.names:
+            return
+        # The import machinery's own frames lie between this one and the import statement.
+        frame = sys._getframe(1)
+        while frame is not None and "importlib" in frame.f_code.co_filename:
+            frame = frame.f_back  # type: ignore[assignment]
+        if frame is not None and frame.f_code.co_filename.endswith("candidate.py"):
             self.names.append(fullname)
 
 

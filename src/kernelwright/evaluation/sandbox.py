@@ -77,7 +77,9 @@ def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> st
         if seccomp.install(jail.allow_exec, jail.allow_fork):
             names.insert(1 if abi else 0, "seccomp")
         if level == "strict" and len(names) < 3:
-            raise SandboxError(f"only {'+'.join(names)} is available here", hint="use --sandbox auto, or a newer kernel")
+            raise SandboxError(
+                f"only {'+'.join(names)} is available here", hint="use --sandbox auto, or a newer kernel"
+            )
     if os.environ.get("KERNELWRIGHT_BWRAP") == "1":
         names.insert(0, "bwrap")
     return "+".join(names)

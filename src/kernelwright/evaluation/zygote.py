@@ -39,9 +39,9 @@ def preload() -> None:
     """Imports what children need; starts no thread, so that forking stays safe."""
     import numpy  # noqa: F401
     import torch
-    import torch.nn  # noqa: F401
+    import torch.nn
     import torch.utils.cpp_extension
-    import torch.utils.flop_counter  # noqa: F401
+    import torch.utils.flop_counter
 
     torch.set_num_threads(1)
     with contextlib.suppress(RuntimeError):
@@ -53,8 +53,12 @@ def preload() -> None:
     import kernelwright.machine.runtime  # noqa: F401
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
-    a = torch.randn(4, 4)
-    torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
+    from kernelwright.evaluation import fakecuda
+
+    with fakecuda.OperatorLog(), fakecuda.FakeCuda(lambda _tensor: None), torch.no_grad():
+        a = torch.randn(4, 4, device="cuda")
+        torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
+        torch.nn.Linear(4, 4)(a)
     with contextlib.suppress(Exception):
         from kernelwright.machine import library, nvrtc
 
