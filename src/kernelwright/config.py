@@ -11,7 +11,8 @@ import os
 import tomllib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -99,10 +100,15 @@ def _field(model: type[BaseModel], key: str, where: str, prefix: str) -> Any:
 
 def _table(annotation: Any) -> type[BaseModel] | None:
     """The model behind `Inner` and `Inner | None`, None for other types."""
-    for choice in (annotation, *get_args(annotation)):
+    for choice in _choices(annotation):
         if isinstance(choice, type) and issubclass(choice, BaseModel):
             return choice
     return None
+
+
+def _choices(annotation: Any) -> set[Any]:
+    """The members of a union, or the type itself."""
+    return set(get_args(annotation)) if get_origin(annotation) in (Union, UnionType) else {annotation}
 
 
 def _override(settings: dict[str, Any], override: str, model: type[BaseModel]) -> None:
@@ -125,10 +131,10 @@ def _override(settings: dict[str, Any], override: str, model: type[BaseModel]) -
 
 
 def _value(text: str, annotation: Any) -> Any:
-    choices = {annotation, *get_args(annotation)} - {type(None)}
-    if choices == {str} and not text.startswith(('"', "'")):
+    choices = _choices(annotation)
+    if choices - {type(None)} == {str} and not text.startswith(('"', "'")):
         return text
-    if text in ("none", "null") and type(None) in get_args(annotation):
+    if text in ("none", "null") and type(None) in choices:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]

@@ -1,0 +1,161 @@
+"""Settings: where the cache is, and TOML files with overrides into models."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel, ConfigDict, Field
+
+from kernelwright.config import cache_dir, dump_config, load_config
+from kernelwright.errors import ConfigError
+
+
+class Optimizer(BaseModel):
+    lr: float = Field(default=1e-3, gt=0)
+    betas: tuple[float, float] = (0.9, 0.999)
+    name: Literal["adamw", "muon"] = "adamw"
+
+
+class Job(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    model: str
+    seed: int | None = None
+    steps: int = 10
+    label: str | None = None
+    optimizer: Optimizer = Optimizer()
+    extra: Optimizer | None = None
+    tags: list[str] = []
+    weights: dict[str, float] = {}
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "job.toml"
+    path.write_text(text)
+    return path
+
+
+def test_file_then_overrides(tmp_path: Path) -> None:
+    path = _write(tmp_path, 'model = "small"\nsteps = 5\n[optimizer]\nlr = 1e-4\n')
+    job = load_config(path, ["optimizer.lr=3e-4", "optimizer.betas=[0.8, 0.9]", "tags=['a', 'b']", "seed=7"], Job)
+    assert (job.steps, job.seed, job.tags) == (5, 7, ["a", "b"])
+    assert job.optimizer == Optimizer(lr=3e-4, betas=(0.8, 0.9))
+    assert load_config(path, [], Job).optimizer.lr == 1e-4
+
+
+def test_overrides_alone_and_text_values() -> None:
+    job = load_config(None, ["model=123", "label = true", "extra.lr=1.0", "extra.name=muon"], Job)
+    assert (job.model, job.label) == ("123", "true")
+    assert job.extra == Optimizer(lr=1.0, name="muon")
+    assert load_config(None, ["model='a b'", "seed=none"], Job).model == "a b"
+    assert load_config(None, ["model=a=b"], Job).model == "a=b"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message", "hint"),
+    [
+        (["model=x", "optimiser.lr=1"], "unknown setting 'optimiser'", "did you mean 'optimizer'?"),
+        (["model=x", "optimizer.lrr=1"], "unknown setting 'optimizer.lrr'", "did you mean 'optimizer.lr'?"),
+        (["model=x", "zzz=1"], "unknown setting 'zzz'", "settings here are: model, seed"),
+        (["model=x", "steps"], "'steps' is no setting", "name=value"),
+        (["model=x", "=3"], "'=3' is no setting", "name=value"),
+        (["model=x", "steps.a=1"], "'steps' is a single setting", None),
+        (["steps=3"], "the setting 'model' is required", "model=VALUE"),
+        (["model=x", "steps=many"], "steps = 'many'", None),
+        (["model=x", "optimizer.lr=-1"], r"optimizer\.lr = -1", None),
+        (["model=x", "optimizer.name=sgd"], r"optimizer\.name = 'sgd'", None),
+    ],
+)
+def test_wrong_overrides_are_named(overrides: list[str], message: str, hint: str | None) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(None, overrides, Job)
+    assert "\n" not in str(caught.value)
+    if hint is not None:
+        assert hint in str(caught.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"model = ", "is not TOML"),
+        (b'model = "\xff"', r"is not UTF-8 text \(byte 9\)"),
+        (b'model = "x"\nstep = 3\n', "unknown setting 'step'"),
+        (b'model = "x"\n[optimizer]\nbeta = [1]\n', "unknown setting 'optimizer.beta'"),
+        (b'model = "x"\noptimizer = 3\n', "optimizer = 3"),
+    ],
+)
+def test_wrong_files_are_named(tmp_path: Path, content: bytes, message: str) -> None:
+    path = tmp_path / "job.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_config(path, [], Job)
+    assert str(path) in str(caught.value)
+
+
+def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
+    for path in (tmp_path / "none.toml", tmp_path):
+        with pytest.raises(ConfigError, match="cannot be read"):
+            load_config(path, [], Job)
+
+
+floats = st.floats(allow_nan=False)
+optimizers = st.builds(Optimizer, lr=floats.filter(lambda x: x > 0), betas=st.tuples(floats, floats))
+jobs = st.builds(
+    Job,
+    model=st.text(),
+    seed=st.none() | st.integers(-(2**63), 2**63 - 1),
+    label=st.none() | st.text(),
+    optimizer=optimizers,
+    extra=st.none() | optimizers,
+    tags=st.lists(st.text(), max_size=3),
+    weights=st.dictionaries(st.text(), floats, max_size=3),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(jobs)
+def test_dumped_settings_load_again(tmp_path_factory: pytest.TempPathFactory, job: Job) -> None:
+    path = tmp_path_factory.getbasetemp() / "dumped.toml"
+    path.write_bytes(dump_config(job).encode())
+    assert load_config(path, [], Job) == job
+
+
+def test_infinity_is_toml() -> None:
+    assert "lr = inf" in dump_config(Optimizer(lr=math.inf))
+
+
+def test_cache_folder_by_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("KERNELWRIGHT_CACHE", raising=False)
+    assert cache_dir() == tmp_path / "home" / ".cache" / "kernelwright"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_dir() == tmp_path / "xdg" / "kernelwright"
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "own"))
+    assert cache_dir() == tmp_path / "own" and cache_dir().is_dir()
+
+
+def test_cache_folder_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("x")
+    for value in (tmp_path / "file", tmp_path / "file" / "below"):
+        monkeypatch.setenv("KERNELWRIGHT_CACHE", str(value))
+        with pytest.raises(ConfigError, match="cannot be used") as caught:
+            cache_dir()
+        assert "KERNELWRIGHT_CACHE" in str(caught.value.hint)
+
+
+def test_cache_folder_where_home_is_not_writable(tmp_path: Path) -> None:
+    """`/proc/self` refuses new folders even to root."""
+    code = "from kernelwright.config import cache_dir; cache_dir()"
+    kept = {k: v for k, v in os.environ.items() if k not in ("XDG_CACHE_HOME", "KERNELWRIGHT_CACHE")}
+    environment = {**kept, "HOME": "/proc/self"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert "ConfigError: the cache folder '/proc/self/.cache/kernelwright' cannot be used" in done.stderr
