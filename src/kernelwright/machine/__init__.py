@@ -1,0 +1,251 @@
+"""The functional CUDA machine: runs PTX on the CPU, checks every access, and says exactly what went wrong and where.
+
+`Program.load` takes PTX text (of NVRTC or Triton) and refuses what it does not know; `Program.launch` runs one kernel.
+Device memory is this process's own memory: pointers in the arguments are real addresses, and a kernel may only touch
+the ranges that the caller lists. The machine measures no time and models no hardware; approximate instructions are
+computed with accurate functions, and blocks run one after another.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.errors import MachineError
+from kernelwright.machine import library
+
+_ORDERS = {"forward": 0, "reverse": 1, "random": 2}
+
+
+class UnsupportedPTX(Exception):
+    """The PTX uses something that the machine does not know; raised at load, before anything runs."""
+
+    def __init__(self, features: Sequence[str]) -> None:
+        self.features: tuple[str, ...] = tuple(features)
+        super().__init__("unsupported PTX: " + ", ".join(self.features))
+
+
+class PTXError(Exception):
+    """The text is not well-formed PTX."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What a kernel did wrong, and where.
+
+    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
+    invalid-launch, trap, assert, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    `line` is the user's source line, `ptx` the instruction.
+    """
+
+    kind: str
+    message: str
+    kernel: str
+    block: tuple[int, int, int] | None = None
+    thread: tuple[int, int, int] | None = None
+    line: int | None = None
+    file: str | None = None
+    ptx: str = ""
+
+    def __str__(self) -> str:
+        place = f" line {self.line}" if self.line else ""
+        where = f" [block {self.block} thread {self.thread}]" if self.block and self.thread else ""
+        return f"{self.kind} in {self.kernel}{place}{where}: {self.message}"
+
+
+class MachineFault(Exception):
+    """A launch ended with a fault, after `instructions` thread instructions."""
+
+    def __init__(self, fault: Fault, instructions: int = 0) -> None:
+        self.fault = fault
+        self.instructions = instructions
+        super().__init__(str(fault))
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Device-visible memory: `nbytes` from `address` in this process."""
+
+    address: int
+    nbytes: int
+    name: str
+    writable: bool = True
+
+
+@dataclass(frozen=True)
+class KernelInfo:
+    """A kernel's signature: `params` holds (bytes, alignment) of each parameter; memory sizes are in bytes."""
+
+    name: str
+    params: tuple[tuple[int, int], ...]
+    static_shared: int
+    max_threads: int
+    local_bytes: int = 0
+    register_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class LaunchReport:
+    """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
+    each allocation, in the order they were passed; `warnings` holds data races."""
+
+    instructions: int
+    counters: dict[str, int]
+    warnings: tuple[Fault, ...]
+    written: tuple[int, ...]
+    read: tuple[int, ...]
+
+
+def _triple(text: str) -> tuple[int, int, int] | None:
+    if not text:
+        return None
+    x, y, z = (int(part) for part in text.split(","))
+    return x, y, z
+
+
+def _fault(kernel: str, fields: Sequence[str]) -> Fault:
+    kind, message, block, thread, line, file, ptx = fields
+    return Fault(kind, message, kernel, _triple(block), _triple(thread), int(line) if line else None, file or None, ptx)
+
+
+def _kernel(fields: Sequence[str]) -> KernelInfo:
+    name, shared, threads, local, registers, *params = fields
+    sizes = tuple((int(p.split(":")[0]), int(p.split(":")[1])) for p in params)
+    return KernelInfo(name, sizes, int(shared), int(threads), int(local), int(registers))
+
+
+class Program:
+    """Loaded PTX. Its `__device__` variables live as long as it does and keep their contents between launches."""
+
+    def __init__(self, handle: int, kernels: dict[str, KernelInfo], variables: dict[str, tuple[int, int]]) -> None:
+        self._handle = handle
+        self._order = {name: index for index, name in enumerate(kernels)}
+        self._variables = variables
+        self.kernels = kernels
+        weakref.finalize(self, library.load().kw_unload, handle)
+
+    @classmethod
+    def load(cls, ptx: str) -> Program:
+        """Decodes every kernel of `ptx`. Raises `UnsupportedPTX`, `PTXError`, or `MachineError` without a compiler."""
+        lib = library.load()
+        data = ptx.encode("utf-8", "replace").replace(b"\0", b" ")
+        handle = lib.kw_load(data, len(data))
+        status = lib.kw_status(handle)
+        text: str = lib.kw_text(handle).decode("utf-8", "replace")
+        if status:
+            lib.kw_unload(handle)
+            if status == 2:
+                raise UnsupportedPTX(text.splitlines())
+            raise PTXError(text)
+        rows = [line.split("\t") for line in text.splitlines()]
+        kernels = {row[1]: _kernel(row[1:]) for row in rows if row[0] == "kernel"}
+        variables = {row[1]: (int(row[2]), int(row[3])) for row in rows if row[0] == "variable"}
+        return cls(handle, kernels, variables)
+
+    def global_symbol(self, name: str) -> tuple[int, int]:
+        """Address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""
+        return self._variables[name]
+
+    def launch(
+        self,
+        kernel: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: Sequence[bytes],
+        shared_bytes: int = 0,
+        allocations: Sequence[Allocation] = (),
+        *,
+        budget: int = 4_000_000_000,
+        detect_races: bool = True,
+        order: str = "forward",
+        seed: int = 0,
+    ) -> LaunchReport:
+        """Runs one kernel to its end.
+
+        `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps. Raises
+        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
+        an unknown order.
+        """
+        info = self.kernels[kernel]
+        if order not in _ORDERS:
+            raise ValueError(f"order {order!r} is none of {', '.join(_ORDERS)}")
+        request = self._request(info, grid, block, args, shared_bytes, allocations)
+        request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
+        request.races, request.order = int(detect_races), _ORDERS[order]
+        lib = library.load()
+        result = lib.kw_launch(self._handle, ctypes.byref(request))
+        try:
+            text: str = lib.kw_result_text(result).decode("utf-8", "replace")
+        finally:
+            lib.kw_result_free(result)
+        return _report(kernel, text)
+
+    def _request(
+        self,
+        info: KernelInfo,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        args: Sequence[bytes],
+        shared_bytes: int,
+        allocations: Sequence[Allocation],
+    ) -> library.LaunchRequest:
+        """The launch as the library wants it; raises `MachineFault` of kind invalid-launch."""
+        for name, value in [("grid", v) for v in grid] + [("block", v) for v in block] + [("shared", shared_bytes)]:
+            if not 0 <= value < 2**32:
+                raise MachineFault(Fault("invalid-launch", f"{name} value {value} is out of range", info.name))
+        request = library.LaunchRequest()
+        request.grid[:], request.block[:] = tuple(grid), tuple(block)
+        request.shared_bytes = shared_bytes
+        request.kernel = self._order[info.name]
+        entries = (library.AllocationEntry * max(len(allocations), 1))()
+        for entry, a in zip(entries, allocations, strict=False):
+            entry.address, entry.bytes, entry.writable = a.address, a.nbytes, int(a.writable)
+        request.allocations, request.allocation = len(allocations), entries
+        names = "".join(a.name.replace("\n", " ").replace("\0", " ") + "\n" for a in allocations)
+        request.names = names.encode("utf-8", "replace")
+        request.params = packed = _pack(info, args)
+        request.param_bytes = len(packed)
+        return request
+
+
+def _pack(info: KernelInfo, args: Sequence[bytes]) -> bytes:
+    """The arguments at the offsets that the parameters' alignments give; raises `MachineFault` when they do not fit."""
+    if len(args) != len(info.params):
+        message = f"{len(args)} arguments for {len(info.params)} parameters"
+        raise MachineFault(Fault("invalid-launch", message, info.name))
+    data = bytearray()
+    for index, (value, (size, align)) in enumerate(zip(args, info.params, strict=True)):
+        if len(value) != size:
+            message = f"argument {index} has {len(value)} bytes, the parameter {size}"
+            raise MachineFault(Fault("invalid-launch", message, info.name))
+        data += bytes(-len(data) % align) + value
+    return bytes(data)
+
+
+def _report(kernel: str, text: str) -> LaunchReport:
+    """Reads the library's answer; raises `MachineFault` when it holds a fault."""
+    facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
+    counters: dict[str, int] = {}
+    warnings: list[Fault] = []
+    fault: Fault | None = None
+    for line in text.splitlines():
+        word, *fields = line.split("\t")
+        if word == "counter":
+            counters[fields[0]] = int(fields[1])
+        elif word == "warning":
+            warnings.append(_fault(kernel, fields))
+        elif word == "fault":
+            fault = _fault(kernel, fields)
+        elif word == "error":
+            raise MachineError(f"the CUDA machine failed in {kernel}: {fields[0]}")
+        elif word == "total":
+            facts["total"] = int(fields[0])
+        else:
+            facts[word] = tuple(int(v) for v in fields)
+    if fault:
+        raise MachineFault(fault, facts["total"])
+    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"])

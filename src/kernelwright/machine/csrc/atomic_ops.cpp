@@ -1,0 +1,121 @@
+// atom and red: lanes one after another, so every interleaving-free result is a real one.
+#include "decode.h"
+#include "half.h"
+#include "launch.h"
+
+namespace kw {
+namespace {
+struct And { template <class T> static T f(T a, T b, T) { return a & b; } };
+struct Or { template <class T> static T f(T a, T b, T) { return a | b; } };
+struct Xor { template <class T> static T f(T a, T b, T) { return a ^ b; } };
+struct Exch { template <class T> static T f(T, T b, T) { return b; } };
+struct Cas { template <class T> static T f(T a, T b, T c) { return a == b ? c : a; } };
+struct Add {
+  template <class T> static T f(T a, T b, T) {
+    if constexpr (std::is_floating_point_v<T>) return a + b;
+    else return (T)((std::make_unsigned_t<T>)a + (std::make_unsigned_t<T>)b);
+  }
+};
+struct Min { template <class T> static T f(T a, T b, T) { return b < a ? b : a; } };
+struct Max { template <class T> static T f(T a, T b, T) { return a < b ? b : a; } };
+struct Inc { template <class T> static T f(T a, T b, T) { return a >= b ? 0 : a + 1; } };
+struct Dec { template <class T> static T f(T a, T b, T) { return a == 0 || a > b ? b : a - 1; } };
+template <bool BF> struct HalfOp {
+  static u16 add(u16 a, u16 b) { return BF ? float_to_bf16(bf16_to_float(a) + bf16_to_float(b)) : float_to_half(half_to_float(a) + half_to_float(b)); }
+  static u16 pick(u16 a, u16 b, bool max) {
+    float x = BF ? bf16_to_float(a) : half_to_float(a), y = BF ? bf16_to_float(b) : half_to_float(b);
+    if (x != x) return b;
+    if (y != y) return a;
+    return (x < y) == max ? b : a;
+  }
+};
+template <bool BF, int KIND> struct Half {  // 0 add, 1 min, 2 max
+  static u16 one(u16 a, u16 b) { return KIND == 0 ? HalfOp<BF>::add(a, b) : HalfOp<BF>::pick(a, b, KIND == 2); }
+  static u16 f(u16 a, u16 b, u16) { return one(a, b); }
+  static u32 f(u32 a, u32 b, u32) { return (u32)one((u16)a, (u16)b) | (u32)one((u16)(a >> 16), (u16)(b >> 16)) << 16; }
+};
+
+// in->x: space; in->n: bit 0 no result, bit 1 lock-like
+template <class Op, class T>
+const Inst* op_atomic(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  if (!m) return in + 1;
+  resolve(w, in, m, sizeof(T), (Space)in->x, true);
+  w.launch->count.atomics += (u64)__builtin_popcount(m);
+  if (w.launch->races) {
+    atomic_order(w, in->n & 2);
+    note_access(w, in, m, sizeof(T), Touch::Atomic, nullptr);
+  }
+  Access& x = w.access;
+  const T *b = slot<T>(w, in->b), *c = slot<T>(w, in->c);
+  T* d = slot<T>(w, in->d);
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    char* p = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * (int)sizeof(T) : 0);
+    T old;
+    std::memcpy(&old, p, sizeof old);
+    T now = Op::f(old, b[i], c[i]);
+    std::memcpy(p, &now, sizeof now);
+    if (!(in->n & 1)) d[i] = old;
+  }
+  return in + 1;
+}
+
+template <class Op> Fn bits(Ty t) {
+  int n = size_of(t);
+  return n == 4 ? op_atomic<Op, u32> : n == 8 ? op_atomic<Op, u64> : nullptr;
+}
+template <class Op> Fn order(Ty t) {
+  return t == Ty::U32 ? op_atomic<Op, u32> : t == Ty::S32 ? op_atomic<Op, i32> : t == Ty::U64 ? op_atomic<Op, u64>
+       : t == Ty::S64 ? op_atomic<Op, i64> : nullptr;
+}
+template <int K> Fn half(Ty t) {
+  return t == Ty::F16 ? op_atomic<Half<false, K>, u16> : t == Ty::F16X2 ? op_atomic<Half<false, K>, u32>
+       : t == Ty::BF16 ? op_atomic<Half<true, K>, u16> : t == Ty::BF16X2 ? op_atomic<Half<true, K>, u32> : nullptr;
+}
+
+Fn pick(string_view op, Ty t) {
+  if (op == "and") return bits<And>(t);
+  if (op == "or") return bits<Or>(t);
+  if (op == "xor") return bits<Xor>(t);
+  if (op == "exch") return bits<Exch>(t);
+  if (op == "cas") return size_of(t) == 2 ? op_atomic<Cas, u16> : bits<Cas>(t);
+  if (op == "inc") return t == Ty::U32 ? op_atomic<Inc, u32> : nullptr;
+  if (op == "dec") return t == Ty::U32 ? op_atomic<Dec, u32> : nullptr;
+  if (op == "add" && t == Ty::F32) return op_atomic<Add, float>;
+  if (op == "add" && t == Ty::F64) return op_atomic<Add, double>;
+  if (op == "add") return half<0>(t) ? half<0>(t) : order<Add>(t);
+  if (op == "min") return half<1>(t) ? half<1>(t) : order<Min>(t);
+  if (op == "max") return half<2>(t) ? half<2>(t) : order<Max>(t);
+  return nullptr;
+}
+
+void h_atom(Decoder& d, Mods& m) {
+  bool red = m.op == "red";
+  for (const char* s : {"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
+  Space space = m.take("global") ? Space::Global : m.take("shared") || m.take("shared::cta") ? Space::Shared : Space::Generic;
+  string_view op;
+  for (const char* s : {"and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max"})
+    if (op.empty() && m.take(s)) op = s;
+  if (op.empty()) m.unsupported(m.peek());
+  Ty t = m.type();
+  m.finish();
+  Fn fn = pick(op, t);
+  if (!fn) throw Unsupported(string(m.op) + "." + string(op) + " of this type");
+  u32 at = red ? 0 : 1;
+  bool cas = op == "cas";
+  d.need(at + 2 + cas);
+  u32 b = d.src(d.op(at + 1), t), c = cas ? d.src(d.op(at + 2), t) : b;
+  u32 r = red ? 0 : d.dst(d.op(0), t);
+  d.kernel().has_atomics = true;
+  if (space != Space::Global) d.kernel().shared_granule = std::min(d.kernel().shared_granule, (u32)size_of(t));
+  Inst& in = d.emit(fn, Class::Memory);
+  d.set_address(in, d.op(at), space);
+  in.b = b, in.c = c, in.d = r;
+  in.x = (u8)space;
+  in.n = (u16)(red | (cas || op == "exch") << 1);
+}
+}  // namespace
+
+void add_atomic_handlers(Handlers& h) { h["atom"] = h["red"] = h_atom; }
+}  // namespace kw

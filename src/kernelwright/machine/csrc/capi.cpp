@@ -1,0 +1,270 @@
+// The C interface that Python calls. Nothing thrown leaves this file; texts are lines of tab-separated fields.
+#include <algorithm>
+#include <cstdio>
+
+#include "decode.h"
+#include "launch.h"
+
+namespace kw {
+Launch::Launch() = default;
+Launch::~Launch() = default;
+
+namespace {
+struct Loaded {
+  Program program;
+  int status = 0;  // 0 ok, 1 malformed, 2 unsupported
+  string text;
+};
+
+struct Result {
+  int fault = 0;
+  string text;
+};
+
+void place_variables(Program& p) {
+  constexpr u64 guard = 256;  // nothing valid lies right behind a variable
+  for (const Variable& v : p.module.vars) {
+    if (v.space == Space::Shared || v.is_extern) continue;
+    if (v.bytes > (1ull << 32)) throw PtxError("variable '" + string(v.name) + "' is too large");
+    u64 bytes = std::max<u64>(v.bytes, 1);
+    p.storage.push_back(std::make_unique<u8[]>(bytes + 2 * guard + v.align));
+    u64 at = (reinterpret_cast<u64>(p.storage.back().get()) + guard + v.align - 1) / v.align * v.align;
+    std::copy(v.init.begin(), v.init.end(), reinterpret_cast<u8*>(at));
+    p.variables.push_back({string(v.name), at, bytes, v.space == Space::Const});
+  }
+  for (const Variable& v : p.module.vars) {
+    if (v.pointers.empty()) continue;
+    auto address = [&](string_view name) -> u64 {
+      for (const ModuleVariable& m : p.variables)
+        if (m.name == name) return m.address;
+      throw PtxError("initialiser names the unknown variable '" + string(name) + "'");
+    };
+    for (const Variable::Pointer& q : v.pointers) {
+      u64 value = address(q.symbol) + (u64)q.offset;
+      std::memcpy(reinterpret_cast<u8*>(address(v.name)) + q.at, &value, 8);
+    }
+  }
+}
+
+void load(Loaded& l, const char* text, size_t n) {
+  Program& p = l.program;
+  p.module.source.assign(text, n);
+  try {
+    parse(p.module);
+    place_variables(p);
+    for (const Function& f : p.module.functions)
+      if (f.is_entry && f.has_body) p.kernels.push_back(Decoder(p, all_handlers()).decode(f));
+  } catch (const Unsupported& e) {
+    p.unsupported.push_back(e.what());
+  }
+  if (!p.unsupported.empty()) {
+    l.status = 2;
+    for (const string& s : p.unsupported) l.text += s + "\n";
+    return;
+  }
+  for (const Kernel& k : p.kernels) {
+    l.text += "kernel\t" + k.name + "\t" + std::to_string(k.static_shared) + "\t" + std::to_string(k.max_threads) + "\t" +
+              std::to_string(k.local_bytes) + "\t" + std::to_string(k.register_bytes);
+    for (const ParamInfo& q : k.params) l.text += "\t" + std::to_string(q.size) + ":" + std::to_string(q.align);
+    l.text += "\n";
+  }
+  for (const ModuleVariable& v : p.variables)
+    l.text += "variable\t" + v.name + "\t" + std::to_string(v.address) + "\t" + std::to_string(v.bytes) + "\n";
+}
+
+bool is_header(const string& file) {
+  for (const char* end : {".h", ".hpp", ".cuh", ".inl"}) {
+    string_view e(end);
+    if (file.size() > e.size() && string_view(file).substr(file.size() - e.size()) == e) return true;
+  }
+  return false;
+}
+
+// The innermost place in the user's own file, following inlined calls outwards.
+std::pair<string, u32> source_of(const Program& p, u32 index) {
+  const Module& m = p.module;
+  auto name = [&](u32 file) {
+    auto it = m.files.find(file);
+    return it == m.files.end() ? string() : it->second;
+  };
+  Loc l = m.locs[index];
+  for (int depth = 0; depth < 32 && l.at_line && is_header(name(l.file)); depth++) {
+    Loc outer{l.at_file, l.at_line, l.at_column, 0, 0, 0};
+    for (const Loc& o : m.locs)
+      if (o.file == outer.file && o.line == outer.line && o.column == outer.column && o.at_line) outer = o;
+    l = outer;
+  }
+  return {name(l.file), l.line};
+}
+
+string clean(string s) {
+  for (char& c : s)
+    if (c == '\t' || c == '\n' || c == '\r') c = ' ';
+  return s;
+}
+
+string fault_line(const Launch& l, const Fault& f, const u32* block) {
+  string t = f.kind + "\t" + clean(f.message) + "\t";
+  if (f.in) t += std::to_string(block[0]) + "," + std::to_string(block[1]) + "," + std::to_string(block[2]);
+  t += "\t";
+  if (f.thread >= 0) {
+    u32 i = (u32)f.thread;
+    t += std::to_string(i % l.block[0]) + "," + std::to_string(i / l.block[0] % l.block[1]) + "," +
+         std::to_string(i / l.block[0] / l.block[1]);
+  }
+  t += "\t";
+  if (!f.in) return t + "\t\t";
+  const Meta& m = l.kernel->meta[(size_t)(f.in - l.kernel->code.data())];
+  auto [file, line] = source_of(*l.program, m.loc);
+  return t + (line ? std::to_string(line) : "") + "\t" + clean(file) + "\t" + clean(string(m.text));
+}
+
+void invalid(const string& message) { raise(nullptr, -1, "invalid-launch", message); }
+
+void check_shape(const Launch& l, u64 shared_bytes) {
+  const Kernel& k = *l.kernel;
+  u64 threads = 1;
+  const u64 most_block[] = {1024, 1024, 64}, most_grid[] = {0x7fffffff, 65535, 65535};
+  const char* axis[] = {"x", "y", "z"};
+  for (int i = 0; i < 3; i++) {
+    if (l.grid[i] == 0 || l.grid[i] > most_grid[i])
+      invalid(string("grid.") + axis[i] + " is " + std::to_string(l.grid[i]) + ", allowed are 1 to " + std::to_string(most_grid[i]));
+    if (l.block[i] == 0 || l.block[i] > most_block[i])
+      invalid(string("block.") + axis[i] + " is " + std::to_string(l.block[i]) + ", allowed are 1 to " + std::to_string(most_block[i]));
+    threads *= l.block[i];
+  }
+  if (threads > 1024) invalid(std::to_string(threads) + " threads per block, allowed are 1024");
+  if (k.max_threads && threads > k.max_threads)
+    invalid(std::to_string(threads) + " threads per block, the kernel's launch bounds allow " + std::to_string(k.max_threads));
+  if (k.static_shared > 48 * 1024) invalid(std::to_string(k.static_shared) + " bytes of static shared memory, allowed are 49152");
+  if (k.dynamic_offset + shared_bytes > 227 * 1024)
+    invalid(std::to_string(k.dynamic_offset + shared_bytes) + " bytes of shared memory per block, allowed are 232448");
+  if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
+}
+
+u8* aligned(std::vector<u8>& store, u64 bytes, u8 fill) {
+  store.assign(bytes + 1024, fill);
+  return reinterpret_cast<u8*>((reinterpret_cast<u64>(store.data()) + 1023) / 1024 * 1024);
+}
+
+void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool writable) {
+  if (bytes == 0) return;
+  Region r;
+  r.begin = begin;
+  r.bytes = bytes;
+  r.name = std::move(name);
+  r.argument = argument;
+  r.writable = writable;
+  l.regions.push_back(std::move(r));
+}
+
+void report(const Launch& l, size_t arguments, string& out) {
+  out += "total\t" + std::to_string(l.total) + "\n";
+  const Counters& c = l.count;
+  const std::pair<const char*, u64> named[] = {
+      {"global_loads", c.global_loads}, {"global_stores", c.global_stores}, {"global_load_bytes", c.global_load_bytes},
+      {"global_store_bytes", c.global_store_bytes}, {"shared_loads", c.shared_loads}, {"shared_stores", c.shared_stores},
+      {"atomics", c.atomics}, {"barriers", c.barriers}, {"divergent_branches", c.divergent}, {"mma", c.mma}};
+  for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
+  u64 classes[(size_t)Class::Count] = {};
+  i64 running = 0;
+  for (size_t i = 0; i < l.kernel->code.size() && i < l.executed.size(); i++) {
+    running += l.executed[i];
+    classes[(size_t)l.kernel->meta[i].cls] += (u64)running;
+  }
+  const char* class_names[] = {"int", "float", "half", "double", "memory", "control", "sync", "tensor"};
+  for (size_t i = 0; i < (size_t)Class::Count; i++)
+    out += string("counter\tinstructions_") + class_names[i] + "\t" + std::to_string(classes[i]) + "\n";
+  std::vector<u64> written(arguments), read(arguments);
+  for (const Region& r : l.regions)
+    if (r.argument >= 0) written[(size_t)r.argument] = r.written, read[(size_t)r.argument] = r.read;
+  out += "written";
+  for (u64 v : written) out += "\t" + std::to_string(v);
+  out += "\nread";
+  for (u64 v : read) out += "\t" + std::to_string(v);
+  out += "\n";
+  for (const Warning& w : l.warnings) out += "warning\t" + fault_line(l, w.fault, w.block) + "\n";
+}
+}  // namespace
+}  // namespace kw
+
+using namespace kw;
+
+#pragma GCC visibility push(default)
+extern "C" {
+struct KwAllocation {
+  uint64_t address, bytes;
+  uint64_t writable;
+};
+
+struct KwLaunch {
+  uint32_t grid[3], block[3];
+  uint64_t shared_bytes, budget, seed;
+  uint32_t races, order, kernel, allocations;
+  const KwAllocation* allocation;
+  const char* names;  // one line each
+  const uint8_t* params;
+  uint64_t param_bytes;
+};
+
+void* kw_load(const char* text, uint64_t n) {
+  auto* l = new Loaded;
+  try {
+    load(*l, text, n);
+  } catch (const std::exception& e) {
+    l->status = 1;
+    l->text = e.what();
+  }
+  return l;
+}
+
+int kw_status(void* p) { return static_cast<Loaded*>(p)->status; }
+const char* kw_text(void* p) { return static_cast<Loaded*>(p)->text.c_str(); }
+void kw_unload(void* p) { delete static_cast<Loaded*>(p); }
+
+void* kw_launch(void* p, const KwLaunch* a) {
+  auto* result = new Result;
+  Launch l;
+  const Program& program = static_cast<Loaded*>(p)->program;
+  try {
+    l.program = &program;
+    l.kernel = &program.kernels.at(a->kernel);
+    std::copy(a->grid, a->grid + 3, l.grid);
+    std::copy(a->block, a->block + 3, l.block);
+    l.budget = a->budget;
+    l.races = a->races;
+    l.order = (int)a->order;
+    l.random.seed(a->seed);
+    check_shape(l, a->shared_bytes);
+    if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
+    l.params.assign(a->params, a->params + a->param_bytes);
+    const char* name = a->names;
+    for (u32 i = 0; i < a->allocations; i++) {
+      const char* end = std::strchr(name, '\n');
+      add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i, a->allocation[i].writable);
+      name = end + 1;
+    }
+    for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
+    for (size_t i = 1; i < l.regions.size(); i++)
+      if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
+        invalid("allocations '" + l.regions[i - 1].name + "' and '" + l.regions[i].name + "' overlap");
+    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
+    l.shared = aligned(l.shared_store, l.shared_bytes, 0xff);
+    l.local = aligned(l.local_store, (u64)l.kernel->local_bytes * l.block[0] * l.block[1] * l.block[2], 0xff);
+    run_launch(l);
+  } catch (const Fault& f) {
+    result->fault = 1;
+    result->text = "fault\t" + fault_line(l, f, l.at_block) + "\n";
+  } catch (const std::exception& e) {
+    result->fault = 2;
+    result->text = string("error\t") + clean(e.what()) + "\n";
+  }
+  if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
+  return result;
+}
+
+int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
+const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+void kw_result_free(void* r) { delete static_cast<Result*>(r); }
+}

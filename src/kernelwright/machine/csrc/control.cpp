@@ -1,0 +1,286 @@
+// Branches, calls, returns and traps.
+#include <algorithm>
+
+#include "decode.h"
+#include "launch.h"
+
+namespace kw {
+namespace {
+const Inst* op_bra(Warp& w, const Inst* in) {
+  u32 taken = active(w, in), rest = w.mask & ~taken;
+  close_segment(w, in);
+  const Inst* target = in + in->imm;
+  if (!rest) return jump(w, in, target);
+  if (!taken) return jump(w, in, in + 1);
+  w.launch->count.divergent++;
+  bool forward = target > in;  // the lower address runs first
+  push_split(w, forward ? target : in + 1, forward ? taken : rest, Wait::Run);
+  w.mask = forward ? rest : taken;
+  return jump(w, in, forward ? in + 1 : target);
+}
+
+const Inst* op_brx(Warp& w, const Inst* in) {
+  u32 m = active(w, in), rest = w.mask & ~m;
+  const auto& table = w.launch->kernel->tables[(size_t)in->imm];
+  const u32* index = slot<u32>(w, in->a);
+  close_segment(w, in);
+  if (rest) push_split(w, in + 1, rest, Wait::Run);
+  while (m) {
+    int lane = __builtin_ctz(m);
+    u32 v = index[lane], same = 0;
+    if (v >= table.size()) raise(in, thread_of(w, lane), "trap", "brx.idx with index " + std::to_string(v) +
+                                 " outside its " + std::to_string(table.size()) + " targets");
+    for (u32 r = m; r; r &= r - 1)
+      if (index[__builtin_ctz(r)] == v) same |= r & -r;
+    m &= ~same;
+    push_split(w, in + table[v], same, Wait::Run);
+  }
+  w.mask = 0;
+  w.event = Event::Blocked;
+  return STOP;
+}
+
+const Inst* op_exit(Warp& w, const Inst* in) {
+  u32 gone = active(w, in);
+  close_segment(w, in);
+  w.live &= ~gone;
+  w.mask &= ~gone;
+  w.block->live -= (u32)__builtin_popcount(gone);
+  if (gone) {
+    release_syncs(w);
+    check_barriers(*w.launch, *w.block);
+  }
+  if (w.mask) {
+    w.segment = in + 1;
+    return in + 1;
+  }
+  w.event = Event::Exit;
+  return STOP;
+}
+
+const Inst* op_trap(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  if (m) raise(in, thread_of(w, __builtin_ctz(m)), "trap", in->x ? "breakpoint (brkpt)" : "the kernel called trap");
+  return in + 1;
+}
+
+const char* text_at(Launch& l, u64 address, u64& room) {
+  Region* r = find_region(l, address);
+  room = r ? r->begin + r->bytes - address : 0;
+  return r ? reinterpret_cast<const char*>(address) : nullptr;
+}
+
+string string_at(Launch& l, u64 address) {
+  u64 room = 0;
+  const char* s = text_at(l, address, room);
+  return s ? string(s, strnlen(s, std::min<u64>(room, 400))) : string("?");
+}
+
+const Inst* op_assertfail(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  if (!m) return in + 1;
+  Launch& l = *w.launch;
+  int thread = thread_of(w, __builtin_ctz(m));
+  const auto& at = l.kernel->tables[(size_t)in->imm];
+  const u8* frame = l.local + (u64)thread * l.kernel->local_bytes;
+  auto read = [&](size_t i, size_t bytes) {
+    u64 v = 0;
+    std::memcpy(&v, frame + at[i], bytes);
+    return v;
+  };
+  string message = "assertion failed: " + string_at(l, read(0, 8)) + " (" + string_at(l, read(1, 8)) + ":" +
+                   std::to_string(read(2, 4)) + ", " + string_at(l, read(3, 8)) + ")";
+  raise(in, thread, "assert", message);
+}
+
+const Inst* op_zero_result(Warp& w, const Inst* in) {  // vprintf: nothing is printed, the result is 0
+  for (u32 m = active(w, in); m; m &= m - 1) {
+    int thread = thread_of(w, __builtin_ctz(m));
+    std::memset(w.launch->local + (u64)thread * w.launch->kernel->local_bytes + in->imm, 0, 4);
+  }
+  return in + 1;
+}
+
+const Inst* op_nothing(Warp&, const Inst* in) { return in + 1; }
+
+void h_bra(Decoder& d, Mods& m) {
+  m.take("uni");
+  m.finish();
+  d.need(1);
+  d.branch(d.op(0).name);
+}
+
+void h_brx(Decoder& d, Mods& m) {
+  if (!m.take("idx")) m.unsupported(m.peek());
+  m.take("uni");
+  m.finish();
+  d.need(2);
+  u32 index = d.src(d.op(0), Ty::U32);
+  d.branch_table(d.op(1).name, index);
+}
+
+void h_ret(Decoder& d, Mods& m) {
+  m.take("uni");
+  m.finish();
+  d.leave_function();
+}
+
+void h_exit(Decoder& d, Mods& m) {
+  m.finish();
+  d.exit();
+}
+
+void h_trap(Decoder& d, Mods& m) {
+  m.finish();
+  d.emit(op_trap, Class::Control).x = m.op == "brkpt";
+}
+
+void h_call(Decoder& d, Mods& m) { d.call(m); }
+
+void h_nothing(Decoder& d, Mods& m) {  // hints without effect on results
+  if (m.op == "nanosleep") m.take("u32");
+  if (m.op == "griddepcontrol") m.take("launch_dependents"), m.take("wait");
+  if (m.op == "pmevent") m.take("mask");
+  m.finish();
+  d.emit(op_nothing, Class::Control);
+}
+}  // namespace
+
+void Decoder::branch(string_view label) {
+  u32 at = (u32)kernel_.code.size();
+  emit(op_bra, Class::Control);
+  flow_[at] = Branch;
+  if (!guarded_flow_[at]) flow_[at] = Jump;
+  fixups_.push_back({at, label, -1, 0});
+}
+
+void Decoder::branch_table(string_view targets, u32 index) {
+  u32 v, at = (u32)kernel_.code.size();
+  const Name* n = find(targets, v);
+  if (!n || n->symbol.value != ~0ull || n->type != Ty::None) throw PtxError("unknown branch targets");
+  Inst& in = emit(op_brx, Class::Control);
+  in.a = index;
+  in.n = 1;
+  in.imm = (i64)kernel_.tables.size();
+  flow_[at] = guarded_flow_[at] ? Branch : Jump;
+  const auto& names = fn_->targets[n->first];
+  kernel_.tables.emplace_back(names.size(), 0);
+  for (u32 i = 0; i < names.size(); i++) fixups_.push_back({at, names[i], (i64)kernel_.tables.size() - 1, i});
+}
+
+void Decoder::exit() {
+  u32 at = (u32)kernel_.code.size();
+  emit(op_exit, Class::Control);
+  flow_[at] = Leave;
+}
+
+void Decoder::leave_function() {
+  if (depth_ == 0) exit();
+  else branch("#end");
+}
+
+void Decoder::end_of_body() {
+  Instr end;
+  end.text = "(end of function)";
+  end.loc = kernel_.meta.empty() ? 0 : kernel_.meta.back().loc;
+  const Instr* saved = ins_;
+  ins_ = &end;
+  guard_ = true_pred();
+  guard_flip_ = 0;
+  u32 begin = (u32)kernel_.code.size(), refs = (u32)refs_.size();
+  leave_function();
+  groups_.push_back({begin, begin + 1, refs, refs, false});
+  ins_ = saved;
+}
+
+void Decoder::call(Mods& m) {
+  m.take("uni");
+  m.finish();
+  const Operand *rets = nullptr, *args = nullptr, *name = nullptr;
+  for (u32 i = 0; i < count(); i++) {
+    const Operand& o = op(i);
+    if (o.kind == Operand::Vec) (name ? args : rets) = &o;
+    else if (!name) name = &o;
+    else throw Unsupported("call.indirect");
+  }
+  if (!name || name->kind != Operand::Name) throw PtxError("call without a function");
+  u32 v;
+  if (const Name* n = find(name->name, v); n && n->type != Ty::None) throw Unsupported("call.indirect");
+  auto it = program.module.function_index.find(name->name);
+  if (it == program.module.function_index.end()) throw PtxError("call of the unknown function '" + string(name->name) + "'");
+  const Function& f = program.module.functions[it->second];
+  if (!f.has_body) return builtin_call(name->name, rets, args);
+  if (std::find(stack_.begin(), stack_.end(), &f) != stack_.end()) throw Unsupported("recursive call of " + string(f.name));
+  if (stack_.size() > 64) throw Unsupported("calls nested deeper than 64");
+  bind_and_inline(f, rets, args);
+}
+
+// Parameters of functions live in the caller's local frame; the callee's names are aliases of them.
+void Decoder::bind_and_inline(const Function& f, const Operand* rets, const Operand* args) {
+  u32 nrets = rets ? rets->count : 0, nargs = args ? args->count : 0;
+  if (nrets != f.returns.size() || nargs != f.params.size()) throw PtxError("call with the wrong number of arguments");
+  std::vector<Name> bound;
+  for (u32 i = 0; i < nrets + nargs; i++) {
+    const Variable& formal = i < nrets ? f.returns[i] : f.params[i - nrets];
+    const Operand& actual = i < nrets ? element(*rets, i) : element(*args, i - nrets);
+    Name n;
+    if (actual.kind != Operand::Name || !find_symbol(actual.name, n.symbol) || n.symbol.space != Space::Local)
+      throw Unsupported("call with arguments that are no .param variables");
+    n.name = formal.name;
+    bound.push_back(n);
+  }
+  const Instr* saved = ins_;
+  const Function* outer = fn_;
+  bool skip = !saved->guard.empty();
+  open_scope();
+  u32 first = (u32)kernel_.code.size(), refs = (u32)refs_.size();
+  if (skip) {
+    guard_flip_ ^= FULL;
+    branch("#skip");
+    groups_.push_back({first, first + 1, refs, refs, true});
+  }
+  names_.insert(names_.end(), bound.begin(), bound.end());
+  stack_.push_back(&f);
+  depth_++;
+  ins_ = nullptr;
+  body(f);
+  depth_--;
+  stack_.pop_back();
+  ins_ = saved;
+  fn_ = outer;
+  scopes_.back().labels["#skip"] = (u32)kernel_.code.size();
+  close_scope();
+}
+
+void Decoder::builtin_call(string_view name, const Operand* rets, const Operand* args) {
+  std::vector<i64> at;
+  for (const Operand* list : {args, rets}) {
+    for (u32 i = 0; list && i < list->count; i++) {
+      Symbol s;
+      const Operand& o = element(*list, i);
+      if (o.kind != Operand::Name || !find_symbol(o.name, s) || s.space != Space::Local)
+        throw Unsupported("call with arguments that are no .param variables");
+      at.push_back((i64)s.value);
+    }
+  }
+  if (name == "vprintf" && at.size() == 3) {
+    emit(op_zero_result, Class::Control).imm = at[2];
+  } else if (name == "__assertfail" && at.size() >= 4) {
+    Inst& in = emit(op_assertfail, Class::Control);
+    in.imm = (i64)kernel_.tables.size();
+    kernel_.tables.push_back(at);
+  } else {
+    throw Unsupported("call." + string(name));
+  }
+}
+
+void add_control_handlers(Handlers& h) {
+  h["bra"] = h_bra;
+  h["brx"] = h_brx;
+  h["ret"] = h_ret;
+  h["exit"] = h_exit;
+  h["trap"] = h["brkpt"] = h_trap;
+  h["call"] = h_call;
+  h["nanosleep"] = h["griddepcontrol"] = h["pmevent"] = h_nothing;
+}
+}  // namespace kw

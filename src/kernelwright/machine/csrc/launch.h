@@ -1,0 +1,95 @@
+// One launch: its memory, its counters, its faults, and the calls that instructions make into them.
+#pragma once
+#include <cstdlib>
+
+#include "machine.h"
+
+namespace kw {
+// The last accesses to one granule of shared memory.
+struct SharedMark {
+  u32 write_clock = 0, writer = 0;  // writer: thread, with bit 31 for an atomic
+  u32 read_clock = 0, readers = 0;  // readers: warps that read at read_clock
+  u32 write_at = 0, read_at = 0;    // instructions
+};
+
+struct FreeMemory {
+  void operator()(u64* p) const { std::free(p); }
+};
+
+// One range of device-visible host memory.
+struct Region {
+  u64 begin = 0, bytes = 0;
+  string name;
+  int argument = -1;  // index in the caller's list, or -1 for a variable of the module
+  bool writable = true;
+  u64 written = 0, read = 0;
+  std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
+  bool unmarked = false;                     // too large for marks
+};
+
+struct Counters {
+  u64 global_loads = 0, global_stores = 0, global_load_bytes = 0, global_store_bytes = 0;
+  u64 shared_loads = 0, shared_stores = 0, atomics = 0, barriers = 0, divergent = 0, mma = 0;
+};
+
+struct Warning {
+  Fault fault;
+  u32 block[3];
+};
+
+struct Launch {
+  const Program* program = nullptr;
+  const Kernel* kernel = nullptr;
+  u32 grid[3], block[3];
+  u64 budget = 0, total = 0;
+  std::vector<Region> regions;  // sorted by address
+  std::vector<u32> hints;       // per memory site: region last hit
+  std::vector<u8> params;
+  std::vector<u8> shared_store, local_store, register_store;
+  u8 *shared = nullptr, *local = nullptr;
+  u64 shared_bytes = 0;
+  std::vector<i64> executed;  // difference array over the code: thread executions
+  Counters count;
+  bool races = false;
+  int order = 0;  // 0 forward, 1 reverse, 2 random
+  std::mt19937_64 random;
+  std::vector<Warning> warnings;
+  std::vector<SharedMark> shared_marks;  // one per granule of shared memory
+  u64 shared_checked = 0, blocks_left = 0;
+  u32 at_block[3] = {0, 0, 0};  // the block that runs now
+
+  Launch();
+  ~Launch();
+};
+
+// scheduler.cpp
+void run_launch(Launch& l);
+void close_segment(Warp& w, const Inst* last);         // [segment, last] ran once for the current mask
+void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier = 0);
+const Inst* jump(Warp& w, const Inst* from, const Inst* to);  // after close_segment
+// Makes the guarded lanes of a warp-wide instruction the current split; false when there are none.
+bool take_guarded(Warp& w, const Inst* in);
+// Waits until the live lanes of `members` are at `in`; false: the split was parked, return STOP.
+bool arrive(Warp& w, const Inst* in, u32 members);
+void release_syncs(Warp& w);
+void check_barriers(Launch& l, Block& b);
+
+[[noreturn]] void raise(const Inst* in, int thread, const char* kind, const string& message);
+int thread_of(const Warp& w, int lane);
+
+// memory.cpp: fills w.access for lanes m reading or writing `bytes` each, or raises a fault.
+void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
+// The same with w.access.address already filled.
+void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
+Region* find_region(Launch& l, u64 address);
+string describe_address(Launch& l, u64 address);
+
+// races.cpp: call these before the access is made.
+enum class Touch : u8 { Read, Write, Atomic };
+void begin_race_checks(Launch& l, Block& b, bool last_blocks);
+void join_clocks(Block& b, u32 warps);
+void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what came before
+// `values` holds bytes per lane, or is null.
+void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
+void warn(Warp& w, const Inst* in, int thread, const string& message);
+}  // namespace kw

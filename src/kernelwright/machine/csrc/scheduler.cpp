@@ -1,0 +1,275 @@
+// Runs a launch: blocks one after another, the warps of a block by turns, the splits of a warp lowest address first.
+#include <algorithm>
+
+#include "launch.h"
+#include "specials.h"
+
+namespace kw {
+namespace {
+constexpr u32 SLICE = 2048;  // backward jumps before another split or warp gets its turn
+constexpr size_t MAX_WARNINGS = 64;
+
+void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
+  if (s.bytes == 0) {
+    pred(w, s.offset) = (u32)s.bits;
+    return;
+  }
+  for (int i = 0; i < LANES; i++) {
+    u64 v = s.bits;
+    if (s.kind == FixedSlot::Special) v = special_value(l, b, w, i, (int)s.bits);
+    if (s.kind == FixedSlot::Param) {
+      v = 0;
+      std::memcpy(&v, l.params.data() + s.bits, std::min<size_t>(s.mem_bytes, 8));
+      if (s.sign && s.mem_bytes < 8) v = (u64)((i64)(v << (64 - 8 * s.mem_bytes)) >> (64 - 8 * s.mem_bytes));
+    }
+    u8* at = reinterpret_cast<u8*>(w.regs) + s.offset + i * s.bytes;
+    std::memset(at, 0, s.bytes);
+    std::memcpy(at, &v, std::min<size_t>(s.bytes, 8));
+  }
+}
+
+void start_block(Launch& l, Block& b) {
+  const Kernel& k = *l.kernel;
+  std::memset(l.shared, 0xff, l.shared_bytes);
+  if (k.local_bytes) std::memset(l.local, 0xff, (size_t)k.local_bytes * b.threads);
+  b.live = b.threads;
+  b.synced = false;
+  for (Barrier& bar : b.barriers) bar = Barrier{};
+  if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
+  for (Warp& w : b.warps) {
+    w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
+    w.nsplits = 0;
+    w.turn = 0;
+    w.fenced = false;
+    for (const FixedSlot& s : k.fixed)
+      if (s.kind == FixedSlot::Special && special_per_block((int)s.bits)) fill_slot(l, b, w, s);
+    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, 0xff, bytes);
+    push_split(w, k.code.data(), w.live, Wait::Run);
+  }
+}
+
+// Takes the runnable split with the lowest address (or the one that waited longest) and all others at the same place.
+bool pick(Warp& w) {
+  int best = -1;
+  for (int i = 0; i < w.nsplits; i++) {
+    const Split& s = w.splits[i];
+    if (s.wait != Wait::Run) continue;
+    if (best < 0 || s.turn < w.splits[best].turn || (s.turn == w.splits[best].turn && s.pc < w.splits[best].pc)) best = i;
+  }
+  if (best < 0) return false;
+  const Inst* pc = w.splits[best].pc;
+  w.turn = w.splits[best].turn;
+  w.mask = 0;
+  w.limit = STOP;
+  int keep = 0;
+  for (int i = 0; i < w.nsplits; i++) {
+    const Split s = w.splits[i];
+    if (s.wait == Wait::Run && s.pc == pc) {
+      w.mask |= s.mask;
+    } else {
+      if (s.wait == Wait::Run && s.pc > pc && s.pc < w.limit) w.limit = s.pc;
+      w.splits[keep++] = s;
+    }
+  }
+  w.nsplits = keep;
+  w.segment = pc;
+  return true;
+}
+
+void run_warp(Warp& w) {
+  w.ticks = 0;
+  while (pick(w)) {
+    const Inst* in = w.segment;
+    w.event = Event::None;
+    while (in < w.limit) in = in->fn(w, in);
+    if (in != STOP) {  // reached a place where another split waits
+      if (in > w.segment) close_segment(w, in - 1);
+      push_split(w, in, w.mask, Wait::Run);
+    } else if (w.event == Event::Yield && w.ticks >= 2 * SLICE) {
+      return;
+    }
+  }
+}
+
+bool runnable(const Warp& w) {
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].wait == Wait::Run) return true;
+  return false;
+}
+
+string lanes_text(u32 mask) {
+  char t[16];
+  std::snprintf(t, sizeof t, "%08x", mask);
+  return t;
+}
+
+[[noreturn]] void report_deadlock(Launch& l, Block& b) {
+  string text;
+  const Inst* first = nullptr;
+  int thread = -1, listed = 0;
+  for (Warp& w : b.warps)
+    for (int i = 0; i < w.nsplits; i++) {
+      const Split& s = w.splits[i];
+      if (!first) first = s.pc, thread = thread_of(w, __builtin_ctz(s.mask));
+      if (listed++ == 4) text += "; ...";
+      if (listed > 4) continue;
+      string op(l.kernel->meta[(size_t)(s.pc - l.kernel->code.data())].text);
+      text += (text.empty() ? "" : "; ") + string("warp ") + std::to_string(w.id) + " lanes " + lanes_text(s.mask) +
+              " wait at '" + op.substr(0, 80) + "'";
+    }
+  raise(first, thread, "barrier-deadlock",
+        "deadlock: " + text + "; " + std::to_string(b.threads - b.live) + " of " + std::to_string(b.threads) +
+            " threads have exited");
+}
+
+void run_block(Launch& l, Block& b) {
+  start_block(l, b);
+  std::vector<u32> turns(b.warps.size());
+  for (u32 i = 0; i < turns.size(); i++) turns[i] = l.order == 1 ? (u32)turns.size() - 1 - i : i;
+  while (b.live) {
+    if (l.order == 2) std::shuffle(turns.begin(), turns.end(), l.random);
+    bool progress = false;
+    for (u32 t : turns) {
+      Warp& w = b.warps[t];
+      if (!runnable(w)) continue;
+      progress = true;
+      run_warp(w);
+    }
+    if (!progress) report_deadlock(l, b);
+  }
+}
+}  // namespace
+
+void close_segment(Warp& w, const Inst* last) {
+  Launch& l = *w.launch;
+  const Inst* code = l.kernel->code.data();
+  i64 lanes = __builtin_popcount(w.mask);
+  l.executed[(size_t)(w.segment - code)] += lanes;
+  l.executed[(size_t)(last + 1 - code)] -= lanes;
+  l.total += (u64)(last + 1 - w.segment) * (u64)lanes;
+  if (l.total > l.budget)
+    raise(last, thread_of(w, w.mask ? __builtin_ctz(w.mask) : 0), "instruction-budget",
+          "instruction budget exceeded: more than " + std::to_string(l.budget) +
+              " thread instructions (an endless loop, or a wait for a block that runs later)");
+}
+
+void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier) {
+  if (!mask) return;
+  if (wait == Wait::Run && pc < w.limit) w.limit = pc;
+  for (int i = 0; i < w.nsplits; i++) {
+    Split& s = w.splits[i];
+    if (s.pc == pc && s.wait == wait && s.barrier == barrier) {
+      s.mask |= mask;
+      return;
+    }
+  }
+  w.splits[w.nsplits++] = Split{pc, mask, wait, barrier, w.turn};
+}
+
+const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
+  w.segment = to;
+  if (to <= from && ++w.ticks % SLICE == 0) {
+    w.turn++;  // a spinning split gives way to those that wait behind it
+    push_split(w, to, w.mask, Wait::Run);
+    w.event = Event::Yield;
+    return STOP;
+  }
+  w.limit = STOP;
+  for (int i = 0; i < w.nsplits; i++) {
+    const Split& s = w.splits[i];
+    if (s.wait != Wait::Run) continue;
+    if (s.pc >= to) w.limit = std::min(w.limit, s.pc);
+    else if (s.turn <= w.turn) w.limit = to;  // somebody lower goes first: leave the loop at once
+  }
+  return to;
+}
+
+bool take_guarded(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  if (m == w.mask) return true;
+  if (!m) return false;
+  if (in > w.segment) close_segment(w, in - 1);
+  push_split(w, in + 1, w.mask & ~m, Wait::Run);
+  w.mask = m;
+  w.segment = in;
+  return true;
+}
+
+bool arrive(Warp& w, const Inst* in, u32 members) {
+  u32 before = w.mask;
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) {
+      before |= w.splits[i].mask;
+    }
+  u32 need = members & w.live;
+  if (in > w.segment) close_segment(w, in - 1);
+  w.segment = in;
+  if ((before & need) == need) {
+    for (int i = 0; i < w.nsplits; i++)
+      if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
+    w.mask = before;
+    return true;
+  }
+  push_split(w, in, w.mask, Wait::Sync);
+  w.event = Event::Blocked;
+  return false;
+}
+
+void release_syncs(Warp& w) {
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].wait == Wait::Sync) w.splits[i].wait = Wait::Run;
+}
+
+int thread_of(const Warp& w, int lane) { return (int)w.id * 32 + lane; }
+
+void raise(const Inst* in, int thread, const char* kind, const string& message) {
+  throw Fault{kind, message, in, thread};
+}
+
+void warn(Warp& w, const Inst* in, int thread, const string& message) {
+  Launch& l = *w.launch;
+  for (const Warning& x : l.warnings)
+    if (x.fault.in == in) return;  // one report per instruction
+  if (l.warnings.size() >= MAX_WARNINGS) return;
+  Warning x{Fault{"data-race", message, in, thread}, {0, 0, 0}};
+  std::copy(w.block->index, w.block->index + 3, x.block);
+  l.warnings.push_back(std::move(x));
+}
+
+void run_launch(Launch& l) {
+  const Kernel& k = *l.kernel;
+  Block b;
+  b.threads = l.block[0] * l.block[1] * l.block[2];
+  b.warps.resize((b.threads + 31) / 32);
+  size_t stride = (k.register_bytes + 63) / 64 * 64 + 64;
+  l.register_store.assign(stride * b.warps.size() + 64, 0);
+  l.executed.assign(k.code.size() + 1, 0);
+  l.hints.assign(k.sites + 1, 0);
+  char* base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(l.register_store.data()) + 63) / 64 * 64);
+  for (u32 i = 0; i < b.warps.size(); i++) {
+    Warp& w = b.warps[i];
+    w.regs = base + stride * i;
+    w.id = i;
+    w.launch = &l;
+    w.block = &b;
+    w.ext = k.ext.data();
+    for (const FixedSlot& s : k.fixed) fill_slot(l, b, w, s);
+  }
+  u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2];
+  std::vector<u64> order;
+  if (l.order == 2 && blocks <= (1u << 22)) {
+    order.resize(blocks);
+    for (u64 i = 0; i < blocks; i++) order[i] = i;
+    std::shuffle(order.begin(), order.end(), l.random);
+  }
+  for (u64 i = 0; i < blocks; i++) {
+    b.linear = !order.empty() ? order[i] : l.order == 1 ? blocks - 1 - i : i;
+    b.index[0] = (u32)(b.linear % l.grid[0]);
+    b.index[1] = (u32)(b.linear / l.grid[0] % l.grid[1]);
+    b.index[2] = (u32)(b.linear / l.grid[0] / l.grid[1]);
+    std::copy(b.index, b.index + 3, l.at_block);
+    l.blocks_left = blocks - 1 - i;
+    run_block(l, b);
+  }
+}
+}  // namespace kw

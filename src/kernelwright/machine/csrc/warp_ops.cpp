@@ -1,0 +1,298 @@
+// What lanes do together: shuffles, votes, matches, reductions, barriers.
+#include "decode.h"
+#include "launch.h"
+
+namespace kw {
+namespace {
+// The start of every warp-wide instruction: true when all members are here and w.mask is the set that takes part.
+// Otherwise `*next` says where to go on.
+bool gather_lanes(Warp& w, const Inst* in, u32 members_slot, const Inst** next) {
+  if (!take_guarded(w, in)) return *next = in + 1, false;
+  u32 members = slot<u32>(w, members_slot)[__builtin_ctz(w.mask)];
+  if (arrive(w, in, members)) return true;
+  *next = STOP;
+  return false;
+}
+
+// in->a value, b lane or distance, c clamp, ext[0] members, ext[1] predicate (when in->y)
+template <int MODE>  // 0 up, 1 down, 2 bfly, 3 idx
+const Inst* op_shfl(Warp& w, const Inst* in) {
+  const Inst* next;
+  if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
+  alignas(64) u32 a[LANES], r[LANES];
+  std::memcpy(a, slot<u32>(w, in->a), sizeof a);
+  const u32 *b = slot<u32>(w, in->b), *c = slot<u32>(w, in->c);
+  u32 valid = 0;
+  for (int i = 0; i < LANES; i++) {
+    i32 lane = i, n = (i32)(b[i] & 31), clamp = (i32)(c[i] & 31), segment = (i32)(c[i] >> 8 & 31);
+    i32 most = (lane & segment) | (clamp & ~segment), least = lane & segment, j;
+    bool ok;
+    if (MODE == 0) j = lane - n, ok = j >= most;
+    else if (MODE == 1) j = lane + n, ok = j <= most;
+    else if (MODE == 2) j = lane ^ n, ok = j <= most;
+    else j = least | (n & ~segment), ok = j <= most;
+    r[i] = a[ok ? j & 31 : lane];
+    valid |= (u32)ok << i;
+  }
+  blend(slot<u32>(w, in->d), r, w.mask);
+  if (in->y) set_pred(w, w.ext[in->ext + 1], w.mask, valid);
+  return in + 1;
+}
+
+// in->a predicate, d result, ext[0] members; in->x: 0 all, 1 any, 2 uni, 3 ballot; in->y negate
+const Inst* op_vote(Warp& w, const Inst* in) {
+  const Inst* next;
+  if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
+  u32 m = w.mask, p = (pred(w, in->a) ^ (in->y ? FULL : 0)) & m;
+  if (in->x == 3) {
+    put<u32>(w, m, in->d, [&](int) { return p; });
+  } else {
+    bool v = in->x == 0 ? p == m : in->x == 1 ? p != 0 : p == m || p == 0;
+    set_pred(w, in->d, m, v ? FULL : 0);
+  }
+  return in + 1;
+}
+
+// in->x: match.all; ext[1] its predicate
+template <class T>
+const Inst* op_match(Warp& w, const Inst* in) {
+  const Inst* next;
+  if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
+  u32 m = w.mask;
+  const T* a = slot<T>(w, in->a);
+  u32 r[LANES] = {};
+  bool all = true;
+  for (u32 q = m; q; q &= q - 1) {
+    int i = __builtin_ctz(q);
+    for (u32 s = m; s; s &= s - 1)
+      if (a[__builtin_ctz(s)] == a[i]) r[i] |= s & -s;
+    all &= r[i] == m;
+  }
+  if (in->x) for (int i = 0; i < LANES; i++) r[i] = all ? m : 0;
+  put_each<u32>(w, m, in->d, [&](int i) { return r[i]; });
+  if (in->x && in->y) set_pred(w, w.ext[in->ext + 1], m, all ? FULL : 0);
+  return in + 1;
+}
+
+// in->x: 0 add, 1 min, 2 max, 3 and, 4 or, 5 xor; in->y signed
+const Inst* op_redux(Warp& w, const Inst* in) {
+  const Inst* next;
+  if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
+  const u32* a = slot<u32>(w, in->a);
+  u32 v = a[__builtin_ctz(w.mask)];
+  for (u32 q = w.mask & (w.mask - 1); q; q &= q - 1) {
+    u32 o = a[__builtin_ctz(q)];
+    bool less = in->y ? (i32)o < (i32)v : o < v;
+    switch (in->x) {
+      case 0: v += o; break;
+      case 1: v = less ? o : v; break;
+      case 2: v = less ? v : o; break;
+      case 3: v &= o; break;
+      case 4: v |= o; break;
+      default: v ^= o;
+    }
+  }
+  put<u32>(w, w.mask, in->d, [&](int) { return v; });
+  return in + 1;
+}
+
+const Inst* op_elect(Warp& w, const Inst* in) {
+  const Inst* next;
+  if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
+  u32 lane = (u32)__builtin_ctz(w.mask);
+  put<u32>(w, w.mask, in->d, [&](int) { return lane; });
+  set_pred(w, w.ext[in->ext + 1], w.mask, 1u << lane);
+  return in + 1;
+}
+
+const Inst* op_activemask(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  put<u32>(w, m, in->d, [&](int) { return m; });
+  return in + 1;
+}
+
+const Inst* op_warpsync(Warp& w, const Inst* in) {
+  const Inst* next;
+  return gather_lanes(w, in, in->a, &next) ? in + 1 : next;
+}
+
+// in->a number, b thread count (when in->n), c predicate of bar.red; in->x: 0 sync, 1 arrive, 2 popc, 3 and, 4 or
+const Inst* op_barrier(Warp& w, const Inst* in) {
+  if (!take_guarded(w, in)) return in + 1;
+  close_segment(w, in);
+  int lead = __builtin_ctz(w.mask);
+  u32 id = slot<u32>(w, in->a)[lead];
+  if (id > 15) raise(in, thread_of(w, lead), "trap", "barrier " + std::to_string(id) + " does not exist (0 to 15)");
+  Barrier& b = w.block->barriers[id];
+  w.launch->count.barriers += (u64)__builtin_popcount(w.mask);
+  b.counted = in->n;
+  if (in->n) b.expected = slot<u32>(w, in->b)[lead];
+  // With a thread count the hardware counts whole warps.
+  b.arrived += in->n && w.mask == w.live ? 32 : (u32)__builtin_popcount(w.mask);
+  b.warps |= 1u << w.id;
+  if (in->x >= 2) {
+    u32 p = (pred(w, in->c) ^ (in->y ? FULL : 0)) & w.mask;
+    b.votes += (u32)__builtin_popcount(p);
+    b.voters += (u32)__builtin_popcount(w.mask);
+  }
+  if (in->x == 1) {
+    w.segment = in + 1;
+    check_barriers(*w.launch, *w.block);
+    return in + 1;
+  }
+  push_split(w, in + 1, w.mask, Wait::Barrier, (u8)id);
+  w.event = Event::Blocked;
+  check_barriers(*w.launch, *w.block);
+  return STOP;
+}
+
+void complete(Block& b, u32 id) {
+  Barrier bar = b.barriers[id];
+  b.barriers[id] = Barrier{};
+  for (Warp& w : b.warps)
+    for (int i = 0; i < w.nsplits; i++) {
+      Split& s = w.splits[i];
+      if (s.wait != Wait::Barrier || s.barrier != id) continue;
+      s.wait = Wait::Run;
+      s.barrier = 0;
+      const Inst* in = s.pc - 1;
+      if (in->x == 2) put<u32>(w, s.mask, in->d, [&](int) { return bar.votes; });
+      if (in->x == 3) set_pred(w, in->d, s.mask, bar.votes == bar.voters ? FULL : 0);
+      if (in->x == 4) set_pred(w, in->d, s.mask, bar.votes ? FULL : 0);
+    }
+  join_clocks(b, bar.warps);
+}
+
+void members(Decoder& d, Inst& in, std::vector<u32> slots) { in.ext = d.ext(slots); }
+
+void h_shfl(Decoder& d, Mods& m) {
+  if (!m.take("sync")) m.unsupported("without sync");
+  int mode = m.take("up") ? 0 : m.take("down") ? 1 : m.take("bfly") ? 2 : m.take("idx") ? 3 : -1;
+  m.take("b32");
+  m.finish();
+  if (mode < 0) throw PtxError("shfl without a mode");
+  d.need(5);
+  const Operand dest = d.op(0);
+  bool two = dest.kind == Operand::Pair;
+  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32), k = d.src(d.op(4), Ty::B32);
+  u32 r = d.dst(two ? d.element(dest, 0) : dest, Ty::B32), p = two ? d.pred_dst(d.element(dest, 1)) : 0;
+  Inst& in = d.emit(mode == 0 ? op_shfl<0> : mode == 1 ? op_shfl<1> : mode == 2 ? op_shfl<2> : op_shfl<3>, Class::Sync);
+  in.a = a, in.b = b, in.c = c, in.d = r, in.y = two;
+  members(d, in, {k, p});
+}
+
+void h_vote(Decoder& d, Mods& m) {
+  if (!m.take("sync")) m.unsupported("without sync");
+  int kind = m.take("all") ? 0 : m.take("any") ? 1 : m.take("uni") ? 2 : m.take("ballot") ? 3 : -1;
+  if (!m.take(kind == 3 ? "b32" : "pred")) throw PtxError("vote of this type");
+  m.finish();
+  d.need(3);
+  bool negated = d.op(1).negated;
+  u32 a = d.pred_src(d.op(1)), k = d.src(d.op(2), Ty::B32), r = kind == 3 ? d.dst(d.op(0), Ty::B32) : d.pred_dst(d.op(0));
+  Inst& in = d.emit(op_vote, Class::Sync);
+  in.a = a, in.d = r, in.x = (u8)kind, in.y = negated;
+  members(d, in, {k});
+}
+
+void h_match(Decoder& d, Mods& m) {
+  bool all = m.take("all");
+  if (!all) m.take("any");
+  if (!m.take("sync")) m.unsupported("without sync");
+  Ty t = m.type();
+  m.finish();
+  d.need(3);
+  if (size_of(t) != 4 && size_of(t) != 8) throw PtxError("match of this type");
+  const Operand dest = d.op(0);
+  bool two = dest.kind == Operand::Pair;
+  u32 a = d.src(d.op(1), t), k = d.src(d.op(2), Ty::B32), r = d.dst(two ? d.element(dest, 0) : dest, Ty::B32);
+  u32 p = two ? d.pred_dst(d.element(dest, 1)) : 0;
+  Inst& in = d.emit(size_of(t) == 8 ? op_match<u64> : op_match<u32>, Class::Sync);
+  in.a = a, in.d = r, in.x = all, in.y = two;
+  members(d, in, {k, p});
+}
+
+void h_redux(Decoder& d, Mods& m) {
+  if (!m.take("sync")) m.unsupported(m.peek());
+  const char* ops[] = {"add", "min", "max", "and", "or", "xor"};
+  int op = -1;
+  for (int i = 0; i < 6; i++) if (m.take(ops[i])) op = i;
+  Ty t = m.type();
+  m.finish();
+  if (op < 0 || size_of(t) != 4 || t == Ty::F32) throw Unsupported("redux.sync of this form");
+  d.need(3);
+  u32 a = d.src(d.op(1), t), k = d.src(d.op(2), Ty::B32), r = d.dst(d.op(0), t);
+  Inst& in = d.emit(op_redux, Class::Sync);
+  in.a = a, in.d = r, in.x = (u8)op, in.y = t == Ty::S32;
+  members(d, in, {k});
+}
+
+void h_elect(Decoder& d, Mods& m) {
+  if (!m.take("sync")) m.unsupported(m.peek());
+  m.finish();
+  d.need(2);
+  const Operand dest = d.op(0);
+  if (dest.kind != Operand::Pair) throw PtxError("elect needs two destinations");
+  u32 k = d.src(d.op(1), Ty::B32), r = d.dst(d.element(dest, 0), Ty::B32), p = d.pred_dst(d.element(dest, 1));
+  Inst& in = d.emit(op_elect, Class::Sync);
+  in.d = r;
+  members(d, in, {k, p});
+}
+
+void h_activemask(Decoder& d, Mods& m) {
+  m.take("b32");
+  m.finish();
+  d.need(1);
+  u32 r = d.dst(d.op(0), Ty::B32);
+  d.emit(op_activemask, Class::Sync).d = r;
+}
+
+void h_bar(Decoder& d, Mods& m) {
+  if (m.take("warp")) {
+    if (!m.take("sync")) m.unsupported("warp");
+    m.finish();
+    d.need(1);
+    u32 k = d.src(d.op(0), Ty::B32);
+    d.emit(op_warpsync, Class::Sync).a = k;
+    return;
+  }
+  m.take("cta");
+  int kind = m.take("sync") ? 0 : m.take("arrive") ? 1 : -1;
+  if (m.take("red")) kind = m.take("popc") ? 2 : m.take("and") ? 3 : m.take("or") ? 4 : -1;
+  if (kind < 0) m.unsupported(m.peek());
+  m.take("aligned");
+  if (kind >= 2 && !m.take(kind == 2 ? "u32" : "pred")) throw PtxError("bar.red of this type");
+  m.finish();
+  u32 first = kind >= 2 ? 1 : 0, last = d.count() - (kind >= 2 ? 1 : 0);
+  if (last <= first || last - first > 2) throw PtxError("wrong number of operands");
+  bool counted = last - first == 2;
+  if (kind == 1 && !counted) throw PtxError("bar.arrive needs a thread count");
+  u32 a = d.src(d.op(first), Ty::U32), b = counted ? d.src(d.op(first + 1), Ty::U32) : 0, c = 0, r = 0;
+  bool negated = false;
+  if (kind >= 2) {
+    negated = d.op(last).negated;
+    c = d.pred_src(d.op(last));
+    r = kind == 2 ? d.dst(d.op(0), Ty::U32) : d.pred_dst(d.op(0));
+  }
+  Inst& in = d.emit(op_barrier, Class::Sync);
+  in.a = a, in.b = b, in.c = c, in.d = r;
+  in.n = counted, in.x = (u8)kind, in.y = negated;
+}
+}  // namespace
+
+void check_barriers(Launch&, Block& b) {
+  for (u32 id = 0; id < 16; id++) {
+    const Barrier& bar = b.barriers[id];
+    if (bar.arrived && bar.arrived >= (bar.counted ? bar.expected : b.live)) complete(b, id);
+  }
+}
+
+void add_warp_handlers(Handlers& h) {
+  h["shfl"] = h_shfl;
+  h["vote"] = h_vote;
+  h["match"] = h_match;
+  h["redux"] = h_redux;
+  h["elect"] = h_elect;
+  h["activemask"] = h_activemask;
+  h["bar"] = h["barrier"] = h_bar;
+}
+}  // namespace kw

@@ -1,0 +1,182 @@
+"""Builds and loads the machine's C++ core.
+
+The sources in `csrc/` are compiled with plain g++ into the cache folder on first use; the file is named by what went
+into it, so a changed source, flag or compiler makes a new one. This module knows nothing about PTX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+from kernelwright.errors import MachineError
+
+SOURCES = Path(__file__).resolve().parent / "csrc"
+_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno", "-fwrapv")
+_FLAGS += ("-fno-trapping-math", "-fvisibility=hidden", "-w")
+_V3 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "movbe")
+_EXTRA = {"rounding_ops.cpp": ("-frounding-math", "-ftrapping-math")}
+_TIMEOUT = 600.0
+
+
+class AllocationEntry(ctypes.Structure):
+    """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
+
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+
+
+class LaunchRequest(ctypes.Structure):
+    """One launch; mirrors `KwLaunch` of capi.cpp."""
+
+    _fields_ = [
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint64),
+        ("budget", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64),
+        ("races", ctypes.c_uint32),
+        ("order", ctypes.c_uint32),
+        ("kernel", ctypes.c_uint32),
+        ("allocations", ctypes.c_uint32),
+        ("allocation", ctypes.POINTER(AllocationEntry)),
+        ("names", ctypes.c_char_p),
+        ("params", ctypes.c_char_p),
+        ("param_bytes", ctypes.c_uint64),
+    ]
+
+
+def cache_folder() -> Path:
+    """Where built files live: `$KERNELWRIGHT_CACHE`, `$XDG_CACHE_HOME/kernelwright` or `~/.cache/kernelwright`."""
+    if own := os.environ.get("KERNELWRIGHT_CACHE"):
+        return Path(own).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "kernelwright"
+
+
+def _cpu_flags() -> tuple[str, ...]:
+    """The instruction set to compile for: x86-64-v3 where the processor has it, else the compiler's default."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return ()
+    words = set(next((line for line in text.splitlines() if line.startswith("flags")), "").split())
+    return ("-march=x86-64-v3",) if words.issuperset(_V3) else ()
+
+
+def _compiler() -> str:
+    """The C++ compiler's path; raises `MachineError` when there is none."""
+    name = os.environ.get("CXX") or "g++"
+    found = shutil.which(name)
+    if not found:
+        raise MachineError(
+            f"the C++ compiler {name!r} was not found, which the CUDA machine is built with",
+            hint="install g++ (apt-get install g++), or name a compiler in $CXX",
+        )
+    return found
+
+
+def _inputs() -> tuple[list[Path], str]:
+    """The source files, and a digest of everything the result depends on."""
+    files = sorted(SOURCES.glob("*.cpp"))
+    compiler = _compiler()
+    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30.0).stdout
+    digest = hashlib.sha256(version + repr((_FLAGS, _EXTRA, _cpu_flags())).encode())
+    for path in sorted([*files, *SOURCES.glob("*.h")]):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return files, digest.hexdigest()[:16]
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One builder at a time, across processes."""
+    with open(path, "w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _run(command: list[str]) -> None:
+    """Runs the compiler; raises `MachineError` with its first complaints when it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise MachineError(f"the C++ compiler cannot be run: {error}", hint="check $CXX and free memory") from None
+    if done.returncode:
+        lines = "\n".join(done.stderr.strip().splitlines()[:15])
+        hint = "g++ 11 or newer with C++20 is needed; set $CXX to name another compiler"
+        raise MachineError(f"the CUDA machine's core does not compile:\n{lines}", hint=hint)
+
+
+def _compile(files: list[Path], target: Path) -> None:
+    """Compiles each file on its own, as many at a time as there are processors, and links them at `target`."""
+    compiler, flags = _compiler(), [*_FLAGS, *_cpu_flags()]
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        objects = [Path(folder) / (path.stem + ".o") for path in files]
+
+        def one(pair: tuple[Path, Path]) -> None:
+            source, out = pair
+            _run([compiler, *flags, *_EXTRA.get(source.name, ()), "-c", str(source), "-o", str(out)])
+
+        with ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
+            list(pool.map(one, sorted(zip(files, objects, strict=True), key=lambda p: -p[0].stat().st_size)))
+        built = Path(folder) / target.name
+        _run([compiler, "-shared", *(str(o) for o in objects), "-o", str(built)])
+        os.replace(built, target)
+
+
+def path() -> Path:
+    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler."""
+    return cache_folder() / f"machine-{_inputs()[1]}.so"
+
+
+def build() -> Path:
+    """The library's path, built when it is not there yet (about half a minute on two processors).
+
+    Raises `MachineError` when there is no compiler, when it fails, or when the cache folder cannot be written.
+    """
+    target = path()
+    if target.exists():
+        return target
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(target.with_suffix(".lock")):
+            if not target.exists():
+                _compile(_inputs()[0], target)
+    except OSError as error:
+        hint = "set KERNELWRIGHT_CACHE to a folder that can be written"
+        raise MachineError(f"cannot build the CUDA machine in {target.parent}: {error}", hint=hint) from None
+    return target
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """The library, built first where needed, with its functions' types declared. Raises `MachineError`."""
+    built = build()
+    try:
+        library = ctypes.CDLL(str(built))
+    except OSError as error:
+        raise MachineError(f"cannot load {built}: {error}", hint="delete that file; it is built again") from None
+    text, handle = ctypes.c_char_p, ctypes.c_void_p
+    signatures: dict[str, tuple[object, list[object]]] = {
+        "kw_load": (handle, [text, ctypes.c_uint64]),
+        "kw_status": (ctypes.c_int, [handle]),
+        "kw_text": (text, [handle]),
+        "kw_unload": (None, [handle]),
+        "kw_launch": (handle, [handle, ctypes.POINTER(LaunchRequest)]),
+        "kw_result_fault": (ctypes.c_int, [handle]),
+        "kw_result_text": (text, [handle]),
+        "kw_result_free": (None, [handle]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
