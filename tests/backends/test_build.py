@@ -115,7 +115,9 @@ def test_gaps_of_the_stand_in_are_unsupported(cache: Path, name: str) -> None:
     assert missing in result.missing
 
 
-@pytest.mark.parametrize("header", ["cublas_v2.h", "cudnn.h", "cutlass/cutlass.h", "thrust/sort.h", "ATen/cuda/Fancy2.h"])
+@pytest.mark.parametrize(
+    "header", ["cublas_v2.h", "cudnn.h", "cutlass/cutlass.h", "thrust/sort.h", "ATen/cuda/Fancy2.h"]
+)
 def test_missing_library_headers_are_unsupported(cache: Path, header: str) -> None:
     result = extension(cache, EXT + f"#include <{header}>\n" + KERNEL + FORWARD + MODULE)
     assert result.status == "unsupported" and header in result.missing, result.log
@@ -151,7 +153,14 @@ ESCAPES = [
 @pytest.mark.parametrize("path", ESCAPES)
 @pytest.mark.parametrize(
     "directive",
-    ["#include {}", "# /* x */ include {}", "#inc\\\nlude {}", "%:include {}", "#include_next {}", "#define P {}\n#include P"],
+    [
+        "#include {}",
+        "# /* x */ include {}",
+        "#inc\\\nlude {}",
+        "%:include {}",
+        "#include_next {}",
+        "#define P {}\n#include P",
+    ],
 )
 def test_no_file_outside_is_read(cache: Path, path: str, directive: str) -> None:
     for cuda, cpp in ((True, False), (False, True)):
@@ -163,7 +172,12 @@ def test_no_file_outside_is_read(cache: Path, path: str, directive: str) -> None
 
 
 @pytest.mark.parametrize(
-    "body", ['asm(".incbin \\"/etc/passwd\\"");', '_Pragma("GCC dependency \\"/etc/passwd\\"")', "#if __has_include(</etc/passwd>)\n#endif"]
+    "body",
+    [
+        'asm(".incbin \\"/etc/passwd\\"");',
+        '_Pragma("GCC dependency \\"/etc/passwd\\"")',
+        "#if __has_include(</etc/passwd>)\n#endif",
+    ],
 )
 def test_other_ways_to_read_files_are_refused(cache: Path, body: str) -> None:
     assert extension(cache, "", wrapper(body)).status == "compile_error"
@@ -183,7 +197,9 @@ def test_flags_are_filtered() -> None:
     assert flags == ("-std=gnu++20", "-O3", "-fopenmp", "-march=native")
 
 
-@pytest.mark.parametrize("text", ["\0", "\ud800", "#", "{" * 3000, "(" * 3000, '"', "/*", "template<", "__global__", "k<<<"])
+@pytest.mark.parametrize(
+    "text", ["\0", "\ud800", "#", "{" * 3000, "(" * 3000, '"', "/*", "template<", "__global__", "k<<<"]
+)
 def test_odd_text_never_raises(cache: Path, text: str) -> None:
     for request in (
         BuildRequest("extension", "x", text + KERNEL),
@@ -217,5 +233,7 @@ def test_plain_file_builds(cache: Path) -> None:
     assert build(cpp, cache).functions == ("forward",)
     cuda = build(plain_extension_source("p", KERNEL + FORWARD, cuda=True), cache)
     assert cuda.status == "ok", cuda.log
-    broken = build(plain_extension_source("p", "torch::Tensor forward(torch::Tensor x) {\n return z; }", cuda=False), cache)
+    broken = build(
+        plain_extension_source("p", "torch::Tensor forward(torch::Tensor x) {\n return z; }", cuda=False), cache
+    )
     assert "main.cpp:2" in broken.log

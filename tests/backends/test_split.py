@@ -105,7 +105,26 @@ def test_likely_instances_are_guessed() -> None:
     assert split(source).guesses == ("k<float , 4>",)
 
 
-PIECES = ["{", "}", "(", ")", "<", ">", "<<<", ">>>", ";", "__global__", "void", "k", "template", "namespace", '"', "'", "#", "\n"]
+PIECES = [
+    "{",
+    "}",
+    "(",
+    ")",
+    "<",
+    ">",
+    "<<<",
+    ">>>",
+    ";",
+    "__global__",
+    "void",
+    "k",
+    "template",
+    "namespace",
+    '"',
+    "'",
+    "#",
+    "\n",
+]
 PIECES += ["/*", "*/", "//", "\\", "=", "::", "struct", "extern", "x", "1", ",", "#define A __global__ {", 'R"(']
 
 

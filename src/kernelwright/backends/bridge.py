@@ -18,8 +18,8 @@ from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _MOVES = frozenset(
     "alias as_strided clone contiguous copy_ detach detach_ expand expand_as fill_ flatten movedim narrow permute"
-    " reshape reshape_as resize_ select slice split split_with_sizes squeeze squeeze_ swapaxes t t_ to transpose transpose_"
-    " type_as unbind unfold unsqueeze unsqueeze_ view view_as zero_ item requires_grad is_alias_of unflatten"
+    " reshape reshape_as resize_ select slice split split_with_sizes squeeze squeeze_ swapaxes t t_ to transpose"
+    " transpose_ type_as unbind unfold unsqueeze unsqueeze_ view view_as zero_ item requires_grad is_alias_of unflatten"
     " manual_seed grad_enabled set_grad_enabled promote_types chunk tensor_split is_same_size fill zero".split()
 )
 """Operators that compute nothing from values: not counted as library work."""
@@ -278,6 +278,11 @@ def _size_of_view(args: Sequence[Any]) -> torch.Tensor:
     return args[0].view(args[1])
 
 
+def _set_grad_enabled(args: Sequence[Any]) -> bool:
+    torch.set_grad_enabled(args[0])
+    return True
+
+
 _SPECIAL: dict[str, Callable[[Sequence[Any]], Any]] = {
     "to": _to,
     "contiguous": _contiguous,
@@ -291,6 +296,6 @@ _SPECIAL: dict[str, Callable[[Sequence[Any]], Any]] = {
     "is_alias_of": lambda args: args[0].untyped_storage().data_ptr() == args[1].untyped_storage().data_ptr(),
     "manual_seed": lambda args: torch.manual_seed(args[0]) is not None,
     "grad_enabled": lambda args: torch.is_grad_enabled(),
-    "set_grad_enabled": lambda args: torch._C._set_grad_enabled(args[0]) is None,
+    "set_grad_enabled": _set_grad_enabled,
     "promote_types": lambda args: torch.promote_types(args[0], args[1]),
 }

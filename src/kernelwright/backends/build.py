@@ -1,7 +1,7 @@
 """The builder's one pure function: source text in, `BuildResult` out. Runs compilers, never the candidate.
 
-Models what `torch.utils.cpp_extension.load_inline` does with nvcc and torch's headers: a C++ file made of the C++ sources
-and the bindings, and a CUDA file. Device code goes to NVRTC first, because its errors cost milliseconds; host
+Models what `torch.utils.cpp_extension.load_inline` does with nvcc and torch's headers: a C++ file made of the C++
+sources and the bindings, and a CUDA file. Device code goes to NVRTC first, because its errors cost milliseconds; host
 code goes to g++ with the stand-in headers. Results are kept by content, failures too.
 """
 
@@ -74,7 +74,8 @@ def _read(path: Path) -> BuildResult | None:
     library = fields.get("library")
     if library and not Path(library).exists():
         return None
-    return BuildResult(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    plain: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
+    return BuildResult(**plain)
 
 
 def _write(path: Path, result: BuildResult) -> None:
@@ -153,7 +154,12 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     if host.status != "ok":
         return replace(host, seconds=seconds)
     return replace(
-        host, ptx=device.ptx, device_source=device.device_source, lowered=device.lowered, log=device.log, seconds=seconds
+        host,
+        ptx=device.ptx,
+        device_source=device.device_source,
+        lowered=device.lowered,
+        log=device.log,
+        seconds=seconds,
     )
 
 
@@ -200,7 +206,9 @@ def _module_problem(request: BuildRequest) -> str | None:
     if not modules and not request.functions and "TORCH_LIBRARY" not in text:
         return f"error: dynamic module does not define module export function (PyInit_{request.name})"
     if modules and not request.functions and not {"TORCH_EXTENSION_NAME", request.name} & set(modules):
-        return f"error: dynamic module does not define module export function (PyInit_{request.name}), only {modules[0]}"
+        return (
+            f"error: dynamic module does not define module export function (PyInit_{request.name}), only {modules[0]}"
+        )
     return None
 
 
@@ -208,7 +216,9 @@ def _main_unit(request: BuildRequest) -> str:
     """load_inline's main.cpp: the C++ sources, then the bindings of `functions`."""
     text = '#line 1 "main.cpp"\n' + includes.drop_known(request.cpp_source) + "\n"
     if request.functions:
-        defs = " ".join(f'm.def("{name}", torch::wrap_pybind_function({name}), "{name}");' for name in request.functions)
+        defs = " ".join(
+            f'm.def("{name}", torch::wrap_pybind_function({name}), "{name}");' for name in request.functions
+        )
         text += f"PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {defs} }}\n"
     return text
 
@@ -218,7 +228,7 @@ def _host_part(request: BuildRequest, parts: Split, cache: Path, target: Path) -
     main = _main_unit(request)
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
     flags = () if cuda else cpp_flags(request.cpp_flags)
-    # One translation unit is faster than two. Where joining the files may itself be the problem, they are compiled apart.
+    # One translation unit is faster than two. Where joining the files may be the problem, they are compiled apart.
     done = host_build.compile_library(cache, [defines + main + cuda], target, flags)
     if not done.ok and cuda and request.cpp_source.strip() and _JOINING.search(done.log):
         done = host_build.compile_library(cache, [defines + main, defines + cuda], target, flags)

@@ -13,7 +13,9 @@ _API_NAME = re.compile(
     r"(?:cuda[A-Z]|cu[A-Z][a-z]|cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|CUDA|CU_|CUBLAS|AT_|TORCH_|C10_|THC?[A-Z]"
     r"|PYBIND11|thrust|cutlass|cute|cub$|nvtx|nvrtc|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
 )
-_LIBRARY_SCOPE = re.compile(r"^(?:struct |class |union |enum )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub|cooperative_groups|nvcuda|cuda|std)\b")
+_LIBRARY_SCOPE = re.compile(
+    r"^(?:struct |class |union |enum )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub|cooperative_groups|nvcuda|cuda|std)\b"
+)
 _LIBRARY_TYPE = re.compile(r"\b(?:at|c10|kw|pybind11|torch)::|\bcuda[A-Z]\w+|\bdim3\b|\b__half\b|\b__nv_bfloat16\b")
 _LIBRARY_HEADER = re.compile(
     r"(?:torch|ATen|c10|caffe2|pybind11|thrust|cub|cuda|cutlass|cute|nccl|cooperative_groups)(?:/|\.h|$)"
@@ -46,20 +48,27 @@ def _host_gap(message: str) -> str | None:
     header = re.match(r"(\S+): No such file or directory", message)
     if header:
         return header.group(1) if _LIBRARY_HEADER.match(header.group(1)) else None
-    member = re.match(rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in) {_QUOTED}", message)
+    member = re.match(
+        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in) {_QUOTED}", message
+    )
     if member:
         return f"{member.group(2)}::{member.group(1)}" if _LIBRARY_SCOPE.match(member.group(2)) else None
     no_member = re.match(rf"{_QUOTED} has no member named {_QUOTED}", message)
     if no_member:
         owner = re.sub(r"^(?:const )?(?:struct |class |union )?(?:const )?", "", no_member.group(1))
         return f"{owner}::{no_member.group(2)}" if _LIBRARY_SCOPE.match(owner) or _LIBRARY_TYPE.search(owner) else None
-    unknown = re.match(rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message)
+    unknown = re.match(
+        rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message
+    )
     if unknown:
         return unknown.group(1) if _API_NAME.match(unknown.group(1)) else None
     overload = re.match(r"(?:no matching function for call to|no match for|call of overloaded) (.*)", message)
     if overload:
         return overload.group(1)[:100] if _LIBRARY_TYPE.search(overload.group(1)) else None
-    conversion = re.search(rf"(?:could not convert|cannot convert|conversion from|invalid conversion) .*?{_QUOTED} to .*?{_QUOTED}", message)
+    conversion = re.search(
+        rf"(?:could not convert|cannot convert|conversion from|invalid conversion) .*?{_QUOTED} to .*?{_QUOTED}",
+        message,
+    )
     if conversion:
         source, target = conversion.groups()
         if _LIBRARY_TYPE.search(target) or re.search(r"\bkw::|c10::Scalar|ArrayRef|optional", source):
@@ -74,7 +83,9 @@ def link_missing(log: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(n for n in names if _API_NAME.match(n) or _LIBRARY_SCOPE.match(n)))[:8]
 
 
-_DEVICE_LIBRARY = re.compile(r"curand|cub\b|thrust|cutlass|cute|nvcuda|cooperative_groups|cublas|at$|c10$|torch$|__nv_fp8|tex[123]D|surf")
+_DEVICE_LIBRARY = re.compile(
+    r"curand|cub\b|thrust|cutlass|cute|nvcuda|cooperative_groups|cublas|at$|c10$|torch$|__nv_fp8|tex[123]D|surf"
+)
 
 
 def device_missing(log: str) -> tuple[str, ...]:

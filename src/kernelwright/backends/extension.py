@@ -20,9 +20,7 @@ from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
 
 _P = ctypes.POINTER
-_OP = ctypes.CFUNCTYPE(
-    ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int)
-)
+_OP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int))
 _COUNT = ctypes.CFUNCTYPE(None, ctypes.c_int64)
 _LAUNCH = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, _P(Config), _P(ctypes.c_void_p), _P(ctypes.c_uint), ctypes.c_int

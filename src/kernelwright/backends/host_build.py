@@ -146,7 +146,9 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
         arguments = [*flags, *BASE_FLAGS, "-x", "c++-header", str(header), "-o", str(target)]
         done = run_compiler(arguments, folder, timeout=300)
         if not done.ok:
-            raise HarnessError(f"the stand-in header does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")
+            raise HarnessError(
+                f"the stand-in header does not compile: {done.log[:500]}", "is g++ 11 or newer installed?"
+            )
         target.rename(folder / "kw_all.h.gch")
     return header
 

@@ -4,7 +4,7 @@
 // device with 132 multiprocessors.
 #pragma once
 
-#include "tensor.h"
+#include "functions.h"
 #include "vectors.h"
 
 enum cudaError {

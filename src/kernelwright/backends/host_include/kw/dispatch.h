@@ -1,7 +1,7 @@
 // The AT_DISPATCH_* family: one lambda call per scalar type, with `scalar_t` defined inside.
 #pragma once
 
-#include "tensor.h"
+#include "functions.h"
 
 namespace at {
 namespace detail {

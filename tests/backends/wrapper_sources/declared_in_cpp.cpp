@@ -1,0 +1,1 @@
+torch::Tensor relu(torch::Tensor x);

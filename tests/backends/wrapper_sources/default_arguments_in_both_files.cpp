@@ -1,0 +1,1 @@
+torch::Tensor scale(torch::Tensor x, double a = 2.0);
