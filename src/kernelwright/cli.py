@@ -32,6 +32,8 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 
+INTERRUPTED = 130
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 PolicyRule = Annotated[str | None, typer.Option("--policy", help="from_scratch or libraries; default: the task's own.")]
@@ -360,13 +362,15 @@ def main() -> None:
 
     try:
         code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer answers Ctrl-C so
+            raise KeyboardInterrupt
         sys.exit(code if isinstance(code, int) else 0)
     except typer.Exit as done:
         sys.exit(done.exit_code)
     except KernelwrightError as error:
         _fail(str(error), error.hint, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; what was finished is kept", "the same command with the same --run continues", 130)
+        _fail("interrupted; what was judged is kept", "the same command with the same --run continues", INTERRUPTED)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)

@@ -101,7 +101,8 @@ class BatchView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.progress.stop()
         if kind is KeyboardInterrupt:
-            err.print(f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}")
+            text = f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}"
+            err.print(text, soft_wrap=True)
 
     def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
         """One row is done."""
@@ -110,10 +111,10 @@ class BatchView:
         if not self.lines:
             return
         if evaluation is None:
-            self.progress.console.print(f"{escape(item_id):>12}  [dim]{escape(note)}[/]")
+            text = f"{escape(item_id):>12}  [dim]{escape(note[:150])}[/]"
         else:
-            reason = escape(evaluation.reason[:110])
-            self.progress.console.print(f"{escape(item_id):>12}  {_styled(evaluation.verdict)}  {reason}")
+            text = f"{escape(item_id):>12}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:150])}".rstrip()
+        self.progress.console.print(text, soft_wrap=True)
 
 
 def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
@@ -160,10 +161,10 @@ class TurnView:
         if not self.lines:
             return
         if turn.evaluation is None:
-            err.print(f"turn {turn.index + 1}: [yellow]no candidate[/]  {escape(turn.parse_failure or '')}")
+            text = f"[yellow]no candidate[/]  {escape(turn.parse_failure or '')}"
         else:
-            reason = escape(turn.evaluation.reason[:110])
-            err.print(f"turn {turn.index + 1}: {_styled(turn.evaluation.verdict)}  {reason}")
+            text = f"{_styled(turn.evaluation.verdict)}  {escape(turn.evaluation.reason[:150])}".rstrip()
+        err.print(f"turn {turn.index + 1}: {text}", soft_wrap=True)
 
 
 def print_optimize(result: OptimizeResult, run: Path) -> None:
