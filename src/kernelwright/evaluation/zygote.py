@@ -93,6 +93,8 @@ def main(control_fd: int) -> None:
             else:
                 # `kill` or end of file: either way this child is over.
                 child = key.data
+                if child.pid not in children:  # reaped in this same round, its socket is closed
+                    continue
                 with contextlib.suppress(OSError):
                     child.status.recv(16)
                 selector.unregister(child.status)
