@@ -52,7 +52,7 @@ setup: .venv/.compiled
 
 .venv/.compiled: .venv/.installed $(COMPILED)
 	@echo "set-up: the functional CUDA machine and the host stand-in's precompiled header (g++)"
-	@$(BIN)/python -m kernelwright.doctor --build
+	@$(BIN)/python -m kernelwright.doctor
 	@touch $@
 
 quickstart: setup

@@ -1,4 +1,7 @@
-"""What this machine can do: each part that judging needs, whether it is here, and what to install where it is not."""
+"""What this machine can do: each part that judging needs, whether it is here, and what to install where it is not.
+
+`python -m kernelwright.doctor` builds the compiled parts, so that no first evaluation waits for them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import importlib.metadata
 import platform
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -75,13 +79,14 @@ def _nvrtc() -> Check:
 
 
 def _machine() -> Check:
-    try:
-        from kernelwright.machine import library
+    from kernelwright.errors import MachineError
+    from kernelwright.machine import library
 
-        path = library.path()
-    except Exception as error:  # the same
-        return Check("CUDA machine", False, str(error).splitlines()[0], hint="see the message of g++ above")
-    return Check("CUDA machine", True, "built" if path.exists() else "will be built at first use (about half a minute)")
+    try:
+        built = library.path().exists()
+    except MachineError as error:
+        return Check("CUDA machine", False, str(error), hint=error.hint or "")
+    return Check("CUDA machine", True, "built" if built else "will be built at first use (about half a minute)")
 
 
 def _sandbox() -> list[Check]:
@@ -117,3 +122,36 @@ def show(checks: list[Check]) -> None:
         hint = f" [dim]({escape(check.hint)})[/]" if check.hint and not check.ok else ""
         table.add_row(check.name, mark, escape(check.found) + hint)
     Console(highlight=False).print(table)
+
+
+def build() -> None:
+    """Builds what g++ makes of our own sources: the CUDA machine, the host library and its precompiled headers.
+
+    Raises `HarnessError` with what is missing.
+    """
+    from kernelwright.backends import host_build
+    from kernelwright.backends.build import cpp_flags
+    from kernelwright.config import cache_dir
+    from kernelwright.machine import library
+
+    library.build()
+    host_build.host_library(cache_dir())
+    for flags in (host_build.DEFAULT_FLAGS, cpp_flags(())):
+        host_build.precompiled_header(cache_dir(), flags)
+
+
+def main() -> int:
+    """`python -m kernelwright.doctor`: builds, and answers with an exit status."""
+    from kernelwright.errors import KernelwrightError
+
+    try:
+        build()
+    except KernelwrightError as error:
+        print(f"error: {error}", file=sys.stderr)
+        print(f"hint: {error.hint}" if error.hint else "", file=sys.stderr)
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

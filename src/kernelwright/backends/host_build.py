@@ -32,6 +32,8 @@ ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
 LIBRARY_SOURCES = ("tensor", "runtime", "module")
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10", "-pipe")
+DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
+"""For host code around kernels, which runs for microseconds: compiling fast matters more than running fast."""
 TIMEOUT = 30.0
 MEMORY = 3 << 30
 
@@ -155,7 +157,7 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
 
 def compile_library(cache: Path, units: Sequence[str], target: Path, flags: tuple[str, ...] = ()) -> CompilerRun:
     """Translation units (C++ text) to one shared object at `target`; the log names files as `#line` told them."""
-    flags = flags or ("-std=gnu++20", "-O0")
+    flags = flags or DEFAULT_FLAGS
     library = host_library(cache)
     header = precompiled_header(cache, flags)
     folder = Path(tempfile.mkdtemp(prefix="build-", dir=_scratch(cache)))
