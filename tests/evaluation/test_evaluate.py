@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -294,14 +293,13 @@ def test_same_seed_same_evidence(evaluator: Evaluator) -> None:
 
 def test_nothing_is_left_behind() -> None:
     me = psutil.Process()
-    before = (len(me.children(recursive=True)), me.num_fds())
+    before, descriptors = {p.pid for p in me.children(recursive=True)}, me.num_fds()
     with Evaluator(EvalOptions(trials=1, timeout=3, seed=5)) as short:
         home = Path(short.pool.home)
         for body in ("while True: pass", "import os; os._exit(4)", "return x * 3 + 1"):
             judged(short, forward(body))
     assert not home.exists()
     deadline = time.monotonic() + 10
-    while len(me.children(recursive=True)) > before[0] and time.monotonic() < deadline:
+    while (left := {p.pid for p in me.children(recursive=True)} - before) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert (len(me.children(recursive=True)), me.num_fds()) == before
-    assert os.path.exists("/proc/self")
+    assert not left and me.num_fds() == descriptors

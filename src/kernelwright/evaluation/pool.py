@@ -157,10 +157,9 @@ class Pool:
         except OSError:
             ready = b""
         if ready != b"ready":
-            text = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
             ours.close()
             raise HarnessError(
-                f"the worker process did not start: {text[-1] if text else 'no output'}",
+                f"the worker process did not start: {self._last_words()}",
                 hint="run `kernelwright doctor`; judging candidates needs torch and numpy in this environment",
             )
         ours.settimeout(None)
@@ -180,11 +179,13 @@ class Pool:
     def spawn(self, role: Role, *, cpu_seconds: int, memory_mb: int, deadline: float | None = None) -> Child:
         """A fresh confined child; raises `WorkerDied` when it does not come up."""
         with self._lock:
-            if self._control is None or (self._process and self._process.poll() is not None):
+            if self._process is not None and self._process.poll() is not None:
+                self._stop()
+            if self._control is None:
                 self._control = self._start()
             self._count += 1
             scratch = self.home / f"{role}-{self._count}"
-            scratch.mkdir()
+            scratch.mkdir(parents=True)
             channel, theirs = pair()
             status, status_theirs = socket.socketpair()
             order = {
@@ -198,7 +199,8 @@ class Pool:
             try:
                 socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno(), status_theirs.fileno()])
             except OSError as error:
-                raise WorkerDied(f"the worker process is gone ({error})") from error
+                self._stop()
+                raise WorkerDied(f"the worker process is gone ({error}); {self._last_words()}") from error
             finally:
                 theirs.close()
                 status_theirs.close()
@@ -206,10 +208,9 @@ class Pool:
         try:
             ready = channel.receive(deadline or time.monotonic() + START_SECONDS)
         except (ChannelClosed, ChannelTimeout) as error:
-            log = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
             fate = child.fate()
             child.end()
-            raise WorkerDied(f"a {role} did not come up: it {fate}; {log[-1] if log else ''}") from error
+            raise WorkerDied(f"a {role} did not come up: it {fate}; {self._last_words()}") from error
         child.level = str(ready.header.get("level", "none"))
         return child
 
@@ -219,17 +220,30 @@ class Pool:
             if self._control is None:
                 self._control = self._start()
 
+    def _last_words(self) -> str:
+        """The last line that the zygote or a child of its wrote to stderr."""
+        try:
+            lines = (self.home / "zygote.log").read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return "its log is gone"
+        return lines[-1] if lines else "no output"
+
+    def _stop(self) -> None:
+        """Ends the zygote; the next child gets a new one."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                sandbox.kill_group(self._process.pid)
+                self._process.wait(10)
+            self._process = None
+        self.home.mkdir(exist_ok=True)
+
     def close(self) -> None:
         """Ends the zygote, with it every child, and removes the pool's folder. May be called twice."""
         with self._lock:
-            if self._control is not None:
-                self._control.close()
-                self._control = None
-            if self._process is not None:
-                try:
-                    self._process.wait(10)
-                except subprocess.TimeoutExpired:
-                    sandbox.kill_group(self._process.pid)
-                    self._process.wait(10)
-                self._process = None
+            self._stop()
         shutil.rmtree(self.home, ignore_errors=True)

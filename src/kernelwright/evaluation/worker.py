@@ -33,12 +33,11 @@ class Worker:
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
         """One verdict; a fault of ours is retried once and then becomes `harness_error`. Raises `TaskError`."""
         seed = secrets.randbits(31) if options.seed is None else options.seed
-        oracle = self.oracle(task)
-        plan = self.plan(task)
         for attempt in (1, 2):
             try:
-                return judge(task, candidate, options, seed, plan, oracle, self.builder)
+                return judge(task, candidate, options, seed, self.plan(task), self.oracle(task), self.builder)
             except HarnessError as error:
+                self.close()  # whatever is left may belong to a worker process that is gone
                 if attempt == 2:
                     return _harness_error(task, candidate, options, error)
         raise HarnessError("unreachable: judging ends within two attempts")
