@@ -13,6 +13,7 @@ import os
 import re
 import time
 from dataclasses import asdict, replace
+from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,6 @@ NVCC_DEFINES = (
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
 """What load_inline always passes to nvcc: arithmetic on __half needs the named functions there, and so here."""
-
-VERSION = "1"
-"""Changes whenever equal requests may build differently."""
 
 
 def build(request: BuildRequest, cache: Path) -> BuildResult:
@@ -61,9 +59,16 @@ def _cleaned(request: BuildRequest) -> BuildRequest:
 
 
 def _key(request: BuildRequest) -> str:
-    device = b"".join(p.read_bytes() for p in sorted(host_build.DEVICE_INCLUDE.rglob("*")) if p.is_file())
-    parts = [VERSION, host_build.toolchain_key(), hashlib.sha256(device).hexdigest(), json.dumps(asdict(request))]
+    parts = [_builder_hash(), host_build.toolchain_key(), json.dumps(asdict(request))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+
+@memoize
+def _builder_hash() -> str:
+    """Hash of the builder's own code and of the device headers: results of another version are not found."""
+    ours = [*Path(__file__).parent.glob("*.py"), *host_build.DEVICE_INCLUDE.rglob("*")]
+    ours.append(host_build.DEVICE_INCLUDE.parent / "nvrtc.py")
+    return hashlib.sha256(b"\0".join(p.read_bytes() for p in sorted(ours) if p.is_file())).hexdigest()
 
 
 def _read(path: Path) -> BuildResult | None:

@@ -14,7 +14,8 @@ _API_NAME = re.compile(
     r"|PYBIND11|thrust|cutlass|cute|cub$|nvtx|nvrtc|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
 )
 _LIBRARY_SCOPE = re.compile(
-    r"^(?:struct |class |union |enum )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub|cooperative_groups|nvcuda|cuda|std)\b"
+    r"^(?:(?:struct|class|union|enum) )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub"
+    r"|cooperative_groups|nvcuda|cuda|std)\b"
 )
 _LIBRARY_TYPE = re.compile(r"\b(?:at|c10|kw|pybind11|torch)::|\bcuda[A-Z]\w+|\bdim3\b|\b__half\b|\b__nv_bfloat16\b")
 _LIBRARY_HEADER = re.compile(

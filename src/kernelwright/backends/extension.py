@@ -7,6 +7,7 @@ torch is imported; building, bounds and verdicts are elsewhere.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import re
 from collections.abc import Callable
@@ -78,6 +79,7 @@ class Host:
             _FREE(self._guarded(self._deallocate)),
         )
         self.library.kw_install(ctypes.byref(self._callbacks))
+        atexit.register(self.library.kw_shut_down)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
         """A callback that keeps its exception for the caller in Python and tells C++ that there is one."""
@@ -200,7 +202,9 @@ class Extension:
         for program, names in self._programs:
             found = [entry for entry, name in names.items() if name == wanted]
             if len(found) > 1:
-                found = [e for e in found if [size for size, _ in program.kernels[e].params] == sizes] or found
+                found = [e for e in found if [size for size, _ in program.kernels[e].params] == sizes]
+                if len(found) != 1:
+                    raise self._unsupported(f"overloaded kernel {kernel}")
             if found:
                 return program, found[0]
         if not expression or "?" in expression:

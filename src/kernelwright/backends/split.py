@@ -323,28 +323,24 @@ def _external(state: _State, chunk: Chunk, raw: str) -> str:
 
 def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
     """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
-    expression = f'::kw::Expression("{name}")'
+    calls = ""
     for parameter in template:
         if not parameter.name or parameter.kind == "template":
             raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
-        call = f"type<{parameter.name}>()" if parameter.kind == "type" else f"value({parameter.name})"
         if parameter.pack:
             raise UnsupportedSource("a kernel template with a parameter pack", line)
-        expression += "." + call
-    what = expression if template else f'"{name}"'
+        method = "type" if parameter.kind == "type" else "constant"
+        calls += f"kw_e.{method}<{parameter.name}>(); "
+    setup = f'::kw::Expression kw_e("{name}"); {calls}' if template else ""
+    what = f'"{name}", kw_e' if template else f'"{name}"'
     if not found:
-        return f"::kw::launch({what}, nullptr, nullptr, 0);" if not template else _no_arguments(name, what)
-    first = f'"{name}", {what}' if template else what
+        return f"{setup}::kw::launch({what}, nullptr, nullptr, 0);"
     addresses = ", ".join(f"(const void*)__builtin_addressof({p.name})" for p in found)
     sizes = ", ".join(f"sizeof({p.name})" for p in found)
     return (
-        f"const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
-        f"::kw::launch({first}, kw_p, kw_n, {len(found)});"
+        f"{setup}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
+        f"::kw::launch({what}, kw_p, kw_n, {len(found)});"
     )
-
-
-def _no_arguments(name: str, expression: str) -> str:
-    return f'::kw::launch("{name}", {expression}, nullptr, nullptr, 0);'
 
 
 _KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}

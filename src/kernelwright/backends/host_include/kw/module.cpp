@@ -184,6 +184,11 @@ const char* kw_function_doc(int index) { return kw::functions[index].doc.c_str()
 int kw_error_kind() { return kw::error_kind; }
 const char* kw_error_text() { return kw::error_text().c_str(); }
 void kw_set_error(const char* text);
+// Static tensors of candidates die after Python: from here on nobody is told.
+void kw_shut_down() {
+  kw::callbacks.retain = [](int64_t) {};
+  kw::callbacks.release = [](int64_t) {};
+}
 void kw_begin_module() { ++kw::current_module; }
 void kw_forget_result() { kw::result = kw::Result(); }
 const char* kw_demangle(const char* name) {

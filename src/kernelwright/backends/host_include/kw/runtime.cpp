@@ -167,9 +167,9 @@ std::string identify(const void* stub) {
 }
 
 // The type in "... [with T = float]", as g++ spells a function's own name.
-static std::string type_in(const char* pretty) {
+static std::string type_in(const char* pretty, const char* parameter = "T = ") {
   std::string text = pretty;
-  size_t from = text.find("T = ") + 4;
+  size_t from = text.find(parameter) + 4;
   std::string name = text.substr(from, text.rfind(']') - from);
   for (size_t at; (at = name.find("{anonymous}::")) != std::string::npos;) name.erase(at, 13);
   return name;
@@ -187,6 +187,7 @@ Expression& Expression::add_type(const char* pretty) { return add(type_in(pretty
 Expression& Expression::add_integer(long long value, bool is_unsigned) {
   return add(is_unsigned ? std::to_string(static_cast<unsigned long long>(value)) : std::to_string(value));
 }
+Expression& Expression::add_function(const char* pretty) { return add(type_in(pretty, "V = ")); }
 Expression& Expression::add_enum(const char* pretty, long long value) {
   return add("(" + type_in(pretty) + ")" + std::to_string(value));
 }

@@ -120,16 +120,19 @@ struct Expression {
   Expression& add_type(const char* pretty);
   Expression& add_integer(long long value, bool is_unsigned);
   Expression& add_enum(const char* pretty, long long value);
+  Expression& add_function(const char* pretty);
   template <class T>
   Expression& type() { return add_type(__PRETTY_FUNCTION__); }
   template <class T>
   Expression& enumerator(T v) { return add_enum(__PRETTY_FUNCTION__, static_cast<long long>(v)); }
-  template <class T>
-  Expression& value(T v) {
-    if constexpr (std::is_same_v<T, bool>) return add(v ? "true" : "false");
-    else if constexpr (std::is_integral_v<T>) return add_integer(static_cast<long long>(v), std::is_unsigned_v<T>);
-    else if constexpr (std::is_enum_v<T>) return enumerator(v);
-    else return add("?");
+  // A template argument that is a value: a number, an enumerator, or a function by its name.
+  template <auto V>
+  Expression& constant() {
+    using T = decltype(V);
+    if constexpr (std::is_same_v<T, bool>) return add(V ? "true" : "false");
+    else if constexpr (std::is_integral_v<T>) return add_integer(static_cast<long long>(V), std::is_unsigned_v<T>);
+    else if constexpr (std::is_enum_v<T>) return enumerator(V);
+    else return add_function(__PRETTY_FUNCTION__);
   }
 };
 
