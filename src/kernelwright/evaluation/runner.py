@@ -108,7 +108,7 @@ class Runner:
         self.model: Any = None
         self.entry = "ModelNew"
         self.on_cuda = True
-        self.buffers: dict[int, torch.Tensor] = {}
+        self.buffers: list[torch.Tensor] = []  # the inputs of the call before
 
     def _build(self, request: BuildRequest) -> BuildResult:
         """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
@@ -164,6 +164,7 @@ class Runner:
         (inputs,) = wire.unpack_values(message)
         if message.header.get("reuse"):
             inputs = self._at_same_addresses(inputs)
+        self.buffers = wire.tensors_of(inputs)
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
         for tensor in (*given, *_weights(self.model)):
@@ -187,17 +188,12 @@ class Runner:
         return report, outputs
 
     def _at_same_addresses(self, inputs: Any) -> Any:
-        """Copies each input into the memory that the previous input of its shape had."""
-
-        def place(index: int, tensor: torch.Tensor) -> torch.Tensor:
-            old = self.buffers.get(index)
-            if old is None or old.shape != tensor.shape or old.dtype != tensor.dtype:
-                self.buffers[index] = tensor
-                return tensor
-            return old.copy_(tensor)
-
+        """Copies the inputs into the memory of the call before, where shapes and dtypes are the same."""
         flat = wire.tensors_of(inputs)
-        return wire.replace_tensors(inputs, [place(i, t) for i, t in enumerate(flat)])
+        if [(t.shape, t.dtype) for t in flat] != [(t.shape, t.dtype) for t in self.buffers]:
+            return inputs
+        pairs = zip(self.buffers, flat, strict=True)
+        return wire.replace_tensors(inputs, [old.copy_(new) for old, new in pairs])
 
     def _watching(self) -> Any:
         """Fake CUDA, the operator log and captured output, for as long as candidate code runs."""
