@@ -1,4 +1,4 @@
-"""Races: two barriers are missing, so warps may read shared memory before others have written it."""
+"""Races: thread 0 writes a total that others read, with no barrier between. Right only if its warp comes first."""
 
 import torch.nn as nn
 from torch.utils.cpp_extension import load_inline
@@ -6,28 +6,27 @@ from torch.utils.cpp_extension import load_inline
 cuda_source = r"""
 #include <torch/extension.h>
 
+__device__ float block_reduce(float v, float* scratch, bool want_max) {
+    __shared__ float total;
+    scratch[threadIdx.x] = v;
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 1; i < blockDim.x; ++i) v = want_max ? fmaxf(v, scratch[i]) : v + scratch[i];
+        total = v;
+    }
+    return total;  // a __syncthreads() is missing before this line
+}
+
 __global__ void softmax(const float* x, float* y, int cols) {
-    __shared__ float scratch[128];
+    __shared__ float scratch[128], more[128];
     const float* row = x + (long long)blockIdx.x * cols;
     float* out = y + (long long)blockIdx.x * cols;
-    int t = threadIdx.x;
-    float largest = -INFINITY;
-    for (int i = t; i < cols; i += 128) largest = fmaxf(largest, row[i]);
-    scratch[t] = largest;
-    for (int half = 64; half > 0; half >>= 1) {  // no __syncthreads() before another thread's value is read
-        if (t < half) scratch[t] = fmaxf(scratch[t], scratch[t + half]);
-    }
-    largest = scratch[0];
-    __syncthreads();
-    float sum = 0.0f;
-    for (int i = t; i < cols; i += 128) sum += expf(row[i] - largest);
-    scratch[t] = sum;
-    __syncthreads();
-    for (int half = 64; half > 0; half >>= 1) {
-        if (t < half) scratch[t] += scratch[t + half];
-        __syncthreads();
-    }
-    for (int i = t; i < cols; i += 128) out[i] = expf(row[i] - largest) / scratch[0];
+    float largest = -INFINITY, sum = 0.0f;
+    for (int i = threadIdx.x; i < cols; i += 128) largest = fmaxf(largest, row[i]);
+    largest = block_reduce(largest, scratch, true);
+    for (int i = threadIdx.x; i < cols; i += 128) sum += expf(row[i] - largest);
+    sum = block_reduce(sum, more, false);
+    for (int i = threadIdx.x; i < cols; i += 128) out[i] = expf(row[i] - largest) / sum;
 }
 
 torch::Tensor forward(torch::Tensor x) {
