@@ -1,4 +1,4 @@
-"""Every sample wrapper from source to result: splitter, NVRTC, g++, the loader, and the machine that runs the kernels."""
+"""Every sample wrapper from source to result: splitter, NVRTC, g++, loader, and the machine that runs kernels."""
 
 from __future__ import annotations
 

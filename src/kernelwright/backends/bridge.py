@@ -99,9 +99,12 @@ def _bind(schema: Any, args: Sequence[Any], out: Any) -> tuple[list[Any], dict[s
             named["dtype"] = rest.pop(0).dtype
         elif rest:
             value = rest.pop(0)
-            if not _fits(value, str(argument.real_type)):
+            kind = str(argument.real_type)
+            if not _fits(value, kind):
                 return None
             value = "cpu" if isinstance(value, DeviceValue) else value
+            if isinstance(value, int) and "List[" in kind:
+                value = [value]  # C++ turns one number into an IntArrayRef
             if argument.kwarg_only:
                 named[argument.name] = value
             else:

@@ -1,0 +1,208 @@
+"""The loader and the bridge: argument conversion, errors, operators forwarded to torch, what is recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernelwright.backends.build import build
+from kernelwright.backends.extension import Extension, Host, normalised
+from kernelwright.builds import BuildRequest
+from kernelwright.machine.runtime import Runtime
+
+SOURCE = (Path(__file__).parent / "wrapper_sources" / "host_only.cpp").read_text()
+
+
+@pytest.fixture(scope="module")
+def runtime(cache: Path) -> Runtime:
+    return Runtime(lambda request: build(request, cache))
+
+
+@pytest.fixture(scope="module")
+def module(cache: Path, runtime: Runtime) -> Any:
+    result = build(BuildRequest("extension", "host", cpp_source=SOURCE), cache)
+    assert result.status == "ok", result.log
+    return Extension(result, runtime)
+
+
+def test_operators_give_what_torch_gives(module: Any) -> None:
+    x = torch.randn(4, 5)
+    got = module.many(x)
+    expected = [x @ x.t(), torch.cat([x, x]).flip(1).cumsum(1), *x.max(1), x.sum(0, True).view(-1, 1) * 2 + 1]
+    expected += [x.softmax(-1), x @ x.t(), x.relu(), 1 / x, 2 - x, x**2, x.std(1, unbiased=False)]
+    expected += [
+        x.abs().clamp_min(0.5).log(),
+        x.half(),
+        x[0],
+        x.argmax(1),
+        torch.arange(0, 10, 2),
+        x.mean(1),
+        x @ x.t(),
+    ]
+    expected += [x[0:2, 1], torch.conv2d(x[None, None], torch.ones(1, 1, 2, 2), None, 1, 1), torch.tensor([1.0, 2.5])]
+    expected += [torch.full((2,), x.sum().item()), x.t(), x.relu(), x.expand(3, 4, 5), x.norm(), x.sort(1, True)[0]]
+    assert len(got) == len(expected)
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_computing_operators_are_recorded_and_moves_are_not(module: Any, runtime: Runtime) -> None:
+    runtime.begin_call()
+    module.many(torch.randn(4, 5))
+    names = [name for name, _ in runtime.library_ops]
+    assert "matmul" in names and "softmax" in names and "view" not in names and "transpose" not in names
+    assert ("matmul", 20) in runtime.library_ops
+    assert runtime.own_calls == 1
+
+
+def test_arguments(module: Any) -> None:
+    assert module.numbers(1) == pytest.approx(3.6)
+    assert module.numbers(1, 2, d=2, c=torch.tensor(3.0), e=1) == pytest.approx(108)
+    assert module.optional() is None and module.optional(None) is None
+    x = torch.ones(2)
+    assert module.optional(x) is x and module.optional(x=x) is x
+    assert module.text("hi") == "hi!" and module.mixed([1, 2, 3]) == (3, [0.5, 1.5], True)
+    assert module.over(4) == 4 and module.over(torch.ones(2, 7)) == 7
+    torch.testing.assert_close(module.scaled(x, 2), x * 2)
+
+
+@pytest.mark.parametrize(
+    "args", [(), ("1",), (1.5,), (2**40,), (None,), (1, 2, 3, 4, 5, 6), (torch.ones(3),), (object(),)], ids=str
+)
+def test_wrong_arguments_are_type_errors(module: Any, args: tuple[Any, ...]) -> None:
+    with pytest.raises(TypeError):
+        module.numbers(*args)
+
+
+def test_tensor_argument_is_never_none(module: Any) -> None:
+    with pytest.raises(TypeError):
+        module.boom(None)
+
+
+def test_exceptions_keep_their_messages(module: Any) -> None:
+    with pytest.raises(RuntimeError, match=r"want 2 dims, got 1 in \[3\]"):
+        module.boom(torch.ones(3))
+    with pytest.raises(RuntimeError, match="plain"):
+        module.standard()
+    with pytest.raises(RuntimeError, match="shape"):
+        module.shapes(torch.ones(3))
+    with pytest.raises(RuntimeError, match="expected scalar type Float but found Double"):
+        module.typed(torch.ones(3).double())
+
+
+def test_in_place_work_reaches_the_callers_tensor(module: Any) -> None:
+    x = torch.zeros(4)
+    module.fill(x)
+    assert x.shape == (2, 2) and torch.equal(x, torch.full((2, 2), 4.0))
+
+
+def test_fresh_memory_is_poisoned(module: Any) -> None:
+    assert module.fresh(torch.ones(8)).isnan().all()
+
+
+def test_nothing_is_left_behind_but_what_is_kept(module: Any) -> None:
+    before = len(Host.get().handles)
+    for _ in range(20):
+        module.many(torch.randn(3, 5))
+        with pytest.raises(TypeError):
+            module.over(torch.ones(2), 3)
+    assert len(Host.get().handles) == before
+    x = torch.ones(3)
+    assert module.keep(x) is x and module.keep(torch.zeros(1)) is x
+    assert len(Host.get().handles) == before + 1
+
+
+def test_autograd_mode(module: Any) -> None:
+    x = torch.ones(2, requires_grad=True)
+    assert not module.guarded(x).requires_grad and module.scaled(x, 2).requires_grad and torch.is_grad_enabled()
+
+
+def test_unknown_name_is_an_attribute_error(module: Any) -> None:
+    with pytest.raises(AttributeError):
+        _ = module.nothing
+
+
+def test_two_extensions_keep_their_functions_apart(cache: Path, runtime: Runtime) -> None:
+    modules = []
+    for k in (1, 2):
+        kernel = f"__global__ void k(float* y) {{ y[threadIdx.x] = {k}.f; }}\n"
+        forward = "torch::Tensor forward(torch::Tensor x) { k<<<1, 4>>>(x.data_ptr<float>()); return x; }\n"
+        bind = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }\n'
+        request = BuildRequest("extension", "two", "#include <torch/extension.h>\n" + kernel + forward + bind)
+        modules.append(Extension(build(request, cache), runtime))
+    for k, module in enumerate(modules, 1):
+        assert module.forward(torch.zeros(4)).tolist() == [float(k)] * 4
+
+
+def test_host_memory_is_out_of_a_kernels_reach(cache: Path) -> None:
+    runtime = Runtime(lambda request: build(request, cache))
+    source = """#include <torch/extension.h>
+__global__ void k(float* y) { y[threadIdx.x] = 1.f; }
+torch::Tensor forward(torch::Tensor x) {
+  auto y = torch::zeros({4});  // no device given: a CPU tensor
+  k<<<1, 4>>>(y.data_ptr<float>());
+  return y;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
+"""
+    module = Extension(build(BuildRequest("extension", "cpu", source), cache), runtime)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        module.forward(torch.zeros(4))
+    assert runtime.faults
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ("<<<1, 2048>>>", "2048 threads"),
+        ("<<<0, 32>>>", "is 0"),
+        ("<<<1, 32, 65536>>>", "dynamic shared memory"),
+        ("", "without a launch configuration"),
+    ],
+)
+def test_bad_launches(cache: Path, runtime: Runtime, launch: str, message: str) -> None:
+    source = f"""#include <torch/extension.h>
+__global__ void k(float* y) {{ y[threadIdx.x] = 1.f; }}
+void forward(torch::Tensor x) {{ k{launch}(x.data_ptr<float>()); }}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ m.def("forward", &forward); }}
+"""
+    module = Extension(build(BuildRequest("extension", "bad", source), cache), runtime)
+    with pytest.raises(RuntimeError, match=message):
+        module.forward(torch.zeros(32))
+
+
+def test_openmp_and_optimised_cpp(cache: Path, runtime: Runtime) -> None:
+    source = """#include <omp.h>
+torch::Tensor forward(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  const float* a = x.data_ptr<float>(); float* b = y.data_ptr<float>();
+  #pragma omp parallel for
+  for (int64_t i = 0; i < x.numel(); ++i) b[i] = a[i] * 2;
+  at::parallel_for(0, x.numel(), 16, [&](int64_t from, int64_t to) { for (auto i = from; i < to; ++i) b[i] += 1; });
+  return y;
+}
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
+"""
+    request = BuildRequest("extension", "omp", cpp_source=source, cpp_flags=("-O3", "-fopenmp"))
+    result = build(request, cache)
+    assert result.status == "ok", result.log
+    x = torch.randn(1000)
+    torch.testing.assert_close(Extension(result, runtime).forward(x), x * 2 + 1)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("void k<float, 4>(float const*)", "k<float,4>"),
+        ("k<long int, 3u>", "k<long, 3>"),
+        ("void (anonymous namespace)::k(int)", "k"),
+        ("void ns::k<c10::Half, (bool)1>(int)", "ns::k<c10::Half, (bool)1>"),
+        ("k<unsigned char>", "void k<unsigned char>(unsigned char*)"),
+        ("k<long long unsigned int>", "k<unsigned long>"),
+    ],
+)
+def test_names_meet_in_one_spelling(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other)
