@@ -6,7 +6,7 @@ code; it needs numpy but no torch. In order of precedence:
 1. a build that our side could not do decides (`unsupported`), whatever the candidate returned by falling back;
 2. a build that failed by the candidate's fault decides (`compile_error`) unless a later one succeeded and ran;
 3. a launch that faulted decides (`runtime_error`), caught or not;
-4. then come the outputs (`wrong`), then races, then the guards (`rejected`), and what is left is `correct`.
+4. then come races and the outputs (`wrong`), then the guards (`rejected`), and what is left is `correct`.
 
 A candidate that fails only at sizes the task never declared is `unsupported: shape-specialised`, not `wrong`.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import compare, guards, plain
+from kernelwright.evaluation import compare, guards, lines, plain
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
 from kernelwright.records import (
@@ -172,7 +172,7 @@ def _check(
         tolerance=task.tolerance,
         low_error=data.low_error,
     )
-    findings = _machine_findings(facts, trial.workload.name)
+    findings = _machine_findings(session, facts, trial.workload.name)
     guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
     attempt.library_ops.extend(
@@ -216,19 +216,20 @@ def _call_verdict(
     missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
     if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
         return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here")
-    if not outcome.passed:
-        where = f"{trial.workload.name}, {trial.distribution} values"
-        return Failed("wrong", f"{outcome.reason} ({where})"[:500])
     race = next((f for f in findings if f.rule in _RACES), None)
     if race is not None:
         return Failed("wrong", f"{race.rule}: {race.evidence}"[:500], race)
+    if not outcome.passed:
+        where = f"{trial.workload.name}, {trial.distribution} values"
+        return Failed("wrong", f"{outcome.reason} ({where})"[:500])
     if rejecting is not None:
         return Failed("rejected", f"{rejecting.rule}: {rejecting.evidence}"[:500], rejecting)
     return None
 
 
-def _machine_findings(facts: dict[str, Any], workload: str) -> list[Finding]:
+def _machine_findings(session: CandidateSession, facts: dict[str, Any], workload: str) -> list[Finding]:
     found = []
+    text = session.candidate.text
     for one in facts.get("findings", [])[:50]:
         severity = one.get("severity", "warning")
         found.append(
@@ -236,7 +237,7 @@ def _machine_findings(facts: dict[str, Any], workload: str) -> list[Finding]:
                 rule=str(one.get("rule", "machine")),
                 evidence=str(one.get("evidence", ""))[:1000],
                 severity=severity if severity in ("info", "warning", "fault") else "warning",
-                line=one.get("line") if isinstance(one.get("line"), int) else None,
+                line=lines.of_kernel(text, session.requests, str(one.get("kernel", "")), one.get("line")),
                 workload=workload,
             )
         )
@@ -267,23 +268,27 @@ def _build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None
     unsupported = session.last.get("unsupported", [])
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
-    faults = [f for f in _machine_findings(session.last, "") if f.severity == "fault"]
+    faults = [f for f in _machine_findings(session, session.last, "") if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
         return Failed("runtime_error", f"{faults[0].rule}: {faults[0].evidence}"[:500], faults[0])
-    errors = [r for r in session.builds if r.status == "compile_error"]
+    errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
     ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
     if errors and not ran:
-        return Failed("compile_error", _first_error(errors[0].log), log=errors[0].log)
+        log = session.builds[errors[0]].log
+        reason = _first_error(log)
+        line = lines.of_error(session.candidate.text, session.requests[errors[0]], log)
+        finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
+        return Failed("compile_error", reason, finding, log)
     return None
 
 
 def _first_error(log: str) -> str:
     """The line of a compiler's log that says what is wrong."""
-    lines = [line.strip() for line in log.splitlines() if line.strip()]
-    for line in lines:
+    messages = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in messages:
         if re.search(r"\berror\b", line, re.IGNORECASE):
             return line[:400]
-    return (lines[0] if lines else "the build failed without a message")[:400]
+    return (messages[0] if messages else "the build failed without a message")[:400]
 
 
 def _size_may_be_why(failed: Failed, trial: Trial) -> bool:

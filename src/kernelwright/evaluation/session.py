@@ -225,6 +225,7 @@ class CandidateSession:
         self.options = options
         self.builder = builder
         self.builds: list[BuildResult] = []
+        self.requests: list[dict[str, Any]] = []  # what each build was asked for, as the untrusted runner said it
         self.build_seconds = 0.0
         self.last: dict[str, Any] = {}
         self.left = options.timeout
@@ -288,6 +289,7 @@ class CandidateSession:
         else:
             result = self.builder.build(request, self.options.build_timeout)
         self.builds.append(result)
+        self.requests.append(request)
         seconds = time.monotonic() - started
         self.child.channel.send({"kind": "built", "result": dataclasses.asdict(result)}, (), time.monotonic() + 10)
         return seconds

@@ -168,9 +168,8 @@ class Runtime:
             where += f", line {fault.line} of the CUDA source"
         if fault.ptx:
             where += f" [{fault.ptx.strip()}]"
-        self.findings.append(
-            {"rule": fault.kind, "evidence": fault.message + where, "severity": severity, "line": None}
-        )
+        known = {"rule": fault.kind, "evidence": fault.message + where, "severity": severity}
+        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line})
 
     def begin_call(self) -> None:
         """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""

@@ -1,0 +1,46 @@
+"""From a line of a source that a candidate handed to the compiler to the line of the candidate's own file.
+
+Candidates hold their CUDA and C++ text in strings, so compiler and machine count lines from the string's beginning.
+Where the text was put together at run time there is no such line, and the answer is None.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_BOUNDS = r"__launch_bounds__\s*\([^()]*\)"
+_KERNEL = re.compile(rf"__global__(?:{_BOUNDS}|[^;{{(])*?\b(?!__launch_bounds__)(\w+)\s*\(")
+_ERROR = re.compile(r"(cuda\.cu|main\.cpp)(?:\((\d+)\)|:(\d+)(?::\d+)?):? *(?:fatal )?error")
+
+
+def own_line(text: str, source: str, line: int) -> int | None:
+    """The line of `text` (the candidate's file) that holds line `line` of `source`, both counted from 1."""
+    lines = source.split("\n")
+    if not 1 <= line <= len(lines):
+        return None
+    start = text.find(source)
+    if start >= 0:
+        return text.count("\n", 0, start) + line
+    wanted = lines[line - 1].strip()
+    found = [number for number, own in enumerate(text.split("\n"), 1) if own.strip() == wanted]
+    return found[0] if wanted and len(found) == 1 else None
+
+
+def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: object) -> int | None:
+    """The line of `text` for a line of the one CUDA source that defines `kernel` (a name, or a mangled one)."""
+    if not isinstance(line, int) or isinstance(line, bool):
+        return None
+    sources = {str(r.get("cuda_source", "")) for r in requests}
+    holding = [s for s in sources if any(name in kernel for name in _KERNEL.findall(s))]
+    return own_line(text, holding[0], line) if len(holding) == 1 else None
+
+
+def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
+    """The line of `text` that a compiler's first error is about."""
+    found = _ERROR.search(log)
+    if found is None:
+        return None
+    source = str(request.get("cuda_source" if found[1] == "cuda.cu" else "cpp_source", ""))
+    return own_line(text, source, int(found[2] or found[3]))
