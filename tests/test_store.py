@@ -175,16 +175,20 @@ def test_round_trip_of_any_options_and_log(tmp_path: Path, options: dict[str, ob
 def test_killed_at_random_points_it_loses_nothing_that_was_kept(tmp_path: Path) -> None:
     """SIGKILL at 30 random moments: what was reported is there, whole, and once; the run then continues."""
     rng = random.Random(7)
-    folder, total = tmp_path / "run", 2000
+    folder, total = tmp_path / "run", 800
     reported: set[int] = set()
     ends: Counter[str] = Counter()
     for attempt in range(30):
         pid, pipe = _in_child(lambda report: _judge_some(folder, total, report))
-        time.sleep(rng.random() * (0.01 if attempt < 5 else 0.06))
-        os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
+        with open(pipe, "rb") as stream:
+            # Every third one is killed soon after its start, the others after a few evaluations of their own.
+            lines = [] if attempt % 3 == 0 else [stream.readline() for _ in range(rng.randint(1, 20))]
+            time.sleep(rng.random() * (0.02 if attempt % 3 == 0 else 0.003))
+            os.kill(pid, signal.SIGKILL)
+            _, status = os.waitpid(pid, 0)
+            lines += [line for line in stream.readlines() if line.endswith(b"\n")]
         ends["killed" if os.WIFSIGNALED(status) else "finished"] += 1
-        reported |= {int(line) for line in _read_all(pipe).split(b"\n")[:-1]}
+        reported |= {int(line) for line in lines}
         if not (folder / "run.sqlite").exists():
             assert not reported
             continue
@@ -196,7 +200,6 @@ def test_killed_at_random_points_it_loses_nothing_that_was_kept(tmp_path: Path) 
                 assert store.find_evaluation(f"key-{number}") == _evaluation(number)
                 assert store.candidate(_candidate(number).content_hash) == _candidate(number)
     assert ends["killed"] >= 25
-    assert reported, "no attempt got as far as an evaluation"
     pid, pipe = _in_child(lambda report: _judge_some(folder, total, report))
     _read_all(pipe)
     assert os.waitpid(pid, 0)[1] == 0
