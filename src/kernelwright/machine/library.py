@@ -22,8 +22,8 @@ from pathlib import Path
 from kernelwright.errors import MachineError
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
-_FLAGS = ("-std=c++20", "-O3", "-fPIC", "-fno-strict-aliasing", "-ffp-contract=off", "-fno-math-errno", "-fwrapv")
-_FLAGS += ("-fno-trapping-math", "-fvisibility=hidden", "-w")
+_LANGUAGE = ("-std=c++20", "-fno-strict-aliasing", "-fwrapv", "-fvisibility=hidden", "-fPIC", "-w")
+_FLAGS = (*_LANGUAGE, "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _V3 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "movbe")
 _EXTRA = {"rounding_ops.cpp": ("-frounding-math", "-ftrapping-math")}
 _TIMEOUT = 600.0

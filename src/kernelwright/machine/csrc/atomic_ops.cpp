@@ -46,6 +46,7 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
     atomic_order(w, in->n & 2);
     note_access(w, in, m, sizeof(T), Touch::Atomic, nullptr);
   }
+  w.polls |= (in->n & 2) != 0;
   Access& x = w.access;
   const T *b = slot<T>(w, in->b), *c = slot<T>(w, in->c);
   T* d = slot<T>(w, in->d);

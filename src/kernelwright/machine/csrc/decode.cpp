@@ -4,7 +4,7 @@
 #include <algorithm>
 
 namespace kw {
-constexpr size_t MAX_CODE = 4'000'000;
+constexpr size_t MAX_CODE = 1'000'000;
 
 const Handlers& all_handlers() {
   static const Handlers table = [] {
@@ -27,6 +27,7 @@ const Handlers& all_handlers() {
 Kernel Decoder::decode(const Function& entry) {
   kernel_.name = string(entry.name);
   kernel_.max_threads = entry.max_threads;
+  vregs_.push_back({4, false, {}});  // number 0 is "no slot"
   open_scope();
   u32 at = 0;
   for (const Variable& p : entry.params) {
@@ -153,6 +154,8 @@ void Decoder::instruction(const Instr& in) {
     Mods mods(in.opcode);
     handler(mods, in.opcode)(*this, mods);
     ins_ = &in;
+  } catch (const TooLarge&) {
+    throw;
   } catch (const Unsupported& e) {
     string what = e.what();
     if (std::find(program.unsupported.begin(), program.unsupported.end(), what) == program.unsupported.end())
@@ -168,7 +171,7 @@ void Decoder::instruction(const Instr& in) {
     string text(in.text.substr(0, 160));
     throw PtxError(string(e.what()) + " in '" + text + "'");
   }
-  if (kernel_.code.size() > MAX_CODE) throw Unsupported("code of more than 4000000 instructions after inlining");
+  if (kernel_.code.size() > MAX_CODE) throw TooLarge("code of more than 1000000 instructions after inlining");
   if (kernel_.code.size() > code_begin && (groups_.empty() || groups_.back().code_end <= code_begin))
     groups_.push_back({code_begin, (u32)kernel_.code.size(), ref_begin, (u32)refs_.size(), !in.guard.empty()});
 }

@@ -134,6 +134,15 @@ const Inst* op_szext(Warp& w, const Inst* in) {
   });
   return in + 1;
 }
+const Inst* op_bmsk(Warp& w, const Inst* in) {  // ones from bit a, b of them; in->x: wrap
+  const u32 *a = slot<u32>(w, in->a), *b = slot<u32>(w, in->b);
+  bool wrap = in->x;
+  put<u32>(w, active(w, in), in->d, [&](int i) {
+    u32 start = wrap ? a[i] & 31 : std::min(a[i], 32u), n = wrap ? b[i] & 31 : std::min(b[i], 32u);
+    return (u32)((((1ull << n) - 1) << start));
+  });
+  return in + 1;
+}
 const Inst* op_fns(Warp& w, const Inst* in) {
   const u32 *a = slot<u32>(w, in->a), *b = slot<u32>(w, in->b), *c = slot<u32>(w, in->c);
   put_each<u32>(w, active(w, in), in->d, [&](int i) {
@@ -305,6 +314,14 @@ void h_szext(Decoder& d, Mods& m) {
   emit_plain(d, op_szext, Class::Int, 2, t).x = (u8)(is_signed(t) | wrap << 1);
 }
 
+void h_bmsk(Decoder& d, Mods& m) {
+  bool wrap = m.take("wrap");
+  if (!wrap) m.take("clamp");
+  if (!m.take("b32")) m.unsupported(m.peek());
+  m.finish();
+  emit_plain(d, op_bmsk, Class::Int, 2, Ty::B32).x = wrap;
+}
+
 void h_fns(Decoder& d, Mods& m) {
   m.take("b32");
   m.finish();
@@ -355,6 +372,7 @@ void add_logic_handlers(Handlers& h) {
   h["popc"] = h["clz"] = h["brev"] = h["bfind"] = h_count;
   h["szext"] = h_szext;
   h["fns"] = h_fns;
+  h["bmsk"] = h_bmsk;
   h["selp"] = h_selp;
   h["slct"] = h_slct;
   add_compare_handlers(h);

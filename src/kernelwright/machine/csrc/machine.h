@@ -128,6 +128,7 @@ struct Warp {
   Split splits[LANES];
   Access access;
   u32 known = 0;        // every other warp's work up to this clock happened before
+  bool polls = false;   // it read what others may write: its loops may be waits
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
   u8 stage[LANES][16];  // cp.async on its way
 };

@@ -40,7 +40,8 @@ const Inst* op_load(Warp& w, const Inst* in) {
   constexpr u32 bytes = sizeof(Mem) * V;
   resolve(w, in, m, bytes, (Space)in->x, false);
   count_access(w, m, bytes, false);
-  if (w.launch->races && !(in->n & 1)) note_access(w, in, m, bytes, Touch::Read, nullptr);
+  if (in->n & 1) w.polls = true;
+  else if (w.launch->races) note_access(w, in, m, bytes, Touch::Read, nullptr);
   Access& x = w.access;
   for (int v = 0; v < V; v++) {
     Reg* d = slot<Reg>(w, V == 1 ? in->d : w.ext[in->ext + (u32)v]);
@@ -55,11 +56,49 @@ const Inst* op_load(Warp& w, const Inst* in) {
       Reg value = widen<Mem, Reg>(read_as<Mem>(x.base + v * (int)sizeof(Mem)));
       for (int i = 0; i < LANES; i++) d[i] = value;
     } else {
+      if (m == FULL) {
+#pragma GCC unroll 8
+        for (int i = 0; i < LANES; i++) d[i] = widen<Mem, Reg>(read_as<Mem>(x.at[i] + v * (int)sizeof(Mem)));
+        continue;
+      }
       for (u32 r = m; r; r &= r - 1) {
         int i = __builtin_ctz(r);
         d[i] = widen<Mem, Reg>(read_as<Mem>(x.at[i] + v * (int)sizeof(Mem)));
       }
     }
+  }
+  return in + 1;
+}
+
+// Shared memory with 32-bit addresses, whole warp, no race check: no need to know the pattern of the addresses.
+// Fills `at` with offsets; false when anything is unusual, then the general path says what.
+[[gnu::always_inline]] inline bool quick_shared(Warp& w, const Inst* in, u32 m, u32 bytes, u32* at) {
+  Launch& l = *w.launch;
+  if (m != FULL || w.block->check_shared || l.shared_bytes < bytes) return false;
+  const u32* base = slot<u32>(w, in->a);
+  u32 add = (u32)in->imm, room = (u32)l.shared_bytes - bytes, bad = 0;
+#pragma GCC ivdep
+  for (int i = 0; i < LANES; i++) {
+    at[i] = base[i] + add;
+    bad |= at[i] | (room - at[i]);  // both are below 2^31 when the offset is right
+  }
+  u32 low = 0;
+#pragma GCC ivdep
+  for (int i = 0; i < LANES; i++) low |= at[i];
+  return !(bad >> 31) && !(low & (bytes - 1));
+}
+
+template <class Mem, class Reg, int V>
+const Inst* op_load_shared(Warp& w, const Inst* in) {
+  alignas(64) u32 at[LANES];
+  u32 m = active(w, in);
+  if (!quick_shared(w, in, m, sizeof(Mem) * V, at)) return op_load<Mem, Reg, V>(w, in);
+  w.launch->count.shared_loads += LANES;
+  const char* shared = reinterpret_cast<const char*>(w.launch->shared);
+  for (int v = 0; v < V; v++) {
+    Reg* d = slot<Reg>(w, V == 1 ? in->d : w.ext[in->ext + (u32)v]);
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES; i++) d[i] = widen<Mem, Reg>(read_as<Mem>(shared + at[i] + v * (int)sizeof(Mem)));
   }
   return in + 1;
 }
@@ -87,6 +126,25 @@ const Inst* op_store(Warp& w, const Inst* in) {
     for (u32 r = m; r; r &= r - 1) {
       int i = __builtin_ctz(r);
       std::memcpy(x.kind == Access::Uniform ? x.base : x.at[i], values + i * V, bytes);
+    }
+  }
+  return in + 1;
+}
+
+template <class Mem, class Reg, int V>
+const Inst* op_store_shared(Warp& w, const Inst* in) {
+  alignas(64) u32 at[LANES];
+  u32 m = active(w, in);
+  if (!quick_shared(w, in, m, sizeof(Mem) * V, at)) return op_store<Mem, Reg, V>(w, in);
+  w.launch->count.shared_stores += LANES;
+  char* shared = reinterpret_cast<char*>(w.launch->shared);
+  for (int v = 0; v < V; v++) {
+    const Reg* s = slot<Reg>(w, V == 1 ? in->d : w.ext[in->ext + (u32)v]);
+    for (int i = 0; i < LANES; i++) {
+      Mem value;
+      if constexpr (sizeof(Mem) == sizeof(Reg)) value = bit_cast<Mem>(s[i]);
+      else value = (Mem)s[i];
+      std::memcpy(shared + at[i] + v * (int)sizeof(Mem), &value, sizeof value);
     }
   }
   return in + 1;
@@ -289,6 +347,23 @@ Fn mov_fn(int bytes) {
   return bytes == 2 ? op_mov<u16> : bytes == 4 ? op_mov<u32> : bytes == 8 ? op_mov<u64> : op_mov<Wide>;
 }
 
+template <class T>
+Fn quick_load(int v) {
+  return v == 1 ? op_load_shared<T, T, 1> : v == 2 ? op_load_shared<T, T, 2> : v == 4 ? op_load_shared<T, T, 4> : nullptr;
+}
+template <class T>
+Fn quick_store(int v) {
+  return v == 1 ? op_store_shared<T, T, 1> : v == 2 ? op_store_shared<T, T, 2> : v == 4 ? op_store_shared<T, T, 4> : nullptr;
+}
+
+// The quick form for an instruction on shared memory whose address has 32 bits, if there is one.
+void use_quick_shared(Inst& in, Space space, Ty t, int reg, int v, bool load, bool strong) {
+  if (space != Space::Shared || !(in.y & 1) || strong || size_of(t) != reg) return;
+  if (reg == 2) in.fn = load ? quick_load<u16>(v) : quick_store<u16>(v);
+  if (reg == 4) in.fn = load ? quick_load<u32>(v) : quick_store<u32>(v);
+  if (reg == 8 && v < 4) in.fn = load ? quick_load<u64>(v) : quick_store<u64>(v);
+}
+
 void note_granule(Decoder& d, Space s, int bytes) {
   u32 b = (u32)std::min(4, bytes);
   if (s == Space::Shared || s == Space::Generic) d.kernel().shared_granule = std::min(d.kernel().shared_granule, b);
@@ -355,6 +430,7 @@ void h_ld(Decoder& d, Mods& m) {
   d.set_address(in, d.op(1), space);
   in.x = (u8)space;
   in.n = strong;
+  use_quick_shared(in, space, t, bytes, v, true, strong);
   if (v == 1) in.d = regs[0];
   else in.ext = d.ext(regs);
 }
@@ -387,6 +463,7 @@ void h_st(Decoder& d, Mods& m) {
   d.set_address(in, d.op(0), space);
   in.x = (u8)space;
   in.n = strong;
+  use_quick_shared(in, space, t, bytes, v, false, strong);
   if (v == 1) in.d = regs[0];
   else in.ext = d.ext(regs);
 }

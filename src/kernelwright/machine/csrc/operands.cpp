@@ -18,7 +18,6 @@ void Decoder::need(u32 lo, u32 hi) const {
 
 u32 Decoder::new_vreg(int bytes) {
   if (vregs_.size() > 8'000'000) throw PtxError("too many registers");
-  if (vregs_.empty()) vregs_.push_back({4, false, {}});  // number 0 is "no slot"
   vregs_.push_back({(u8)bytes, false, {}});
   return (u32)vregs_.size() - 1;
 }
@@ -218,10 +217,12 @@ Decoder::Address Decoder::address(const Operand& o) {
     note(v, false);
     return a;
   }
+  if (!o.name.empty()) {
+    if (!find_symbol(o.name, a.symbol)) throw PtxError("unknown name '" + string(o.name) + "'");
+    a.has_symbol = true;
+  }
   a.base = constant(0, 8);
   if (o.name.empty()) return a;
-  if (!find_symbol(o.name, a.symbol)) throw PtxError("unknown name '" + string(o.name) + "'");
-  a.has_symbol = true;
   a.offset += (i64)a.symbol.value;
   a.dynamic = a.symbol.dynamic;
   return a;
@@ -242,6 +243,7 @@ void Decoder::set_address(Inst& in, const Operand& o, Space space) {
       throw PtxError("variable '" + string(o.name) + "' is in another space");
     }
   }
+  if (a.has_symbol && space == Space::Shared) a.base = constant(0, a.bytes = 4);
   in.a = a.base;
   in.y = a.bytes == 4;
   in.imm = a.offset;

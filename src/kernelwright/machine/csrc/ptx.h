@@ -28,6 +28,11 @@ struct Unsupported : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The same, but decoding cannot go on.
+struct TooLarge : Unsupported {
+  using Unsupported::Unsupported;
+};
+
 enum class Ty : u8 {
   None, U8, U16, U32, U64, S8, S16, S32, S64, B8, B16, B32, B64, B128, Pred,
   F16, F16X2, BF16, BF16X2, TF32, F32, F64, E4M3X2, E5M2X2,

@@ -7,7 +7,7 @@
 
 namespace kw {
 namespace {
-constexpr u64 SHARED_CHECKS = 6'000'000;        // lane accesses checked per launch, besides the last blocks
+constexpr u64 SHARED_CHECKS = 2'000'000;        // lane accesses checked per launch, besides the last blocks
 constexpr u64 MARKED_BYTES = 256ull << 20;      // larger allocations go unmarked
 constexpr u32 ATOMIC = 1u << 31;
 constexpr u64 CLOCK_BITS = ((1ull << 22) - 1) << 10;
@@ -60,6 +60,9 @@ void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, To
       }
     }
   }
+  // An atomic does not hide the plain store that the same warp just made: others' atomics still race with that.
+  bool plain_before = !(k.writer & ATOMIC) && writer_warp == w.id && k.write_clock == clock[w.id];
+  if (touch == Touch::Atomic && plain_before) return;
   k.write_clock = clock[w.id];
   k.writer = (w.id << 5 | (u32)lane) | (touch == Touch::Atomic ? ATOMIC : 0);
   k.write_at = at;
@@ -161,17 +164,18 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
   u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
   const Block& b = *w.block;
   u64 mine = (u64)(u32)(b.linear + 1) << 32 | (u64)((b.clock[w.id][w.id] - b.clock_base) & 0x3fffff) << 10 | (u64)w.id << 5;
-  if (x.kind == Access::Contiguous && per == 1) {
+  if (x.kind == Access::Contiguous) {
     u64* at = marks + ((u64)x.base - x.region->begin) / granule;
+    u32 shift = (u32)__builtin_ctz(per);
     u64 foreign = 0;
 #pragma GCC ivdep
-    for (u32 i = 0; i < LANES; i++) {
+    for (u32 i = 0; i < LANES * per; i++) {
       u64 k = at[i];
-      foreign |= k ? (k ^ (mine | i)) & ~CLOCK_BITS : 0;
+      foreign |= k ? (k ^ (mine | i >> shift)) & ~CLOCK_BITS : 0;
     }
     if (!foreign) {
 #pragma GCC ivdep
-      for (u32 i = 0; i < LANES; i++) at[i] = mine | i;
+      for (u32 i = 0; i < LANES * per; i++) at[i] = mine | i >> shift;
       return;
     }
   }

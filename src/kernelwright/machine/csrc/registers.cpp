@@ -125,7 +125,6 @@ std::vector<u32> Decoder::assign_slots(std::vector<Interval>& intervals) {
 }
 
 void Decoder::allocate_registers() {
-  if (vregs_.empty()) new_vreg(4);
   std::vector<Interval> at(vregs_.size());
   std::vector<BasicBlock> blocks = basic_blocks();
   // Only registers that appear in more than one block take part in the dataflow.
@@ -146,6 +145,7 @@ void Decoder::allocate_registers() {
     }
   }
   size_t words = ((size_t)shared + 63) / 64;
+  if (words * blocks.size() > 20'000'000) throw TooLarge("control flow too large to analyse");
   solve_liveness(blocks, shared_index, words);
   for (u32 v = 1; v < vregs_.size(); v++) {
     int s = shared_index[v];

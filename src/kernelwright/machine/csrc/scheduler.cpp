@@ -7,6 +7,7 @@
 namespace kw {
 namespace {
 constexpr u32 SLICE = 2048;  // backward jumps before another split or warp gets its turn
+constexpr u32 POLL = 32;     // the same for loops that may wait for another thread
 constexpr size_t MAX_WARNINGS = 64;
 
 void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
@@ -40,7 +41,7 @@ void start_block(Launch& l, Block& b) {
     w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
     w.nsplits = 0;
     w.turn = 0;
-    w.fenced = false;
+    w.fenced = w.polls = false;
     for (const FixedSlot& s : k.fixed)
       if (s.kind == FixedSlot::Special && special_per_block((int)s.bits)) fill_slot(l, b, w, s);
     for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, 0xff, bytes);
@@ -85,7 +86,8 @@ void run_warp(Warp& w) {
     if (in != STOP) {  // reached a place where another split waits
       if (in > w.segment) close_segment(w, in - 1);
       push_split(w, in, w.mask, Wait::Run);
-    } else if (w.event == Event::Yield && w.ticks >= 2 * SLICE) {
+    } else if (w.event == Event::Yield && (w.polls || w.ticks >= 2 * SLICE)) {
+      w.polls = false;
       return;
     }
   }
@@ -110,10 +112,11 @@ string lanes_text(u32 mask) {
   for (Warp& w : b.warps)
     for (int i = 0; i < w.nsplits; i++) {
       const Split& s = w.splits[i];
-      if (!first) first = s.pc, thread = thread_of(w, __builtin_ctz(s.mask));
+      const Inst* at = s.wait == Wait::Barrier ? s.pc - 1 : s.pc;  // a barrier's split already points behind it
+      if (!first) first = at, thread = thread_of(w, __builtin_ctz(s.mask));
       if (listed++ == 4) text += "; ...";
       if (listed > 4) continue;
-      string op(l.kernel->meta[(size_t)(s.pc - l.kernel->code.data())].text);
+      string op(l.kernel->meta[(size_t)(at - l.kernel->code.data())].text);
       text += (text.empty() ? "" : "; ") + string("warp ") + std::to_string(w.id) + " lanes " + lanes_text(s.mask) +
               " wait at '" + op.substr(0, 80) + "'";
     }
@@ -168,7 +171,7 @@ void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier) {
 
 const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
   w.segment = to;
-  if (to <= from && ++w.ticks % SLICE == 0) {
+  if (to <= from && ++w.ticks % (w.polls ? POLL : SLICE) == 0) {
     w.turn++;  // a spinning split gives way to those that wait behind it
     push_split(w, to, w.mask, Wait::Run);
     w.event = Event::Yield;
