@@ -411,3 +411,17 @@ def test_a_missing_blob_is_one_clear_error(tmp_path: Path) -> None:
         (tmp_path / "run" / "blobs" / name[:2] / name[2:]).unlink()
         with pytest.raises(StoreError, match=f"blob {name[:12]}"):
             store.get_blob(name)
+
+
+def test_half_written_files_of_a_killed_writer_are_swept_by_the_next(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with Store.create(folder) as store:
+        store.put_blob("whole")
+    left = [folder / "run.sqlite.new", folder / "run.sqlite.new-journal", folder / "blobs" / "new-140"]
+    for path in left:
+        path.write_text("half")
+    Store.open(folder, writable=False).close()
+    assert all(path.exists() for path in left)
+    with Store.open(folder) as store:
+        assert not any(path.exists() for path in left)
+        assert store.get_blob(store.put_blob("whole")) == "whole"

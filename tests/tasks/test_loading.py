@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import socket
 import time
 from collections.abc import Callable
@@ -407,3 +408,10 @@ def test_a_data_set_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert [t.task_id for t in load_suite("hub:owner/name", id_field="problem_id")] == ["0", "2", "3"]
     assert [t.task_id for t in load_suite("hub:owner/name:train", limit=1)] == ["task 0"]
     assert "cannot be had" in _error(lambda: load_suite("hub:owner/name:test"))[0]
+
+
+def test_the_examples_of_the_documentation_load(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "tasks.md").read_text(encoding="utf-8")
+    blocks = {kind: text for kind, text in reversed(re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL))}
+    task = load_task(_native(tmp_path / "t", blocks["toml"], blocks["python"]))
+    assert (task.task_id, task.workloads[0].constants) == ("row-softmax", {"batch_size": 7, "dim": 1021})
