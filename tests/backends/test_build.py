@@ -62,6 +62,14 @@ OWN_FAULTS = {
     "kernel argument": EXT + KERNEL + FORWARD.replace("x.data_ptr<float>()", "x.data_ptr<int>()") + MODULE,
     "kernel name": EXT + KERNEL + FORWARD.replace("k<<<", "kk<<<") + MODULE,
     "argument count": EXT + KERNEL + FORWARD.replace("<float>()", "<float>(), 3") + MODULE,
+    "inside an instance": EXT
+    + "template <class T> __global__ void k(T* y) { y[0] = __shfl_down_sync(0xffffffff, P<T>::x, 1); }\n"
+    + FORWARD.replace("k<<<", "k<float><<<")
+    + MODULE,
+    "late inside an instance": EXT
+    + "template <class T> __global__ void k(T* y) { y->nothing(); }\n"
+    + FORWARD.replace("k<<<", "k<float><<<")
+    + MODULE,
     "unbalanced": EXT + KERNEL + FORWARD + MODULE + "void f() { if (1) {\n",
     "no module": EXT + KERNEL + FORWARD,
     "module of another name": EXT + KERNEL + FORWARD + MODULE.replace("TORCH_EXTENSION_NAME", "other"),
@@ -95,7 +103,9 @@ def test_function_declared_but_never_defined(cache: Path) -> None:
 
 
 def test_module_defined_twice(cache: Path) -> None:
-    result = extension(cache, EXT + KERNEL + FORWARD + MODULE, "torch::Tensor forward(torch::Tensor x);", ("forward",))
+    declaration = "torch::Tensor forward(torch::Tensor x);"
+    result = extension(cache, EXT + KERNEL + FORWARD + MODULE, declaration, ("forward",))
+    assert extension(cache, EXT + KERNEL + FORWARD + MODULE, declaration + MODULE).status == "compile_error"
     assert result.status == "compile_error" and "PyInit_" in result.log
 
 

@@ -22,6 +22,9 @@ from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 
+NAME_ERROR = "__nv_name_map"
+"""In NVRTC's log: an error in a name expression rather than in the text."""
+
 NVCC_DEFINES = (
     "-D__CUDA_NO_HALF_OPERATORS__",
     "-D__CUDA_NO_HALF_CONVERSIONS__",
@@ -169,13 +172,17 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
 
 
 def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
-    """Device code with the template instances that will probably be wanted; without them if that fails."""
+    """Device code with the template instances that will probably be wanted.
+
+    nvcc makes an instance wherever host code launches one, so an error inside an instance is the build's error; an
+    error in naming the instance is only a wrong guess, and the text is compiled without it.
+    """
     flags = NVCC_DEFINES + device_flags(request.cuda_flags)
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.guesses:
         result = _nvrtc(source, flags, parts.guesses)
-        if result.status == "ok":
+        if result.status == "ok" or NAME_ERROR not in result.log:
             return result
     return _nvrtc(source, flags, ())
 
@@ -205,16 +212,25 @@ _C_LIBRARY = {"exp", "log", "pow", "sqrt", "abs", "floor", "ceil", "round", "sin
 
 
 def _module_problem(request: BuildRequest) -> str | None:
-    """A module that Python could not import: none defined, or defined under another name."""
-    text = request.cpp_source + "\n" + request.cuda_source
-    modules = re.findall(r"\bPYBIND11_MODULE\s*\(\s*(\w+)", text)
-    if not modules and not request.functions and "TORCH_LIBRARY" not in text:
-        return f"error: dynamic module does not define module export function (PyInit_{request.name})"
-    if modules and not request.functions and not {"TORCH_EXTENSION_NAME", request.name} & set(modules):
+    """A module that Python could not import: defined twice, not at all, or under another name."""
+    modules = _modules(request.cpp_source) + _modules(request.cuda_source)
+    if len(modules) + bool(request.functions) > 1:
         return (
-            f"error: dynamic module does not define module export function (PyInit_{request.name}), only {modules[0]}"
+            f"error: multiple definition of `PyInit_{request.name}'\n"
+            "note: load_inline writes a PYBIND11_MODULE of its own for `functions`; keep one of the two"
         )
+    if not modules and not request.functions:
+        return f"error: dynamic module does not define module export function (PyInit_{request.name})"
+    if modules and modules[0] not in ("TORCH_EXTENSION_NAME", request.name):
+        return f"error: the module is named {modules[0]}, so it has no export function PyInit_{request.name}"
     return None
+
+
+def _modules(source: str) -> list[str]:
+    """Names in the PYBIND11_MODULE definitions of a text (its macros' bodies are not looked into)."""
+    tokens = tokenize(source)
+    found = [k for k, t in enumerate(tokens) if t.text == "PYBIND11_MODULE" and k + 2 < len(tokens)]
+    return [tokens[k + 2].text for k in found]
 
 
 def _main_unit(request: BuildRequest) -> str:

@@ -91,10 +91,12 @@ _DEVICE_LIBRARY = re.compile(
 
 def device_missing(log: str) -> tuple[str, ...]:
     """What NVRTC's headers or our device stubs lack, from its messages; empty when the fault is the candidate's own."""
-    errors = [line for line in log.splitlines() if re.search(r"\berror\b", line)]
+    lines = log.splitlines()
     missing: list[str] = []
-    for line in errors:
-        name = _device_gap(line)
+    for k, line in enumerate(lines):
+        if not re.search(r"\berror\b", line):
+            continue
+        name = _device_gap(line, lines[k + 1] if k + 1 < len(lines) else "")
         if name is None and not missing:
             return ()
         if name is not None and name not in missing:
@@ -102,10 +104,14 @@ def device_missing(log: str) -> tuple[str, ...]:
     return tuple(missing[:8])
 
 
-def _device_gap(line: str) -> str | None:
+_LIBRARY_USE = re.compile(r"\b(torch|at|c10|cub|cg|cooperative_groups|nvcuda|wmma|thrust|cuda|cute|cutlass)\s*::")
+
+
+def _device_gap(line: str, source: str) -> str | None:
+    """What one error line lacks; `source` is the line of code that NVRTC prints below it."""
     header = re.search(r"(?:cannot|could not) open source file \"([^\"]+)\"", line)
     if header:
-        return header.group(1)
+        return header.group(1) if _LIBRARY_HEADER.match(header.group(1)) or '"' not in source else None
     member = re.search(r"namespace \"([\w:]+)\" has no member(?: class)? \"(\w+)\"", line)
     if member and (_LIBRARY_SCOPE.match(member.group(1)) or _DEVICE_LIBRARY.match(member.group(1))):
         return f"{member.group(1)}::{member.group(2)}"
@@ -115,6 +121,7 @@ def _device_gap(line: str) -> str | None:
     unknown = re.search(r"(?:identifier|name followed by \"::\"|type) \"(\w+)\" is undefined", line)
     if unknown and _DEVICE_LIBRARY.match(unknown.group(1)):
         return unknown.group(1)
-    if re.search(r"name followed by \"::\" must be", line):
-        return "a namespace that the device headers lack"
+    used = _LIBRARY_USE.search(source)
+    if used and re.search(r"name followed by \"::\" must be", line):
+        return f"namespace {used.group(1)}"
     return None

@@ -213,6 +213,8 @@ class Extension:
         expression = re.sub(r"\b(?:long )?long (unsigned )?int\b", r"\1long long", expression)
         request = BuildRequest("instances", cuda_source=self._result.device_source or "", expressions=(expression,))
         result = self.runtime.compile(request)
+        if result.status == "compile_error" and "__nv_name_map" not in result.log:
+            raise RuntimeError(f"error building {expression}: {result.log}")  # nvcc would have said so at once
         if result.status != "ok":
             raise self._unsupported(f"template instance {expression}", result.log)
         program, names = self._add_program(result)
