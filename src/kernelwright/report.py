@@ -51,8 +51,12 @@ def spinner(text: str) -> Iterator[None]:
 
 
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
-    """One verdict with its evidence."""
-    out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip())
+    """One verdict with its evidence: the reason and the line it is about, then sizes, other findings, and the log."""
+    out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
+    lines = candidate.text.splitlines()
+    deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
+    for finding in deciding[:1]:
+        _print_line(lines, finding.line)
     if evaluation.workloads:
         table = Table("workload", "inputs", "values", "max error", "allowed", "", box=None, header_style="dim")
         for w in evaluation.workloads:
@@ -62,18 +66,20 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             mark = "[green]ok[/]" if w.passed else "[red]no[/]"
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
         out.print(table)
-    lines = candidate.text.splitlines()
-    for finding in evaluation.findings[:10]:
-        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {escape(finding.evidence)}")
-        if finding.line and finding.line <= len(lines):
-            out.print(f"    {finding.line}: {escape(lines[finding.line - 1].strip())}", style="dim")
+    for finding in [f for f in evaluation.findings if f not in deciding][:10]:
+        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {escape(finding.evidence)}", soft_wrap=True)
+        _print_line(lines, finding.line)
     if evaluation.verdict != "correct" and evaluation.log:
-        out.print(escape(evaluation.log[-3000:]), style="dim")
+        out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)
     s = evaluation.seconds
     speed = "" if evaluation.timing else "; speed not measured"
-    out.print(
-        f"[dim]{evaluation.backend} · {evaluation.sandbox} · build {s.build:.2f} s, check {s.check:.2f} s{speed}[/]"
-    )
+    facts = f"{evaluation.backend} · {evaluation.sandbox} · build {s.build:.2f} s, check {s.check:.2f} s{speed}"
+    out.print(f"[dim]{facts}[/]", soft_wrap=True)
+
+
+def _print_line(lines: list[str], number: int | None) -> None:
+    if number and number <= len(lines):
+        out.print(f"    {number}: {escape(lines[number - 1].strip())}", style="dim", soft_wrap=True)
 
 
 class BatchView:
