@@ -259,7 +259,7 @@ def _host_part(request: BuildRequest, parts: Split, cache: Path, target: Path) -
     return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
 
 
-_JOINING = re.compile(r"redefin|redeclar|conflict|ambiguous|default argument|previous|already|static|overload")
+_JOINING = re.compile(r"redefin|redeclar|conflicting|default argument given|was declared .* and later")
 
 
 def _defines(flags: tuple[str, ...]) -> list[str]:
