@@ -193,7 +193,7 @@ def _eval_rows(
 
 def public(evaluation: Evaluation) -> dict[str, Any]:
     """The fields that scripts rely on (see docs/cli.md), in a stable order."""
-    whole = evaluation.model_dump(mode="json")
+    whole = evaluation.plain()
     names = ("task_id", "candidate_id", "verdict", "reason", "backend", "sandbox", "workloads", "timing", "findings")
     seconds = {k: whole["seconds"][k] for k in ("build", "check", "time")}
     rest = ("launches", "library_ops", "log", "environment", "options")

@@ -40,7 +40,7 @@ class OptimizeResult:
             "reason": self.evaluation.reason if self.evaluation else "no candidate was judged",
             "candidate_id": self.best.content_hash if self.best else None,
             "path": str(self.path) if self.path else None,
-            "timing": timing.model_dump(mode="json") if timing else None,
+            "timing": timing.plain() if timing else None,
             "turns": len(turns),
             "tokens": sum(t.usage.prompt_tokens + t.usage.completion_tokens for t in turns),
             "stop_reason": self.trajectories[-1].stop_reason if self.trajectories else "nothing was played",

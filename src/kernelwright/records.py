@@ -110,8 +110,8 @@ class Workload(Record):
     constants: dict[str, Any] = Field(default_factory=dict)
     """Module-level constants to replace, by name; empty means the task as written."""
     scope: Literal["declared", "batch_reduced", "reduced"] = "declared"
-    """`declared`: a size that the task itself states. `batch_reduced`: only batch-like dimensions are smaller.
-    `reduced`: other dimensions differ too (odd and prime sizes)."""
+    """`declared`: a size that the task itself states. `batch_reduced`: only batch-like dimensions are smaller, or
+    others too but with the declared ones' remainders by a tile's size. `reduced`: odd, prime and other sizes."""
     purpose: Literal["functional", "timing"] = "functional"
     elements: int = 0
     """Elements of all inputs and outputs together (0: not known)."""

@@ -104,7 +104,7 @@ def test_divisibility_is_kept_by_trying() -> None:
     for workload in derive(RUNS["patches"]).workloads:
         assert workload.constants["image_size"] % 16 == 0
     for workload in derive(RUNS["pixel_shuffle"]).workloads:
-        assert workload.constants["channels"] % 16 == 0
+        assert workload.constants.get("channels", 16) % 16 == 0
 
 
 def test_kernel_sizes_axes_and_strides_are_never_changed() -> None:
@@ -221,3 +221,13 @@ def test_every_development_reference_gets_two_sizes() -> None:
     rows = [json.loads(line) for line in Path(str(DEVELOPMENT)).read_text().splitlines()]
     few = [row["problem_id"] for row in rows if len(derive(row["reference"]).workloads) < 2]
     assert rows and not few
+
+
+def test_size_like_the_declared_one_keeps_what_divides_it() -> None:
+    source = RUNS["patches"].split("class Model")[0] + (
+        "class Model(nn.Module):\n    def forward(self, a, b):\n        return a @ b\n\n"
+        "M = 4096\nK = 2048\nN = 1024\n\n"
+        "def get_inputs():\n    return [torch.randn(M, K), torch.randn(K, N)]\n"
+    )
+    alike = [w for w in derive(source).workloads if w.scope == "batch_reduced"]
+    assert alike and all(size % 64 == 0 for size in alike[0].constants.values())

@@ -2,8 +2,8 @@
 
 `derive` finds out what each constant of the reference does by changing it and looking at the shapes (on torch's `meta`
 device, so nothing is allocated), then shrinks: first only batch-like constants, so that a kernel written for the task's
-own dimensions still fits; then the others too, to odd and prime sizes and to sizes just above a power of two. What
-goes into the model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink
+own dimensions still fits, or, where that is too large, to extents with the declared ones' remainders, so that tiles still
+fit; then the others too, to odd and prime sizes and to sizes just above a power of two. What goes into the model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink
 without it. Every size that is returned was run for real.
 
 Runs only where a task's own code may run. It makes no inputs for judging (`tasks.inputs`) and decides no verdict.
@@ -43,6 +43,7 @@ _CAPS = tuple(sorted({c * 2**k for k in range(12) for c in (4, 5, 6, 7)} | {2, 3
 _FAR = 8.0
 """How many times over the budget a size must be before the next smaller ones are skipped."""
 _GRAINS = (1, 2, 4, 8, 16, 32)
+_ALIKE_GRAINS = (128, 64, 32, 16)
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,8 @@ class _Search:
             self._accept({}, "declared", "declared")
         if not self.workloads:
             self._batch_reduced(batch)
+        if not self.workloads:
+            self._alike(symbols, batch)
         self._reduced(symbols, batch, count)
         if not self.workloads:
             self._beyond_budget(batch)
@@ -287,6 +290,29 @@ class _Search:
                 return
         reason = "it has no batch-like constant" if not batch else "even with the batch at its least it is too large"
         self.notes.append(f"no size with only the batch reduced: {reason}")
+
+    def _alike(self, symbols: list[Symbol], batch: list[Symbol]) -> None:
+        """A size whose extents leave the declared ones' remainders, so that what divided evenly still does.
+
+        A kernel that covers the declared size in tiles covers this one too; only one that holds the very numbers fails.
+        """
+        batch = [s for s in batch if s.named_batch]
+        free = [s for s in symbols if s not in batch and s.dims and not s.in_init]
+        bound = [s for s in symbols if s not in batch and s.dims and s.in_init]
+        for level in (free, free + bound):
+            for grain in _ALIKE_GRAINS if level else ():
+                for times in (4, 2, 1):
+                    sizes = {s: s.value % grain + grain * times for s in level if s.value > grain * (times + 1)}
+                    sizes |= {s: min(2, s.value) for s in batch}
+                    if self._late() or not sizes:
+                        continue
+                    cost = self._cost(self._overrides(sizes))
+                    if (
+                        cost is not None
+                        and self._excess(cost, 1) <= 1
+                        and self._accept(sizes, "alike", "batch_reduced")
+                    ):
+                        return
 
     def _reduced(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
         # A leading dimension that nobody calls batch (the rows of a matmul) needs odd sizes as well.
