@@ -5,23 +5,74 @@
 
 namespace kw {
 namespace {
-struct And { template <class T> static T f(T a, T b, T) { return a & b; } };
-struct Or { template <class T> static T f(T a, T b, T) { return a | b; } };
-struct Xor { template <class T> static T f(T a, T b, T) { return a ^ b; } };
-struct Exch { template <class T> static T f(T, T b, T) { return b; } };
-struct Cas { template <class T> static T f(T a, T b, T c) { return a == b ? c : a; } };
-struct Add {
-  template <class T> static T f(T a, T b, T) {
-    if constexpr (std::is_floating_point_v<T>) return a + b;
-    else return (T)((std::make_unsigned_t<T>)a + (std::make_unsigned_t<T>)b);
+struct And {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a & b;
   }
 };
-struct Min { template <class T> static T f(T a, T b, T) { return b < a ? b : a; } };
-struct Max { template <class T> static T f(T a, T b, T) { return a < b ? b : a; } };
-struct Inc { template <class T> static T f(T a, T b, T) { return a >= b ? 0 : a + 1; } };
-struct Dec { template <class T> static T f(T a, T b, T) { return a == 0 || a > b ? b : a - 1; } };
-template <bool BF> struct HalfOp {
-  static u16 add(u16 a, u16 b) { return BF ? float_to_bf16(bf16_to_float(a) + bf16_to_float(b)) : float_to_half(half_to_float(a) + half_to_float(b)); }
+struct Or {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a | b;
+  }
+};
+struct Xor {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a ^ b;
+  }
+};
+struct Exch {
+  template <class T>
+  static T f(T, T b, T) {
+    return b;
+  }
+};
+struct Cas {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return a == b ? c : a;
+  }
+};
+struct Add {
+  template <class T>
+  static T f(T a, T b, T) {
+    if constexpr (std::is_floating_point_v<T>)
+      return a + b;
+    else
+      return (T)((std::make_unsigned_t<T>)a + (std::make_unsigned_t<T>)b);
+  }
+};
+struct Min {
+  template <class T>
+  static T f(T a, T b, T) {
+    return b < a ? b : a;
+  }
+};
+struct Max {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a < b ? b : a;
+  }
+};
+struct Inc {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a >= b ? 0 : a + 1;
+  }
+};
+struct Dec {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a == 0 || a > b ? b : a - 1;
+  }
+};
+template <bool BF>
+struct HalfOp {
+  static u16 add(u16 a, u16 b) {
+    return BF ? float_to_bf16(bf16_to_float(a) + bf16_to_float(b)) : float_to_half(half_to_float(a) + half_to_float(b));
+  }
   static u16 pick(u16 a, u16 b, bool max) {
     float x = BF ? bf16_to_float(a) : half_to_float(a), y = BF ? bf16_to_float(b) : half_to_float(b);
     if (x != x) return b;
@@ -29,7 +80,8 @@ template <bool BF> struct HalfOp {
     return (x < y) == max ? b : a;
   }
 };
-template <bool BF, int KIND> struct Half {  // 0 add, 1 min, 2 max
+template <bool BF, int KIND>
+struct Half {  // 0 add, 1 min, 2 max
   static u16 one(u16 a, u16 b) { return KIND == 0 ? HalfOp<BF>::add(a, b) : HalfOp<BF>::pick(a, b, KIND == 2); }
   static u16 f(u16 a, u16 b, u16) { return one(a, b); }
   static u32 f(u32 a, u32 b, u32) { return (u32)one((u16)a, (u16)b) | (u32)one((u16)(a >> 16), (u16)(b >> 16)) << 16; }
@@ -62,17 +114,26 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-template <class Op> Fn bits(Ty t) {
+template <class Op>
+Fn bits(Ty t) {
   int n = size_of(t);
   return n == 4 ? op_atomic<Op, u32> : n == 8 ? op_atomic<Op, u64> : nullptr;
 }
-template <class Op> Fn order(Ty t) {
-  return t == Ty::U32 ? op_atomic<Op, u32> : t == Ty::S32 ? op_atomic<Op, i32> : t == Ty::U64 ? op_atomic<Op, u64>
-       : t == Ty::S64 ? op_atomic<Op, i64> : nullptr;
+template <class Op>
+Fn order(Ty t) {
+  return t == Ty::U32   ? op_atomic<Op, u32>
+         : t == Ty::S32 ? op_atomic<Op, i32>
+         : t == Ty::U64 ? op_atomic<Op, u64>
+         : t == Ty::S64 ? op_atomic<Op, i64>
+                        : nullptr;
 }
-template <int K> Fn half(Ty t) {
-  return t == Ty::F16 ? op_atomic<Half<false, K>, u16> : t == Ty::F16X2 ? op_atomic<Half<false, K>, u32>
-       : t == Ty::BF16 ? op_atomic<Half<true, K>, u16> : t == Ty::BF16X2 ? op_atomic<Half<true, K>, u32> : nullptr;
+template <int K>
+Fn half(Ty t) {
+  return t == Ty::F16      ? op_atomic<Half<false, K>, u16>
+         : t == Ty::F16X2  ? op_atomic<Half<false, K>, u32>
+         : t == Ty::BF16   ? op_atomic<Half<true, K>, u16>
+         : t == Ty::BF16X2 ? op_atomic<Half<true, K>, u32>
+                           : nullptr;
 }
 
 Fn pick(string_view op, Ty t) {
@@ -94,7 +155,9 @@ Fn pick(string_view op, Ty t) {
 void h_atom(Decoder& d, Mods& m) {
   bool red = m.op == "red";
   for (const char* s : {"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
-  Space space = m.take("global") ? Space::Global : m.take("shared") || m.take("shared::cta") ? Space::Shared : Space::Generic;
+  Space space = m.take("global")                            ? Space::Global
+                : m.take("shared") || m.take("shared::cta") ? Space::Shared
+                                                            : Space::Generic;
   string_view op;
   for (const char* s : {"and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max"})
     if (op.empty() && m.take(s)) op = s;

@@ -63,8 +63,8 @@ void load(Loaded& l, const char* text, size_t n) {
     return;
   }
   for (const Kernel& k : p.kernels) {
-    l.text += "kernel\t" + k.name + "\t" + std::to_string(k.static_shared) + "\t" + std::to_string(k.max_threads) + "\t" +
-              std::to_string(k.local_bytes) + "\t" + std::to_string(k.register_bytes);
+    l.text += "kernel\t" + k.name + "\t" + std::to_string(k.static_shared) + "\t" + std::to_string(k.max_threads) +
+              "\t" + std::to_string(k.local_bytes) + "\t" + std::to_string(k.register_bytes);
     for (const ParamInfo& q : k.params) l.text += "\t" + std::to_string(q.size) + ":" + std::to_string(q.align);
     l.text += "\n";
   }
@@ -94,7 +94,8 @@ std::pair<string, u32> source_of(const Program& p, u32 index) {
       if (o.file == outer.file && o.line == outer.line && o.column == outer.column && o.at_line) outer = o;
     l = outer;
   }
-  return {name(l.file), l.line};
+  string file = name(l.file);
+  return {file.substr(file.rfind('/') + 1), l.line};
 }
 
 string clean(string s) {
@@ -128,15 +129,19 @@ void check_shape(const Launch& l, u64 shared_bytes) {
   const char* axis[] = {"x", "y", "z"};
   for (int i = 0; i < 3; i++) {
     if (l.grid[i] == 0 || l.grid[i] > most_grid[i])
-      invalid(string("grid.") + axis[i] + " is " + std::to_string(l.grid[i]) + ", allowed are 1 to " + std::to_string(most_grid[i]));
+      invalid(string("grid.") + axis[i] + " is " + std::to_string(l.grid[i]) + ", allowed are 1 to " +
+              std::to_string(most_grid[i]));
     if (l.block[i] == 0 || l.block[i] > most_block[i])
-      invalid(string("block.") + axis[i] + " is " + std::to_string(l.block[i]) + ", allowed are 1 to " + std::to_string(most_block[i]));
+      invalid(string("block.") + axis[i] + " is " + std::to_string(l.block[i]) + ", allowed are 1 to " +
+              std::to_string(most_block[i]));
     threads *= l.block[i];
   }
   if (threads > 1024) invalid(std::to_string(threads) + " threads per block, allowed are 1024");
   if (k.max_threads && threads > k.max_threads)
-    invalid(std::to_string(threads) + " threads per block, the kernel's launch bounds allow " + std::to_string(k.max_threads));
-  if (k.static_shared > 48 * 1024) invalid(std::to_string(k.static_shared) + " bytes of static shared memory, allowed are 49152");
+    invalid(std::to_string(threads) + " threads per block, the kernel's launch bounds allow " +
+            std::to_string(k.max_threads));
+  if (k.static_shared > 48 * 1024)
+    invalid(std::to_string(k.static_shared) + " bytes of static shared memory, allowed are 49152");
   if (k.dynamic_offset + shared_bytes > 227 * 1024)
     invalid(std::to_string(k.dynamic_offset + shared_bytes) + " bytes of shared memory per block, allowed are 232448");
   if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
@@ -161,10 +166,16 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
 void report(const Launch& l, size_t arguments, string& out) {
   out += "total\t" + std::to_string(l.total) + "\n";
   const Counters& c = l.count;
-  const std::pair<const char*, u64> named[] = {
-      {"global_loads", c.global_loads}, {"global_stores", c.global_stores}, {"global_load_bytes", c.global_load_bytes},
-      {"global_store_bytes", c.global_store_bytes}, {"shared_loads", c.shared_loads}, {"shared_stores", c.shared_stores},
-      {"atomics", c.atomics}, {"barriers", c.barriers}, {"divergent_branches", c.divergent}, {"mma", c.mma}};
+  const std::pair<const char*, u64> named[] = {{"global_loads", c.global_loads},
+                                               {"global_stores", c.global_stores},
+                                               {"global_load_bytes", c.global_load_bytes},
+                                               {"global_store_bytes", c.global_store_bytes},
+                                               {"shared_loads", c.shared_loads},
+                                               {"shared_stores", c.shared_stores},
+                                               {"atomics", c.atomics},
+                                               {"barriers", c.barriers},
+                                               {"divergent_branches", c.divergent},
+                                               {"mma", c.mma}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
   u64 classes[(size_t)Class::Count] = {};
   i64 running = 0;
@@ -241,7 +252,8 @@ void* kw_launch(void* p, const KwLaunch* a) {
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
       const char* end = std::strchr(name, '\n');
-      add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i, a->allocation[i].writable);
+      add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
+                 a->allocation[i].writable);
       name = end + 1;
     }
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);

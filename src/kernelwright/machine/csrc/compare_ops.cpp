@@ -6,33 +6,50 @@
 namespace kw {
 namespace {
 enum Cmp { Eq, Ne, Lt, Le, Gt, Ge, Equ, Neu, Ltu, Leu, Gtu, Geu, Num, Nan, CmpCount };
-const char* const cmp_names[CmpCount] = {"eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
+const char* const cmp_names[CmpCount] = {"eq",  "ne",  "lt",  "le",  "gt",  "ge",  "equ",
+                                         "neu", "ltu", "leu", "gtu", "geu", "num", "nan"};
 
 template <int C, class T>
 [[gnu::always_inline]] inline bool test(T a, T b) {
   constexpr bool real = std::is_floating_point_v<T>;
   switch (C) {
-    case Eq: return a == b;
-    case Ne: return real ? (a < b || a > b) : a != b;  // ordered
-    case Lt: return a < b;
-    case Le: return a <= b;
-    case Gt: return a > b;
-    case Ge: return a >= b;
-    case Equ: return !(a < b || a > b);
-    case Neu: return a != b;
-    case Ltu: return !(a >= b);
-    case Leu: return !(a > b);
-    case Gtu: return !(a <= b);
-    case Geu: return !(a < b);
-    case Num: return a == a && b == b;
-    default: return a != a || b != b;
+    case Eq:
+      return a == b;
+    case Ne:
+      return real ? (a < b || a > b) : a != b;  // ordered
+    case Lt:
+      return a < b;
+    case Le:
+      return a <= b;
+    case Gt:
+      return a > b;
+    case Ge:
+      return a >= b;
+    case Equ:
+      return !(a < b || a > b);
+    case Neu:
+      return a != b;
+    case Ltu:
+      return !(a >= b);
+    case Leu:
+      return !(a > b);
+    case Gtu:
+      return !(a <= b);
+    case Geu:
+      return !(a < b);
+    case Num:
+      return a == a && b == b;
+    default:
+      return a != a || b != b;
   }
 }
 
 template <int C, class T>
 inline u32 compare(const T* a, const T* b) {
-  if constexpr (sizeof(T) == 8) return bits_of_wide([&](int i) { return test<C>(a[i], b[i]); });
-  else return bits_of([&](int i) { return test<C>(a[i], b[i]); });
+  if constexpr (sizeof(T) == 8)
+    return bits_of_wide([&](int i) { return test<C>(a[i], b[i]); });
+  else
+    return bits_of([&](int i) { return test<C>(a[i], b[i]); });
 }
 
 template <int C, class T>
@@ -73,9 +90,21 @@ Fn pick(int c, std::integer_sequence<int, I...>) {
   static const Fn table[] = {K<I>::fn...};
   return table[c];
 }
-template <class T> struct Plain { template <int C> struct At { static constexpr Fn fn = op_setp<C, T>; }; };
-template <int C> struct Ftz { static constexpr Fn fn = op_setp_ftz<C>; };
-template <int C> struct Half { static constexpr Fn fn = op_setp_half<C>; };
+template <class T>
+struct Plain {
+  template <int C>
+  struct At {
+    static constexpr Fn fn = op_setp<C, T>;
+  };
+};
+template <int C>
+struct Ftz {
+  static constexpr Fn fn = op_setp_ftz<C>;
+};
+template <int C>
+struct Half {
+  static constexpr Fn fn = op_setp_half<C>;
+};
 
 Fn setp_fn(Ty t, int c, bool ftz) {
   using Ints = std::make_integer_sequence<int, 6>;
@@ -85,17 +114,27 @@ Fn setp_fn(Ty t, int c, bool ftz) {
   if (t == Ty::F16 || t == Ty::BF16 || t == Ty::F16X2 || t == Ty::BF16X2) return pick<Half>(c, Reals{});
   if (c >= 6) throw PtxError("a float comparison of integers");
   switch (t) {
-    case Ty::U16: case Ty::B16: return pick<Plain<u16>::At>(c, Ints{});
-    case Ty::S16: return pick<Plain<i16>::At>(c, Ints{});
-    case Ty::U32: case Ty::B32: return pick<Plain<u32>::At>(c, Ints{});
-    case Ty::S32: return pick<Plain<i32>::At>(c, Ints{});
-    case Ty::U64: case Ty::B64: return pick<Plain<u64>::At>(c, Ints{});
-    case Ty::S64: return pick<Plain<i64>::At>(c, Ints{});
-    default: throw PtxError("comparison of this type");
+    case Ty::U16:
+    case Ty::B16:
+      return pick<Plain<u16>::At>(c, Ints{});
+    case Ty::S16:
+      return pick<Plain<i16>::At>(c, Ints{});
+    case Ty::U32:
+    case Ty::B32:
+      return pick<Plain<u32>::At>(c, Ints{});
+    case Ty::S32:
+      return pick<Plain<i32>::At>(c, Ints{});
+    case Ty::U64:
+    case Ty::B64:
+      return pick<Plain<u64>::At>(c, Ints{});
+    case Ty::S64:
+      return pick<Plain<i64>::At>(c, Ints{});
+    default:
+      throw PtxError("comparison of this type");
   }
 }
 
-template <int KIND>  // 0 and, 1 or, 2 xor
+template <int KIND>                                // 0 and, 1 or, 2 xor
 const Inst* op_combine(Warp& w, const Inst* in) {  // in->x: bit 0 negate a, bit 1 negate b
   u32 a = pred(w, in->a) ^ (in->x & 1 ? FULL : 0), b = pred(w, in->b) ^ (in->x & 2 ? FULL : 0);
   set_pred(w, in->d, active(w, in), KIND == 0 ? a & b : KIND == 1 ? a | b : a ^ b);
@@ -140,7 +179,10 @@ u8 half_flags(Ty t, bool ftz, bool high) {
 // Emits the comparison alone into a predicate.
 void emit_test(Decoder& d, const Comparison& c, Ty t, u32 a, u32 b, u32 p, bool high) {
   bool half = t == Ty::F16 || t == Ty::F16X2 || t == Ty::BF16 || t == Ty::BF16X2;
-  Inst& in = d.emit(setp_fn(t, c.cmp, c.ftz), half ? Class::Half : t == Ty::F32 ? Class::Float : t == Ty::F64 ? Class::Double : Class::Int);
+  Inst& in = d.emit(setp_fn(t, c.cmp, c.ftz), half           ? Class::Half
+                                              : t == Ty::F32 ? Class::Float
+                                              : t == Ty::F64 ? Class::Double
+                                                             : Class::Int);
   in.a = a, in.b = b, in.d = p;
   if (half) in.x = half_flags(t, c.ftz, high);
 }
@@ -194,8 +236,10 @@ void h_set(Decoder& d, Mods& m) {
     if (pair) emit_combine(d, c.combine, q, k, false, d.op(3).negated, q);
   }
   u64 one = to == Ty::F32 ? 0x3f800000u : to == Ty::F16 ? 0x3c00 : to == Ty::BF16 ? 0x3f80 : 0xffffffffu;
-  u64 yes = to == Ty::F16X2 ? 0x3c00 | 0x3c00ull << 48 : to == Ty::BF16X2 ? 0x3f80 | 0x3f80ull << 48
-          : pair ? 0xffffull | 0xffff0000ull << 32 : one;
+  u64 yes = to == Ty::F16X2    ? 0x3c00 | 0x3c00ull << 48
+            : to == Ty::BF16X2 ? 0x3f80 | 0x3f80ull << 48
+            : pair             ? 0xffffull | 0xffff0000ull << 32
+                               : one;
   int n = size_of(to);
   if (n != 2 && n != 4) throw PtxError("set into this type");
   Inst& in = d.emit(n == 2 ? op_set<u16> : op_set<u32>, Class::Int);
@@ -210,8 +254,12 @@ const Inst* op_testp(Warp& w, const Inst* in) {
   u32 r = 0;
   for (int i = 0; i < LANES; i++) {
     int k = std::fpclassify(a[i]);
-    bool v = in->x == 0 ? k != FP_NAN && k != FP_INFINITE : in->x == 1 ? k == FP_INFINITE : in->x == 2 ? k != FP_NAN
-           : in->x == 3 ? k == FP_NAN : in->x == 4 ? k == FP_NORMAL || k == FP_ZERO : k == FP_SUBNORMAL;
+    bool v = in->x == 0   ? k != FP_NAN && k != FP_INFINITE
+             : in->x == 1 ? k == FP_INFINITE
+             : in->x == 2 ? k != FP_NAN
+             : in->x == 3 ? k == FP_NAN
+             : in->x == 4 ? k == FP_NORMAL || k == FP_ZERO
+                          : k == FP_SUBNORMAL;
     r |= (u32)v << i;
   }
   set_pred(w, in->d, active(w, in), r);
@@ -221,7 +269,8 @@ const Inst* op_testp(Warp& w, const Inst* in) {
 void h_testp(Decoder& d, Mods& m) {
   const char* names[] = {"finite", "infinite", "number", "notanumber", "normal", "subnormal"};
   int which = -1;
-  for (int i = 0; i < 6; i++) if (m.take(names[i])) which = i;
+  for (int i = 0; i < 6; i++)
+    if (m.take(names[i])) which = i;
   Ty t = m.type();
   m.finish();
   d.need(2);

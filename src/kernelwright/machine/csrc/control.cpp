@@ -28,8 +28,9 @@ const Inst* op_brx(Warp& w, const Inst* in) {
   while (m) {
     int lane = __builtin_ctz(m);
     u32 v = index[lane], same = 0;
-    if (v >= table.size()) raise(in, thread_of(w, lane), "trap", "brx.idx with index " + std::to_string(v) +
-                                 " outside its " + std::to_string(table.size()) + " targets");
+    if (v >= table.size())
+      raise(in, thread_of(w, lane), "trap",
+            "brx.idx with index " + std::to_string(v) + " outside its " + std::to_string(table.size()) + " targets");
     for (u32 r = m; r; r &= r - 1)
       if (index[__builtin_ctz(r)] == v) same |= r & -r;
     m &= ~same;
@@ -175,8 +176,10 @@ void Decoder::exit() {
 }
 
 void Decoder::leave_function() {
-  if (depth_ == 0) exit();
-  else branch("#end");
+  if (depth_ == 0)
+    exit();
+  else
+    branch("#end");
 }
 
 void Decoder::end_of_body() {
@@ -199,18 +202,23 @@ void Decoder::call(Mods& m) {
   const Operand *rets = nullptr, *args = nullptr, *name = nullptr;
   for (u32 i = 0; i < count(); i++) {
     const Operand& o = op(i);
-    if (o.kind == Operand::Vec) (name ? args : rets) = &o;
-    else if (!name) name = &o;
-    else throw Unsupported("call.indirect");
+    if (o.kind == Operand::Vec)
+      (name ? args : rets) = &o;
+    else if (!name)
+      name = &o;
+    else
+      throw Unsupported("call.indirect");
   }
   if (!name || name->kind != Operand::Name) throw PtxError("call without a function");
   u32 v;
   if (const Name* n = find(name->name, v); n && n->type != Ty::None) throw Unsupported("call.indirect");
   auto it = program.module.function_index.find(name->name);
-  if (it == program.module.function_index.end()) throw PtxError("call of the unknown function '" + string(name->name) + "'");
+  if (it == program.module.function_index.end())
+    throw PtxError("call of the unknown function '" + string(name->name) + "'");
   const Function& f = program.module.functions[it->second];
   if (!f.has_body) return builtin_call(name->name, rets, args);
-  if (std::find(stack_.begin(), stack_.end(), &f) != stack_.end()) throw Unsupported("recursive call of " + string(f.name));
+  if (std::find(stack_.begin(), stack_.end(), &f) != stack_.end())
+    throw Unsupported("recursive call of " + string(f.name));
   if (stack_.size() > 64) throw Unsupported("calls nested deeper than 64");
   bind_and_inline(f, rets, args);
 }

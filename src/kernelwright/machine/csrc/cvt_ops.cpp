@@ -25,7 +25,10 @@ i128 high_of(Ty t) { return ((i128)1 << (8 * size_of(t) - (is_signed(t) ? 1 : 0)
 u64 float_to_int(double x, const Spec& s) {
   int bits = 8 * size_of(s.to);
   if (std::isnan(x)) return s.from != Ty::F64 && bits < 64 ? 0 : 1ull << (bits - 1);
-  x = s.integer == 1 ? std::nearbyint(x) : s.integer == 3 ? std::floor(x) : s.integer == 4 ? std::ceil(x) : std::trunc(x);
+  x = s.integer == 1   ? std::nearbyint(x)
+      : s.integer == 3 ? std::floor(x)
+      : s.integer == 4 ? std::ceil(x)
+                       : std::trunc(x);
   if (x <= (double)low_of(s.to)) return (u64)low_of(s.to);
   if (x >= std::ldexp(1.0, bits - (is_signed(s.to) ? 1 : 0))) return (u64)high_of(s.to);
   return (u64)(i128)x;
@@ -64,22 +67,27 @@ u64 to_float_bits(double x, const Spec& s) {
   if (s.flags & RELU) x = x < 0 || (x == 0 && std::signbit(x)) ? 0.0 : x;
   bool limit = (s.flags & FINITE) && !std::isnan(x);
   switch (s.to) {
-    case Ty::F16: return double_to_half(limit ? std::min(std::max(x, -65504.0), 65504.0) : x, s.round);
-    case Ty::BF16: return double_to_bf16(limit ? std::min(std::max(x, -0x1.fep127), 0x1.fep127) : x, s.round);
+    case Ty::F16:
+      return double_to_half(limit ? std::min(std::max(x, -65504.0), 65504.0) : x, s.round);
+    case Ty::BF16:
+      return double_to_bf16(limit ? std::min(std::max(x, -0x1.fep127), 0x1.fep127) : x, s.round);
     case Ty::F32: {
       float f = double_to_float(x, s.round);
       if (f != f) return 0x7fffffff;
       return bit_cast<u32>(s.flags & FTZ ? flush(f) : f);
     }
-    case Ty::TF32: return float_to_tf32(limit ? (float)std::min(std::max(x, -0x1.ffcp127), 0x1.ffcp127) : (float)x, s.round);
-    default: return bit_cast<u64>(x);
+    case Ty::TF32:
+      return float_to_tf32(limit ? (float)std::min(std::max(x, -0x1.ffcp127), 0x1.ffcp127) : (float)x, s.round);
+    default:
+      return bit_cast<u64>(x);
   }
 }
 
 u64 convert(u64 bits, const Spec& s) {
   if (is_int(s.from)) {
     int n = 8 * size_of(s.from);
-    i128 v = is_signed(s.from) ? (i128)((i64)(bits << (64 - n)) >> (64 - n)) : (i128)(n == 64 ? bits : bits & ((1ull << n) - 1));
+    i128 v = is_signed(s.from) ? (i128)((i64)(bits << (64 - n)) >> (64 - n))
+                               : (i128)(n == 64 ? bits : bits & ((1ull << n) - 1));
     if (is_int(s.to)) {
       if (s.flags & SAT) v = v < low_of(s.to) ? low_of(s.to) : v > high_of(s.to) ? high_of(s.to) : v;
       return (u64)v;
@@ -87,11 +95,17 @@ u64 convert(u64 bits, const Spec& s) {
     if (s.to == Ty::F64) return bit_cast<u64>(int_to_double(v, s.round));
     return to_float_bits(odd_double(v), s);
   }
-  double x = s.from == Ty::F64 ? bit_cast<double>(bits) : s.from == Ty::F32 ? (double)bit_cast<float>((u32)bits)
-           : s.from == Ty::F16 ? (double)half_to_float((u16)bits) : (double)bf16_to_float((u16)bits);
+  double x = s.from == Ty::F64   ? bit_cast<double>(bits)
+             : s.from == Ty::F32 ? (double)bit_cast<float>((u32)bits)
+             : s.from == Ty::F16 ? (double)half_to_float((u16)bits)
+                                 : (double)bf16_to_float((u16)bits);
   if (s.from == Ty::F32 && (s.flags & FTZ)) x = flush((float)x);
   if (is_int(s.to)) return float_to_int(x, s);
-  if (s.integer) x = s.integer == 1 ? std::nearbyint(x) : s.integer == 2 ? std::trunc(x) : s.integer == 3 ? std::floor(x) : std::ceil(x);
+  if (s.integer)
+    x = s.integer == 1   ? std::nearbyint(x)
+        : s.integer == 2 ? std::trunc(x)
+        : s.integer == 3 ? std::floor(x)
+                         : std::ceil(x);
   return to_float_bits(x, s);
 }
 
@@ -99,9 +113,12 @@ u64 read_lane(const Warp& w, u32 offset, int bytes, int i) {
   return bytes == 2 ? slot<u16>(w, offset)[i] : bytes == 4 ? slot<u32>(w, offset)[i] : slot<u64>(w, offset)[i];
 }
 void write_lane(Warp& w, u32 offset, int bytes, int i, u64 v) {
-  if (bytes == 2) slot<u16>(w, offset)[i] = (u16)v;
-  else if (bytes == 4) slot<u32>(w, offset)[i] = (u32)v;
-  else slot<u64>(w, offset)[i] = v;
+  if (bytes == 2)
+    slot<u16>(w, offset)[i] = (u16)v;
+  else if (bytes == 4)
+    slot<u32>(w, offset)[i] = (u32)v;
+  else
+    slot<u64>(w, offset)[i] = v;
 }
 
 // in->x, in->y: bytes of the source and destination registers, which may be wider than the types
@@ -125,7 +142,12 @@ const Inst* op_cast(Warp& w, const Inst* in) {  // the D of an S, kept in an R
 }
 
 template <int MODE>
-inline float whole(float x) { return MODE == 1 ? __builtin_rintf(x) : MODE == 2 ? __builtin_truncf(x) : MODE == 3 ? __builtin_floorf(x) : __builtin_ceilf(x); }
+inline float whole(float x) {
+  return MODE == 1   ? __builtin_rintf(x)
+         : MODE == 2 ? __builtin_truncf(x)
+         : MODE == 3 ? __builtin_floorf(x)
+                     : __builtin_ceilf(x);
+}
 
 template <int MODE>
 const Inst* op_float_to_s32(Warp& w, const Inst* in) {
@@ -169,19 +191,29 @@ const Inst* op_float_adjust(Warp& w, const Inst* in) {  // cvt.{ftz}.{sat}.f32.f
   return in + 1;
 }
 
-struct Fast { Ty from, to; u8 round, integer; Fn fn; };
+struct Fast {
+  Ty from, to;
+  u8 round, integer;
+  Fn fn;
+};
 const Fast fast_table[] = {
-    {Ty::S32, Ty::S64, 0, 0, op_cast<i32, i64>}, {Ty::U32, Ty::U64, 0, 0, op_cast<u32, u64>}, {Ty::S32, Ty::U64, 0, 0, op_cast<i32, i64>},
-    {Ty::U32, Ty::S64, 0, 0, op_cast<u32, u64>}, {Ty::U64, Ty::U32, 0, 0, op_cast<u64, u32>}, {Ty::U64, Ty::S32, 0, 0, op_cast<u64, u32>},
-    {Ty::S64, Ty::U32, 0, 0, op_cast<u64, u32>}, {Ty::S64, Ty::S32, 0, 0, op_cast<u64, u32>}, {Ty::U32, Ty::U16, 0, 0, op_cast<u32, u16>},
-    {Ty::S32, Ty::S16, 0, 0, op_cast<u32, u16>}, {Ty::U16, Ty::U32, 0, 0, op_cast<u16, u32>}, {Ty::S16, Ty::S32, 0, 0, op_cast<i16, i32>},
-    {Ty::U32, Ty::S16, 0, 0, op_cast<u32, u16>}, {Ty::S32, Ty::U16, 0, 0, op_cast<u32, u16>}, {Ty::U16, Ty::S32, 0, 0, op_cast<u16, u32>},
-    {Ty::S32, Ty::F32, 0, 0, op_cast<i32, float>}, {Ty::U32, Ty::F32, 0, 0, op_cast<u32, float>}, {Ty::S32, Ty::F64, 0, 0, op_cast<i32, double>},
-    {Ty::U32, Ty::F64, 0, 0, op_cast<u32, double>}, {Ty::F32, Ty::F64, 0, 0, op_cast<float, double>}, {Ty::F64, Ty::F32, 0, 0, op_cast<double, float>},
-    {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>}, {Ty::F32, Ty::S32, 0, 2, op_float_to_s32<2>}, {Ty::F32, Ty::S32, 0, 3, op_float_to_s32<3>},
-    {Ty::F32, Ty::S32, 0, 4, op_float_to_s32<4>}, {Ty::F32, Ty::F32, 0, 1, op_float_whole<1>}, {Ty::F32, Ty::F32, 0, 2, op_float_whole<2>},
-    {Ty::F32, Ty::F32, 0, 3, op_float_whole<3>}, {Ty::F32, Ty::F32, 0, 4, op_float_whole<4>}, {Ty::F16, Ty::F32, 0, 0, op_half_to_float<false>},
-    {Ty::BF16, Ty::F32, 0, 0, op_half_to_float<true>}, {Ty::F32, Ty::F16, 0, 0, op_float_to_half<false>}, {Ty::F32, Ty::BF16, 0, 0, op_float_to_half<true>},
+    {Ty::S32, Ty::S64, 0, 0, op_cast<i32, i64>},       {Ty::U32, Ty::U64, 0, 0, op_cast<u32, u64>},
+    {Ty::S32, Ty::U64, 0, 0, op_cast<i32, i64>},       {Ty::U32, Ty::S64, 0, 0, op_cast<u32, u64>},
+    {Ty::U64, Ty::U32, 0, 0, op_cast<u64, u32>},       {Ty::U64, Ty::S32, 0, 0, op_cast<u64, u32>},
+    {Ty::S64, Ty::U32, 0, 0, op_cast<u64, u32>},       {Ty::S64, Ty::S32, 0, 0, op_cast<u64, u32>},
+    {Ty::U32, Ty::U16, 0, 0, op_cast<u32, u16>},       {Ty::S32, Ty::S16, 0, 0, op_cast<u32, u16>},
+    {Ty::U16, Ty::U32, 0, 0, op_cast<u16, u32>},       {Ty::S16, Ty::S32, 0, 0, op_cast<i16, i32>},
+    {Ty::U32, Ty::S16, 0, 0, op_cast<u32, u16>},       {Ty::S32, Ty::U16, 0, 0, op_cast<u32, u16>},
+    {Ty::U16, Ty::S32, 0, 0, op_cast<u16, u32>},       {Ty::S32, Ty::F32, 0, 0, op_cast<i32, float>},
+    {Ty::U32, Ty::F32, 0, 0, op_cast<u32, float>},     {Ty::S32, Ty::F64, 0, 0, op_cast<i32, double>},
+    {Ty::U32, Ty::F64, 0, 0, op_cast<u32, double>},    {Ty::F32, Ty::F64, 0, 0, op_cast<float, double>},
+    {Ty::F64, Ty::F32, 0, 0, op_cast<double, float>},  {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>},
+    {Ty::F32, Ty::S32, 0, 2, op_float_to_s32<2>},      {Ty::F32, Ty::S32, 0, 3, op_float_to_s32<3>},
+    {Ty::F32, Ty::S32, 0, 4, op_float_to_s32<4>},      {Ty::F32, Ty::F32, 0, 1, op_float_whole<1>},
+    {Ty::F32, Ty::F32, 0, 2, op_float_whole<2>},       {Ty::F32, Ty::F32, 0, 3, op_float_whole<3>},
+    {Ty::F32, Ty::F32, 0, 4, op_float_whole<4>},       {Ty::F16, Ty::F32, 0, 0, op_half_to_float<false>},
+    {Ty::BF16, Ty::F32, 0, 0, op_half_to_float<true>}, {Ty::F32, Ty::F16, 0, 0, op_float_to_half<false>},
+    {Ty::F32, Ty::BF16, 0, 0, op_float_to_half<true>},
 };
 
 // Pairs: d = {convert(a), convert(b)}. in->y: 0 halves from two f32; 1 fp8 from two f32; 2 fp8 from a pair of halves;
@@ -229,7 +261,11 @@ Class class_of(Ty a, Ty b) {
 void pair_cvt(Decoder& d, Mods& m, const Spec& s) {
   bool to8 = s.to == Ty::E4M3X2 || s.to == Ty::E5M2X2, from8 = s.from == Ty::E4M3X2 || s.from == Ty::E5M2X2;
   bool to_half = s.to == Ty::F16X2 || s.to == Ty::BF16X2, from_half = s.from == Ty::F16X2 || s.from == Ty::BF16X2;
-  int kind = to_half && s.from == Ty::F32 ? 0 : to8 && s.from == Ty::F32 ? 1 : to8 && from_half ? 2 : s.to == Ty::F16X2 && from8 ? 3 : -1;
+  int kind = to_half && s.from == Ty::F32 ? 0
+             : to8 && s.from == Ty::F32   ? 1
+             : to8 && from_half           ? 2
+             : s.to == Ty::F16X2 && from8 ? 3
+                                          : -1;
   if (kind < 0) throw Unsupported("cvt between these pairs of types");
   if (kind > 0 && s.round != 0) m.unsupported("rounding mode of fp8");
   if (to8 && !(s.flags & FINITE)) throw PtxError(".satfinite is missing");
@@ -244,10 +280,12 @@ void pair_cvt(Decoder& d, Mods& m, const Spec& s) {
 void h_cvt(Decoder& d, Mods& m) {
   Spec s{};
   const char* whole[] = {"rni", "rzi", "rmi", "rpi"};
-  for (u8 i = 0; i < 4; i++) if (m.take(whole[i])) s.integer = (u8)(i + 1);
+  for (u8 i = 0; i < 4; i++)
+    if (m.take(whole[i])) s.integer = (u8)(i + 1);
   Round r = m.round();
   s.round = r == Round::Zero ? 1 : r == Round::Down ? 2 : r == Round::Up ? 3 : r == Round::NearAway ? 4 : 0;
-  s.flags = (u8)((m.take("ftz") ? FTZ : 0) | (m.take("sat") ? SAT : 0) | (m.take("relu") ? RELU : 0) | (m.take("satfinite") ? FINITE : 0));
+  s.flags = (u8)((m.take("ftz") ? FTZ : 0) | (m.take("sat") ? SAT : 0) | (m.take("relu") ? RELU : 0) |
+                 (m.take("satfinite") ? FINITE : 0));
   s.to = m.type();
   s.from = m.type();
   m.finish();

@@ -82,7 +82,9 @@ void Decoder::body(const Function& f) {
   for (const Item& item : f.items) {
     fn_ = &f;
     switch (item.kind) {
-      case Item::Open: open_scope(); break;
+      case Item::Open:
+        open_scope();
+        break;
       case Item::Close:
         if (scopes_.size() <= depth) throw PtxError("unbalanced scopes");
         close_scope();
@@ -98,12 +100,14 @@ void Decoder::body(const Function& f) {
         n.count = r.count;
         n.type = r.type;
         n.first = (u32)vregs_.size();
-        for (u32 i = 0; i < std::max(1u, r.count); i++) new_vreg(r.type == Ty::B8 || r.type == Ty::U8 || r.type == Ty::S8
-                                                                    ? 2 : size_of(r.type));
+        for (u32 i = 0; i < std::max(1u, r.count); i++)
+          new_vreg(r.type == Ty::B8 || r.type == Ty::U8 || r.type == Ty::S8 ? 2 : size_of(r.type));
         names_.push_back(n);
         break;
       }
-      case Item::Var: declare(f, f.vars[item.index], item.index); break;
+      case Item::Var:
+        declare(f, f.vars[item.index], item.index);
+        break;
       case Item::Targets: {
         Name n;
         n.name = item.name;
@@ -114,13 +118,16 @@ void Decoder::body(const Function& f) {
         names_.push_back(n);
         break;
       }
-      case Item::Ins: instruction(f.instrs[item.index]); break;
+      case Item::Ins:
+        instruction(f.instrs[item.index]);
+        break;
     }
   }
   end_of_body();  // falling off the end returns
   scopes_.back().labels["#end"] = (u32)kernel_.code.size();
   close_scope();
-  if (fixups_.size() > unresolved) throw PtxError("branch to an unknown label '" + string(fixups_[unresolved].label) + "'");
+  if (fixups_.size() > unresolved)
+    throw PtxError("branch to an unknown label '" + string(fixups_[unresolved].label) + "'");
   fn_ = outer;
 }
 
@@ -135,8 +142,10 @@ Handler Decoder::handler(const Mods& m, string_view opcode) const {
   it = handlers_.find(name);
   if (it != handlers_.end()) return it->second;
   string_view second = m.peek();
-  bool plain = second.empty() || (t != Ty::None && second == last);
-  throw Unsupported(string(m.op) + (plain && t == Ty::None ? "" : "." + string(second)));
+  bool known = false;  // the opcode, with other types
+  for (const char* family : {"#i", "#f", "#h"}) known |= handlers_.count(family + string(m.op)) > 0;
+  bool plain = second.empty() || (!known && type_named(second) != Ty::None);
+  throw Unsupported(string(m.op) + (plain ? "" : "." + string(second)));
 }
 
 void Decoder::instruction(const Instr& in) {

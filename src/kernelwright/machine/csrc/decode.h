@@ -11,15 +11,15 @@ enum class Round : u8 { None, Near, Zero, Down, Up, NearAway };
 class Mods {
  public:
   explicit Mods(string_view opcode);
-  string_view op;                    // first part
-  bool take(string_view name);       // consumes it wherever it stands
-  string_view next();                // consumes the first unconsumed part ("" at the end)
+  string_view op;               // first part
+  bool take(string_view name);  // consumes it wherever it stands
+  string_view next();           // consumes the first unconsumed part ("" at the end)
   string_view peek() const;
-  Ty type();                         // consumes the first unconsumed type; throws Unsupported
-  Ty maybe_type();                   // Ty::None when there is none
-  Round round();                     // .rn .rz .rm .rp
+  Ty type();        // consumes the first unconsumed type; throws Unsupported
+  Ty maybe_type();  // Ty::None when there is none
+  Round round();    // .rn .rz .rm .rp
   [[noreturn]] void unsupported(string_view part) const;
-  void finish() const;               // throws Unsupported for the first part left over
+  void finish() const;  // throws Unsupported for the first part left over
 
  private:
   string_view full_;
@@ -47,7 +47,7 @@ class Decoder {
   // The instruction at hand.
   const Operand& op(u32 i) const;
   u32 count() const { return ins_->count; }
-  void need(u32 n) const;            // exactly n operands, else PtxError
+  void need(u32 n) const;  // exactly n operands, else PtxError
   void need(u32 lo, u32 hi) const;
   const Operand& element(const Operand& vec, u32 i) const { return fn_->operands[vec.first + i]; }
 
@@ -62,11 +62,11 @@ class Decoder {
   u32 constant(u64 bits, int bytes);
   u32 scratch(int bytes);
   u32 param_slot(const FixedSlot& s) { return fixed(s); }
-  u32 carry_ext();                   // the predicate that holds the carry bits, as an ext index
+  u32 carry_ext();  // the predicate that holds the carry bits, as an ext index
   u32 true_pred() { return constant(FULL, 0); }
   bool is_sink(const Operand& o) const { return o.kind == Operand::Sink; }
-  int width(const Operand& o);       // of a register operand in bytes, -1 when it is none
-  i64 immediate(const Operand& o);   // throws PtxError when it is no integer
+  int width(const Operand& o);      // of a register operand in bytes, -1 when it is none
+  i64 immediate(const Operand& o);  // throws PtxError when it is no integer
 
   // [base + offset]: returns the slot of the base address and its width, sets the offset.
   struct Address {
@@ -89,9 +89,9 @@ class Decoder {
   Program& program;
   bool in_entry() const { return depth_ == 0; }
   void call(Mods& m);
-  void branch(string_view label);     // `bra`
+  void branch(string_view label);  // `bra`
   void branch_table(string_view targets, u32 index);
-  void leave_function();              // `ret`
+  void leave_function();  // `ret`
   void exit();
   bool guard_is(u32 p) const { return guard_ == p; }
   bool guarded() const { return !ins_->guard.empty(); }
@@ -171,12 +171,12 @@ class Decoder {
   std::map<std::tuple<int, u64, u64>, u32> pool_;
   std::vector<Name> names_;
   std::vector<Reference> refs_;
-  std::vector<Group> groups_;        // instructions of one PTX instruction share their references
+  std::vector<Group> groups_;            // instructions of one PTX instruction share their references
   std::vector<u8> flow_, guarded_flow_;  // per instruction
   std::vector<Fixup> fixups_;
   std::vector<LabelScope> scopes_;
   std::map<std::pair<const void*, u32>, u64> shared_at_;
-  std::vector<u32> dynamic_imm_;     // instructions whose imm needs the dynamic base
+  std::vector<u32> dynamic_imm_;  // instructions whose imm needs the dynamic base
   u32 guard_ = 0, guard_flip_ = 0;
   u32 dynamic_align_ = 16;
   u64 frame_ = 0;

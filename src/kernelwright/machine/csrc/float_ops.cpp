@@ -8,19 +8,43 @@ namespace kw {
 Fn directed(string_view op, Ty t);
 
 namespace {
-template <class T> inline T canonical(T x) {  // NVIDIA's NaN
-  if constexpr (sizeof(T) == 4) return x != x ? bit_cast<float>(0x7fffffffu) : x;
-  else return x != x ? bit_cast<double>(0x7fffffffffffffffull) : x;
+template <class T>
+inline T canonical(T x) {  // NVIDIA's NaN
+  if constexpr (sizeof(T) == 4)
+    return x != x ? bit_cast<float>(0x7fffffffu) : x;
+  else
+    return x != x ? bit_cast<double>(0x7fffffffffffffffull) : x;
 }
-struct Add { template <class T> static T f(T a, T b) { return a + b; } };
-struct Sub { template <class T> static T f(T a, T b) { return a - b; } };
-struct Mul { template <class T> static T f(T a, T b) { return a * b; } };
-struct Div { template <class T> static T f(T a, T b) { return a / b; } };
+struct Add {
+  template <class T>
+  static T f(T a, T b) {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  static T f(T a, T b) {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  static T f(T a, T b) {
+    return a * b;
+  }
+};
+struct Div {
+  template <class T>
+  static T f(T a, T b) {
+    return a / b;
+  }
+};
 struct Fma {
   static float f(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
   static double f(double a, double b, double c) { return __builtin_fma(a, b, c); }
 };
-template <class T> inline T either_zero(T a, T b, bool max) {  // a == b: -0 is smaller than +0
+template <class T>
+inline T either_zero(T a, T b, bool max) {  // a == b: -0 is smaller than +0
   if constexpr (sizeof(T) == 4) {
     u32 x = bit_cast<u32>(a), y = bit_cast<u32>(b);
     return bit_cast<T>(max ? x & y : x | y);
@@ -30,7 +54,8 @@ template <class T> inline T either_zero(T a, T b, bool max) {  // a == b: -0 is 
   }
 }
 struct Min {
-  template <class T> static T f(T a, T b) {
+  template <class T>
+  static T f(T a, T b) {
     T r = a < b ? a : b;
     r = a == b ? either_zero(a, b, false) : r;
     r = a != a ? b : r;
@@ -39,7 +64,8 @@ struct Min {
   }
 };
 struct Max {
-  template <class T> static T f(T a, T b) {
+  template <class T>
+  static T f(T a, T b) {
     T r = a > b ? a : b;
     r = a == b ? either_zero(a, b, true) : r;
     r = a != a ? b : r;
@@ -47,8 +73,18 @@ struct Max {
     return canonical(r);
   }
 };
-template <class M> struct WithNan { template <class T> static T f(T a, T b) { T r = M::f(a, b); r = a != a ? a : r; r = b != b ? b : r; return canonical(r); } };
-template <class M> struct XorSign {
+template <class M>
+struct WithNan {
+  template <class T>
+  static T f(T a, T b) {
+    T r = M::f(a, b);
+    r = a != a ? a : r;
+    r = b != b ? b : r;
+    return canonical(r);
+  }
+};
+template <class M>
+struct XorSign {
   static float f(float a, float b) {
     u32 s = (bit_cast<u32>(a) ^ bit_cast<u32>(b)) & 0x80000000u;
     return bit_cast<float>((bit_cast<u32>(M::f(std::fabs(a), std::fabs(b))) & 0x7fffffffu) | s);
@@ -63,36 +99,64 @@ struct Neg {
   static double f(double a) { return bit_cast<double>(bit_cast<u64>(a) ^ (1ull << 63)); }
 };
 struct Copysign {  // the sign of a, the magnitude of b
-  static float f(float a, float b) { return bit_cast<float>((bit_cast<u32>(a) & 0x80000000u) | (bit_cast<u32>(b) & 0x7fffffffu)); }
-  static double f(double a, double b) { return bit_cast<double>((bit_cast<u64>(a) & (1ull << 63)) | (bit_cast<u64>(b) & ~(1ull << 63))); }
+  static float f(float a, float b) {
+    return bit_cast<float>((bit_cast<u32>(a) & 0x80000000u) | (bit_cast<u32>(b) & 0x7fffffffu));
+  }
+  static double f(double a, double b) {
+    return bit_cast<double>((bit_cast<u64>(a) & (1ull << 63)) | (bit_cast<u64>(b) & ~(1ull << 63)));
+  }
 };
-struct Rcp { template <class T> static T f(T a) { return (T)1 / a; } };
-struct Sqrt { template <class T> static T f(T a) { return std::sqrt(a); } };
+struct Rcp {
+  template <class T>
+  static T f(T a) {
+    return (T)1 / a;
+  }
+};
+struct Sqrt {
+  template <class T>
+  static T f(T a) {
+    return std::sqrt(a);
+  }
+};
 struct Rsqrt {
   static float f(float a) { return (float)(1.0 / std::sqrt((double)a)); }
   static double f(double a) { return 1.0 / std::sqrt(a); }
 };
-// 2^x by a polynomial in double precision: good to about 1e-9, so the single result is right to the last bit nearly always.
+// 2^x by a polynomial in double precision: good to about 1e-9, so the single result is right to the last bit nearly
+// always.
 struct Ex2 {
   static float f(float x) {
     double c = x < -160.0f ? -160.0 : x > 130.0f ? 130.0 : (double)x;
     double n = __builtin_floor(c + 0.5), r = (c - n) * 0.6931471805599453;
-    double p = 1 + r * (1 + r * (1 / 2. + r * (1 / 6. + r * (1 / 24. + r * (1 / 120. + r * (1 / 720. + r * (1 / 5040.)))))));
+    double p =
+        1 + r * (1 + r * (1 / 2. + r * (1 / 6. + r * (1 / 24. + r * (1 / 120. + r * (1 / 720. + r * (1 / 5040.)))))));
     i64 bits = (i64)((i32)n + 1023) << 52;
     float y = (float)(p * bit_cast<double>(bits));
     return x != x ? x : y;
   }
 };
-struct Lg2 { static float f(float x) { return std::log2(x); } };
-struct Sin { static float f(float x) { return std::sin(x); } };
-struct Cos { static float f(float x) { return std::cos(x); } };
-struct Tanh { static float f(float x) { return std::tanh(x); } };
+struct Lg2 {
+  static float f(float x) { return std::log2(x); }
+};
+struct Sin {
+  static float f(float x) { return std::sin(x); }
+};
+struct Cos {
+  static float f(float x) { return std::cos(x); }
+};
+struct Tanh {
+  static float f(float x) { return std::tanh(x); }
+};
 
 inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }  // NaN becomes 0
 // Flushes subnormal inputs and results, clamps to [0, 1].
-template <class Op, bool FTZ, bool SAT> struct Adjust {
+template <class Op, bool FTZ, bool SAT>
+struct Adjust {
   static float in(float x) { return FTZ ? flush(x) : x; }
-  static float out(float x) { x = FTZ ? flush(x) : x; return SAT ? saturate(x) : x; }
+  static float out(float x) {
+    x = FTZ ? flush(x) : x;
+    return SAT ? saturate(x) : x;
+  }
   static float f(float a) { return out(Op::f(in(a))); }
   static float f(float a, float b) { return out(Op::f(in(a), in(b))); }
   static float f(float a, float b, float c) { return out(Op::f(in(a), in(b), in(c))); }
@@ -115,16 +179,24 @@ Flags take_flags(Mods& m) {
 }
 Class cls(Ty t) { return t == Ty::F64 ? Class::Double : Class::Float; }
 
-template <class Op> Fn float_bin(const Flags& f) {
+template <class Op>
+Fn float_bin(const Flags& f) {
   if (f.ftz) return f.sat ? binary<Adjust<Op, true, true>, float> : binary<Adjust<Op, true, false>, float>;
   return f.sat ? binary<Adjust<Op, false, true>, float> : binary<Op, float>;
 }
-template <class Op> Fn float_tern(const Flags& f) {
+template <class Op>
+Fn float_tern(const Flags& f) {
   if (f.ftz) return f.sat ? ternary<Adjust<Op, true, true>, float> : ternary<Adjust<Op, true, false>, float>;
   return f.sat ? ternary<Adjust<Op, false, true>, float> : ternary<Op, float>;
 }
-template <class Op> Fn float_un(bool ftz) { return ftz ? unary<Adjust<Op, true, false>, float> : unary<Op, float>; }
-template <class Op> Fn float_un_each(bool ftz) { return ftz ? unary_each<Adjust<Op, true, false>, float> : unary_each<Op, float>; }
+template <class Op>
+Fn float_un(bool ftz) {
+  return ftz ? unary<Adjust<Op, true, false>, float> : unary<Op, float>;
+}
+template <class Op>
+Fn float_un_each(bool ftz) {
+  return ftz ? unary_each<Adjust<Op, true, false>, float> : unary_each<Op, float>;
+}
 
 void emit_directed(Decoder& d, Mods& m, const Flags& f, u32 sources) {
   Inst& in = emit_plain(d, directed(m.op, f.type), cls(f.type), sources, f.type);
@@ -167,11 +239,16 @@ void h_minmax(Decoder& d, Mods& m) {
   bool min = m.op == "min", dbl = f.type == Ty::F64;
   if (xorsign != abs || ((xorsign || nan || f.ftz) && dbl)) throw PtxError("min or max of this form");
   Fn fn;
-  if (dbl) fn = min ? binary<Min, double> : binary<Max, double>;
-  else if (xorsign && nan) fn = min ? float_bin<XorSign<WithNan<Min>>>(f) : float_bin<XorSign<WithNan<Max>>>(f);
-  else if (xorsign) fn = min ? float_bin<XorSign<Min>>(f) : float_bin<XorSign<Max>>(f);
-  else if (nan) fn = min ? float_bin<WithNan<Min>>(f) : float_bin<WithNan<Max>>(f);
-  else fn = min ? float_bin<Min>(f) : float_bin<Max>(f);
+  if (dbl)
+    fn = min ? binary<Min, double> : binary<Max, double>;
+  else if (xorsign && nan)
+    fn = min ? float_bin<XorSign<WithNan<Min>>>(f) : float_bin<XorSign<WithNan<Max>>>(f);
+  else if (xorsign)
+    fn = min ? float_bin<XorSign<Min>>(f) : float_bin<XorSign<Max>>(f);
+  else if (nan)
+    fn = min ? float_bin<WithNan<Min>>(f) : float_bin<WithNan<Max>>(f);
+  else
+    fn = min ? float_bin<Min>(f) : float_bin<Max>(f);
   if (d.count() == 4) {  // three inputs
     u32 a = d.src(d.op(1), f.type), b = d.src(d.op(2), f.type), c = d.src(d.op(3), f.type), r = d.dst(d.op(0), f.type);
     u32 t = d.scratch(size_of(f.type));
@@ -218,8 +295,11 @@ void h_function(Decoder& d, Mods& m) {  // ex2, lg2, sin, cos, tanh
   Ty t = m.type();
   m.finish();
   if (!approx || t != Ty::F32) throw PtxError("this form of " + string(m.op));
-  Fn fn = m.op == "ex2" ? float_un<Ex2>(ftz) : m.op == "lg2" ? float_un_each<Lg2>(ftz) : m.op == "sin" ? float_un_each<Sin>(ftz)
-        : m.op == "cos" ? float_un_each<Cos>(ftz) : float_un_each<Tanh>(ftz);
+  Fn fn = m.op == "ex2"   ? float_un<Ex2>(ftz)
+          : m.op == "lg2" ? float_un_each<Lg2>(ftz)
+          : m.op == "sin" ? float_un_each<Sin>(ftz)
+          : m.op == "cos" ? float_un_each<Cos>(ftz)
+                          : float_un_each<Tanh>(ftz);
   emit_plain(d, fn, cls(t), 1, t);
 }
 }  // namespace

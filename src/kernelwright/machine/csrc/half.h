@@ -34,8 +34,11 @@ inline double round_to(double x, int mant, int emin, int mode) {
   std::frexp(x, &e);
   e = std::max(e - 1, emin) - mant;
   double s = std::ldexp(std::fabs(x), -e), f = std::floor(s), r = s - f;
-  bool up = mode == 0 ? (r > 0.5 || (r == 0.5 && std::fmod(f, 2) == 1)) : mode == 2 ? (r > 0 && x < 0)
-          : mode == 3 ? (r > 0 && x > 0) : mode == 4 ? r >= 0.5 : false;
+  bool up = mode == 0   ? (r > 0.5 || (r == 0.5 && std::fmod(f, 2) == 1))
+            : mode == 2 ? (r > 0 && x < 0)
+            : mode == 3 ? (r > 0 && x > 0)
+            : mode == 4 ? r >= 0.5
+                        : false;
   return std::copysign(std::ldexp(f + (up ? 1 : 0), e), x);
 }
 

@@ -7,7 +7,8 @@ template <bool BF>
 inline void to_floats(const u16* h, float* f, int n, bool ftz) {
   if constexpr (BF) {
     for (int i = 0; i < n; i++) f[i] = bit_cast<float>((u32)h[i] << 16);
-    if (ftz) for (int i = 0; i < n; i++) f[i] = flush(f[i]);
+    if (ftz)
+      for (int i = 0; i < n; i++) f[i] = flush(f[i]);
     return;
   } else {
 #if defined(__F16C__) && defined(__AVX__)
@@ -16,7 +17,8 @@ inline void to_floats(const u16* h, float* f, int n, bool ftz) {
 #else
     for (int i = 0; i < n; i++) f[i] = half_to_float(h[i]);
 #endif
-    if (ftz) for (int i = 0; i < n; i++) f[i] = std::fabs(f[i]) < 0x1p-14f ? std::copysign(0.0f, f[i]) : f[i];
+    if (ftz)
+      for (int i = 0; i < n; i++) f[i] = std::fabs(f[i]) < 0x1p-14f ? std::copysign(0.0f, f[i]) : f[i];
   }
 }
 
@@ -24,7 +26,8 @@ template <bool BF>
 inline void from_floats(const float* f, u16* h, int n, bool ftz) {
   if constexpr (BF) {
     for (int i = 0; i < n; i++) h[i] = float_to_bf16(ftz ? flush(f[i]) : f[i]);
-    if (ftz) for (int i = 0; i < n; i++) h[i] = h[i] & 0x7f80 ? h[i] : h[i] & 0x8000;
+    if (ftz)
+      for (int i = 0; i < n; i++) h[i] = h[i] & 0x7f80 ? h[i] : h[i] & 0x8000;
   } else {
 #if defined(__F16C__) && defined(__AVX__)
     for (int i = 0; i < n; i += 8)
@@ -33,7 +36,8 @@ inline void from_floats(const float* f, u16* h, int n, bool ftz) {
 #else
     for (int i = 0; i < n; i++) h[i] = float_to_half(f[i]);
 #endif
-    if (ftz) for (int i = 0; i < n; i++) h[i] = h[i] & 0x7c00 ? h[i] : h[i] & 0x8000;
+    if (ftz)
+      for (int i = 0; i < n; i++) h[i] = h[i] & 0x7c00 ? h[i] : h[i] & 0x8000;
   }
 }
 }  // namespace kw

@@ -8,22 +8,56 @@ namespace kw {
 namespace {
 // Each functor gets numbers that hold its half inputs exactly, and gives one that still rounds right to a half:
 // float for f16 and double for bf16 have more than twice the digits; fma rounds to odd first.
-struct Add { template <class T> static T f(T a, T b, T) { return a + b; } };
-struct Sub { template <class T> static T f(T a, T b, T) { return a - b; } };
-struct Mul { template <class T> static T f(T a, T b, T) { return a * b; } };
-struct Fma { template <class T> static T f(T a, T b, T c) { return fma_odd(a, b, c); } };
-struct Ex2 { template <class T> static T f(T a, T, T) { return (T)std::exp2((double)a); } };
-struct Tanh { template <class T> static T f(T a, T, T) { return (T)std::tanh((double)a); } };
-template <bool MAX, bool NAN_WINS> struct MinMax {
-  template <class T> static T f(T a, T b, T) {
+struct Add {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a + b;
+  }
+};
+struct Sub {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a - b;
+  }
+};
+struct Mul {
+  template <class T>
+  static T f(T a, T b, T) {
+    return a * b;
+  }
+};
+struct Fma {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return fma_odd(a, b, c);
+  }
+};
+struct Ex2 {
+  template <class T>
+  static T f(T a, T, T) {
+    return (T)std::exp2((double)a);
+  }
+};
+struct Tanh {
+  template <class T>
+  static T f(T a, T, T) {
+    return (T)std::tanh((double)a);
+  }
+};
+template <bool MAX, bool NAN_WINS>
+struct MinMax {
+  template <class T>
+  static T f(T a, T b, T) {
     if (a != a) return NAN_WINS ? a : b;
     if (b != b) return NAN_WINS ? b : a;
     if (a == b) return std::signbit(a) == MAX ? b : a;
     return (a > b) == MAX ? a : b;
   }
 };
-template <class M> struct XorSign {
-  template <class T> static T f(T a, T b, T c) {
+template <class M>
+struct XorSign {
+  template <class T>
+  static T f(T a, T b, T c) {
     T r = M::f(std::fabs(a), std::fabs(b), c);
     return r != r ? r : std::copysign(r, std::signbit(a) != std::signbit(b) ? (T)-1 : (T)1);
   }
@@ -42,14 +76,20 @@ const Inst* op_half(Warp& w, const Inst* in) {
   alignas(64) float f[64];
   for (int i = 0; i < n; i++) {
     T v = Op::f((T)s[0][i], SOURCES > 1 ? (T)s[1][i] : (T)0, SOURCES > 2 ? (T)s[2][i] : (T)0);
-    if constexpr (BF) f[i] = odd_float(v);
-    else f[i] = v;
+    if constexpr (BF)
+      f[i] = odd_float(v);
+    else
+      f[i] = v;
   }
-  if (in->x & SAT) for (int i = 0; i < n; i++) f[i] = f[i] > 0 ? (f[i] < 1 ? f[i] : 1.0f) : 0.0f;
-  if (in->x & RELU) for (int i = 0; i < n; i++) f[i] = f[i] < 0 || (f[i] == 0 && std::signbit(f[i])) ? 0.0f : f[i];
+  if (in->x & SAT)
+    for (int i = 0; i < n; i++) f[i] = f[i] > 0 ? (f[i] < 1 ? f[i] : 1.0f) : 0.0f;
+  if (in->x & RELU)
+    for (int i = 0; i < n; i++) f[i] = f[i] < 0 || (f[i] == 0 && std::signbit(f[i])) ? 0.0f : f[i];
   from_floats<BF>(f, r, n, in->x & FTZ);
-  if (n == 32) blend(slot<u16>(w, in->d), r, active(w, in));
-  else blend(slot<u32>(w, in->d), reinterpret_cast<u32*>(r), active(w, in));
+  if (n == 32)
+    blend(slot<u16>(w, in->d), r, active(w, in));
+  else
+    blend(slot<u32>(w, in->d), reinterpret_cast<u32*>(r), active(w, in));
   return in + 1;
 }
 
@@ -68,7 +108,10 @@ const Inst* op_half_sign(Warp& w, const Inst* in) {
 
 bool is_bf(Ty t) { return t == Ty::BF16 || t == Ty::BF16X2; }
 u16 lanes_of(Ty t) { return t == Ty::F16X2 || t == Ty::BF16X2 ? 64 : 32; }
-template <class Op, int S> Fn pick(Ty t) { return is_bf(t) ? op_half<Op, true, S> : op_half<Op, false, S>; }
+template <class Op, int S>
+Fn pick(Ty t) {
+  return is_bf(t) ? op_half<Op, true, S> : op_half<Op, false, S>;
+}
 
 void finish(Decoder& d, Fn fn, u32 sources, Ty t, bool ftz, bool sat, bool relu) {
   Inst& in = emit_plain(d, fn, Class::Half, sources, t);
@@ -94,10 +137,14 @@ void h_minmax(Decoder& d, Mods& m) {
   m.finish();
   if (xs != abs) throw PtxError(".xorsign needs .abs");
   Fn fn;
-  if (xs && nan) fn = max ? pick<XorSign<MinMax<true, true>>, 2>(t) : pick<XorSign<MinMax<false, true>>, 2>(t);
-  else if (xs) fn = max ? pick<XorSign<MinMax<true, false>>, 2>(t) : pick<XorSign<MinMax<false, false>>, 2>(t);
-  else if (nan) fn = max ? pick<MinMax<true, true>, 2>(t) : pick<MinMax<false, true>, 2>(t);
-  else fn = max ? pick<MinMax<true, false>, 2>(t) : pick<MinMax<false, false>, 2>(t);
+  if (xs && nan)
+    fn = max ? pick<XorSign<MinMax<true, true>>, 2>(t) : pick<XorSign<MinMax<false, true>>, 2>(t);
+  else if (xs)
+    fn = max ? pick<XorSign<MinMax<true, false>>, 2>(t) : pick<XorSign<MinMax<false, false>>, 2>(t);
+  else if (nan)
+    fn = max ? pick<MinMax<true, true>, 2>(t) : pick<MinMax<false, true>, 2>(t);
+  else
+    fn = max ? pick<MinMax<true, false>, 2>(t) : pick<MinMax<false, false>, 2>(t);
   finish(d, fn, 2, t, ftz, false, false);
 }
 

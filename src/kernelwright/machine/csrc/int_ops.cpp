@@ -7,18 +7,48 @@ template <class T>
 using Unsigned = std::make_unsigned_t<T>;
 
 namespace {
-struct Add { template <class T> static T f(T a, T b) { return (T)((Unsigned<T>)a + (Unsigned<T>)b); } };
-struct Sub { template <class T> static T f(T a, T b) { return (T)((Unsigned<T>)a - (Unsigned<T>)b); } };
-struct Mul { template <class T> static T f(T a, T b) { return (T)((u64)a * (u64)b); } };
-template <> u32 Mul::f(u32 a, u32 b) { return a * b; }
-template <> i32 Mul::f(i32 a, i32 b) { return (i32)((u32)a * (u32)b); }
-template <> u16 Mul::f(u16 a, u16 b) { return (u16)((u32)a * b); }
-template <> i16 Mul::f(i16 a, i16 b) { return (i16)((i32)a * b); }
+struct Add {
+  template <class T>
+  static T f(T a, T b) {
+    return (T)((Unsigned<T>)a + (Unsigned<T>)b);
+  }
+};
+struct Sub {
+  template <class T>
+  static T f(T a, T b) {
+    return (T)((Unsigned<T>)a - (Unsigned<T>)b);
+  }
+};
+struct Mul {
+  template <class T>
+  static T f(T a, T b) {
+    return (T)((u64)a * (u64)b);
+  }
+};
+template <>
+u32 Mul::f(u32 a, u32 b) {
+  return a * b;
+}
+template <>
+i32 Mul::f(i32 a, i32 b) {
+  return (i32)((u32)a * (u32)b);
+}
+template <>
+u16 Mul::f(u16 a, u16 b) {
+  return (u16)((u32)a * b);
+}
+template <>
+i16 Mul::f(i16 a, i16 b) {
+  return (i16)((i32)a * b);
+}
 struct MulHi {
-  template <class T> static T f(T a, T b) {
+  template <class T>
+  static T f(T a, T b) {
     if constexpr (sizeof(T) == 8) {
-      if constexpr (std::is_signed_v<T>) return (T)(((__int128)a * b) >> 64);
-      else return (T)(((unsigned __int128)a * b) >> 64);
+      if constexpr (std::is_signed_v<T>)
+        return (T)(((__int128)a * b) >> 64);
+      else
+        return (T)(((unsigned __int128)a * b) >> 64);
     } else if constexpr (std::is_signed_v<T>) {
       return (T)(((i64)a * (i64)b) >> (8 * sizeof(T)));
     } else {
@@ -26,8 +56,18 @@ struct MulHi {
     }
   }
 };
-struct MadLo { template <class T> static T f(T a, T b, T c) { return Add::f<T>(Mul::f<T>(a, b), c); } };
-struct MadHi { template <class T> static T f(T a, T b, T c) { return Add::f<T>(MulHi::f<T>(a, b), c); } };
+struct MadLo {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return Add::f<T>(Mul::f<T>(a, b), c);
+  }
+};
+struct MadHi {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return Add::f<T>(MulHi::f<T>(a, b), c);
+  }
+};
 struct MadHiSat {
   static i32 f(i32 a, i32 b, i32 c) {
     i64 v = (i64)MulHi::f<i32>(a, b) + c;
@@ -36,74 +76,156 @@ struct MadHiSat {
 };
 // Division by zero gives all ones on the hardware; it must not trap here.
 struct Div {
-  template <class T> static T f(T a, T b) {
-    if (b == 0) return (T)~(T)0;
-    if constexpr (std::is_signed_v<T>) if (b == (T)-1) return (T)(0 - (Unsigned<T>)a);
+  template <class T>
+  static T f(T a, T b) {
+    if (b == 0) return (T) ~(T)0;
+    if constexpr (std::is_signed_v<T>)
+      if (b == (T)-1) return (T)(0 - (Unsigned<T>)a);
     return (T)(a / b);
   }
 };
 struct Rem {
-  template <class T> static T f(T a, T b) {
+  template <class T>
+  static T f(T a, T b) {
     if (b == 0) return a;
-    if constexpr (std::is_signed_v<T>) if (b == (T)-1) return 0;
+    if constexpr (std::is_signed_v<T>)
+      if (b == (T)-1) return 0;
     return (T)(a % b);
   }
 };
-struct Min { template <class T> static T f(T a, T b) { return a < b ? a : b; } };
-struct Max { template <class T> static T f(T a, T b) { return a < b ? b : a; } };
-struct Relu { template <class T> static T f(T a) { return a < 0 ? (T)0 : a; } };
-struct Abs { template <class T> static T f(T a) { return a < 0 ? (T)(0 - (Unsigned<T>)a) : a; } };
-struct Neg { template <class T> static T f(T a) { return (T)(0 - (Unsigned<T>)a); } };
-struct Sad {
-  template <class T> static T f(T a, T b, T c) {
-    return (T)((Unsigned<T>)c + (Unsigned<T>)(a < b ? (Unsigned<T>)b - (Unsigned<T>)a : (Unsigned<T>)a - (Unsigned<T>)b));
+struct Min {
+  template <class T>
+  static T f(T a, T b) {
+    return a < b ? a : b;
   }
 };
-struct AddSat { static i32 f(i32 a, i32 b) { i64 v = (i64)a + b; return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (i32)v; } };
-struct SubSat { static i32 f(i32 a, i32 b) { i64 v = (i64)a - b; return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (i32)v; } };
-template <class T> T mul24(T a, T b, int shift) {
+struct Max {
+  template <class T>
+  static T f(T a, T b) {
+    return a < b ? b : a;
+  }
+};
+struct Relu {
+  template <class T>
+  static T f(T a) {
+    return a < 0 ? (T)0 : a;
+  }
+};
+struct Abs {
+  template <class T>
+  static T f(T a) {
+    return a < 0 ? (T)(0 - (Unsigned<T>)a) : a;
+  }
+};
+struct Neg {
+  template <class T>
+  static T f(T a) {
+    return (T)(0 - (Unsigned<T>)a);
+  }
+};
+struct Sad {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return (T)((Unsigned<T>)c +
+               (Unsigned<T>)(a < b ? (Unsigned<T>)b - (Unsigned<T>)a : (Unsigned<T>)a - (Unsigned<T>)b));
+  }
+};
+struct AddSat {
+  static i32 f(i32 a, i32 b) {
+    i64 v = (i64)a + b;
+    return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (i32)v;
+  }
+};
+struct SubSat {
+  static i32 f(i32 a, i32 b) {
+    i64 v = (i64)a - b;
+    return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (i32)v;
+  }
+};
+template <class T>
+T mul24(T a, T b, int shift) {
   i64 x = std::is_signed_v<T> ? (i64)((i32)((u32)a << 8) >> 8) : (i64)((u32)a & 0xffffff);
   i64 y = std::is_signed_v<T> ? (i64)((i32)((u32)b << 8) >> 8) : (i64)((u32)b & 0xffffff);
   return (T)((u64)(x * y) >> shift);
 }
-struct Mul24Lo { template <class T> static T f(T a, T b) { return mul24(a, b, 0); } };
-struct Mul24Hi { template <class T> static T f(T a, T b) { return mul24(a, b, 16); } };
-struct Mad24Lo { template <class T> static T f(T a, T b, T c) { return (T)((u32)mul24(a, b, 0) + (u32)c); } };
+struct Mul24Lo {
+  template <class T>
+  static T f(T a, T b) {
+    return mul24(a, b, 0);
+  }
+};
+struct Mul24Hi {
+  template <class T>
+  static T f(T a, T b) {
+    return mul24(a, b, 16);
+  }
+};
+struct Mad24Lo {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return (T)((u32)mul24(a, b, 0) + (u32)c);
+  }
+};
 
-template <class Op> Fn bin(Ty t) {
+template <class Op>
+Fn bin(Ty t) {
   switch (t) {
-    case Ty::U16: return binary<Op, u16>;
-    case Ty::S16: return binary<Op, i16>;
-    case Ty::U32: return binary<Op, u32>;
-    case Ty::S32: return binary<Op, i32>;
-    case Ty::U64: return binary<Op, u64>;
-    case Ty::S64: return binary<Op, i64>;
-    default: return nullptr;
+    case Ty::U16:
+      return binary<Op, u16>;
+    case Ty::S16:
+      return binary<Op, i16>;
+    case Ty::U32:
+      return binary<Op, u32>;
+    case Ty::S32:
+      return binary<Op, i32>;
+    case Ty::U64:
+      return binary<Op, u64>;
+    case Ty::S64:
+      return binary<Op, i64>;
+    default:
+      return nullptr;
   }
 }
-template <class Op> Fn bin_each(Ty t) {
+template <class Op>
+Fn bin_each(Ty t) {
   switch (t) {
-    case Ty::U16: return binary_each<Op, u16>;
-    case Ty::S16: return binary_each<Op, i16>;
-    case Ty::U32: return binary_each<Op, u32>;
-    case Ty::S32: return binary_each<Op, i32>;
-    case Ty::U64: return binary_each<Op, u64>;
-    case Ty::S64: return binary_each<Op, i64>;
-    default: return nullptr;
+    case Ty::U16:
+      return binary_each<Op, u16>;
+    case Ty::S16:
+      return binary_each<Op, i16>;
+    case Ty::U32:
+      return binary_each<Op, u32>;
+    case Ty::S32:
+      return binary_each<Op, i32>;
+    case Ty::U64:
+      return binary_each<Op, u64>;
+    case Ty::S64:
+      return binary_each<Op, i64>;
+    default:
+      return nullptr;
   }
 }
-template <class Op> Fn tern(Ty t) {
+template <class Op>
+Fn tern(Ty t) {
   switch (t) {
-    case Ty::U16: return ternary<Op, u16>;
-    case Ty::S16: return ternary<Op, i16>;
-    case Ty::U32: return ternary<Op, u32>;
-    case Ty::S32: return ternary<Op, i32>;
-    case Ty::U64: return ternary<Op, u64>;
-    case Ty::S64: return ternary<Op, i64>;
-    default: return nullptr;
+    case Ty::U16:
+      return ternary<Op, u16>;
+    case Ty::S16:
+      return ternary<Op, i16>;
+    case Ty::U32:
+      return ternary<Op, u32>;
+    case Ty::S32:
+      return ternary<Op, i32>;
+    case Ty::U64:
+      return ternary<Op, u64>;
+    case Ty::S64:
+      return ternary<Op, i64>;
+    default:
+      return nullptr;
   }
 }
-template <class Op> Fn un_signed(Ty t) {
+template <class Op>
+Fn un_signed(Ty t) {
   return t == Ty::S16 ? unary<Op, i16> : t == Ty::S32 ? unary<Op, i32> : t == Ty::S64 ? unary<Op, i64> : nullptr;
 }
 
@@ -130,7 +252,8 @@ const Inst* op_mad_wide(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-// Carry chains: the carry bit of each lane lives in one predicate slot (in->ext). Kind: 0 add, 1 sub, 2 mad.lo, 3 mad.hi
+// Carry chains: the carry bit of each lane lives in one predicate slot (in->ext). Kind: 0 add, 1 sub, 2 mad.lo, 3
+// mad.hi
 template <class T, int KIND>
 const Inst* op_carry(Warp& w, const Inst* in) {
   u32 m = active(w, in), carry_in = in->x & 1 ? pred(w, w.ext[in->ext]) : 0, carry = 0;
@@ -162,8 +285,10 @@ const Inst* op_carry(Warp& w, const Inst* in) {
 void emit_carry(Decoder& d, Ty t, int kind, bool use, bool set) {
   bool wide = size_of(t) == 8;
   if (size_of(t) != 4 && !wide) throw PtxError("carry chain of this type");
-  Fn f[4][2] = {{op_carry<u32, 0>, op_carry<u64, 0>}, {op_carry<u32, 1>, op_carry<u64, 1>},
-                {op_carry<u32, 2>, op_carry<u64, 2>}, {op_carry<u32, 3>, op_carry<u64, 3>}};
+  Fn f[4][2] = {{op_carry<u32, 0>, op_carry<u64, 0>},
+                {op_carry<u32, 1>, op_carry<u64, 1>},
+                {op_carry<u32, 2>, op_carry<u64, 2>},
+                {op_carry<u32, 3>, op_carry<u64, 3>}};
   Inst& in = emit_plain(d, f[kind][wide], Class::Int, kind >= 2 ? 3 : 2, t);
   in.x = (u8)((use ? 1 : 0) | (set ? 2 : 0));
   in.ext = d.carry_ext();
@@ -182,8 +307,10 @@ void h_add(Decoder& d, Mods& m) {
   m.finish();
   if (cc) return emit_carry(d, t, sub, false, true);
   if (sat && t != Ty::S32) throw PtxError(".sat needs .s32");
-  if (sat) emit_plain(d, sub ? binary<SubSat, i32> : binary<AddSat, i32>, Class::Int, 2, t);
-  else emit_plain(d, sub ? bin<Sub>(t) : bin<Add>(t), Class::Int, 2, t);
+  if (sat)
+    emit_plain(d, sub ? binary<SubSat, i32> : binary<AddSat, i32>, Class::Int, 2, t);
+  else
+    emit_plain(d, sub ? bin<Sub>(t) : bin<Add>(t), Class::Int, 2, t);
 }
 
 void h_addc(Decoder& d, Mods& m) {
@@ -198,10 +325,14 @@ void emit_wide(Decoder& d, Ty t, bool mad) {
   if (w == Ty::None) throw PtxError(".wide of this type");
   d.need(mad ? 4 : 3);
   u32 a = d.src(d.op(1), t), b = d.src(d.op(2), t), c = mad ? d.src(d.op(3), w) : 0, r = d.dst(d.op(0), w);
-  Fn mul = t == Ty::U16 ? op_mul_wide<u16, u32> : t == Ty::S16 ? op_mul_wide<i16, i32>
-         : t == Ty::U32 ? op_mul_wide<u32, u64> : op_mul_wide<i32, i64>;
-  Fn add = t == Ty::U16 ? op_mad_wide<u16, u32> : t == Ty::S16 ? op_mad_wide<i16, i32>
-         : t == Ty::U32 ? op_mad_wide<u32, u64> : op_mad_wide<i32, i64>;
+  Fn mul = t == Ty::U16   ? op_mul_wide<u16, u32>
+           : t == Ty::S16 ? op_mul_wide<i16, i32>
+           : t == Ty::U32 ? op_mul_wide<u32, u64>
+                          : op_mul_wide<i32, i64>;
+  Fn add = t == Ty::U16   ? op_mad_wide<u16, u32>
+           : t == Ty::S16 ? op_mad_wide<i16, i32>
+           : t == Ty::U32 ? op_mad_wide<u32, u64>
+                          : op_mad_wide<i32, i64>;
   Inst& in = d.emit(mad ? add : mul, Class::Int);
   in.a = a;
   in.b = b;
@@ -222,8 +353,10 @@ void h_mul(Decoder& d, Mods& m) {
     emit_plain(d, ternary<MadHiSat, i32>, Class::Int, 3, t);
     return;
   }
-  if (mad) emit_plain(d, hi ? tern<MadHi>(t) : tern<MadLo>(t), Class::Int, 3, t);
-  else emit_plain(d, hi ? bin<MulHi>(t) : bin<Mul>(t), Class::Int, 2, t);
+  if (mad)
+    emit_plain(d, hi ? tern<MadHi>(t) : tern<MadLo>(t), Class::Int, 3, t);
+  else
+    emit_plain(d, hi ? bin<MulHi>(t) : bin<Mul>(t), Class::Int, 2, t);
 }
 
 void h_mul24(Decoder& d, Mods& m) {
@@ -233,9 +366,12 @@ void h_mul24(Decoder& d, Mods& m) {
   m.finish();
   if (size_of(t) != 4 || (mad && hi)) throw Unsupported(string(m.op) + " of this form");
   bool s = t == Ty::S32;
-  if (mad) emit_plain(d, s ? ternary<Mad24Lo, i32> : ternary<Mad24Lo, u32>, Class::Int, 3, t);
-  else if (hi) emit_plain(d, s ? binary<Mul24Hi, i32> : binary<Mul24Hi, u32>, Class::Int, 2, t);
-  else emit_plain(d, s ? binary<Mul24Lo, i32> : binary<Mul24Lo, u32>, Class::Int, 2, t);
+  if (mad)
+    emit_plain(d, s ? ternary<Mad24Lo, i32> : ternary<Mad24Lo, u32>, Class::Int, 3, t);
+  else if (hi)
+    emit_plain(d, s ? binary<Mul24Hi, i32> : binary<Mul24Hi, u32>, Class::Int, 2, t);
+  else
+    emit_plain(d, s ? binary<Mul24Lo, i32> : binary<Mul24Lo, u32>, Class::Int, 2, t);
 }
 
 void h_div(Decoder& d, Mods& m) {
@@ -285,7 +421,8 @@ const Inst* op_dp4a(Warp& w, const Inst* in) {
   put<u32>(w, active(w, in), in->d, [&](int i) {
     u32 s = c[i];
     for (int k = 0; k < 32; k += 8) {
-      i32 p = x & 1 ? (i32)(i8)(a[i] >> k) : (i32)(u8)(a[i] >> k), q = x & 2 ? (i32)(i8)(b[i] >> k) : (i32)(u8)(b[i] >> k);
+      i32 p = x & 1 ? (i32)(i8)(a[i] >> k) : (i32)(u8)(a[i] >> k),
+          q = x & 2 ? (i32)(i8)(b[i] >> k) : (i32)(u8)(b[i] >> k);
       s += (u32)(p * q);
     }
     return s;

@@ -64,7 +64,7 @@ struct Launch {
 
 // scheduler.cpp
 void run_launch(Launch& l);
-void close_segment(Warp& w, const Inst* last);         // [segment, last] ran once for the current mask
+void close_segment(Warp& w, const Inst* last);  // [segment, last] ran once for the current mask
 void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier = 0);
 const Inst* jump(Warp& w, const Inst* from, const Inst* to);  // after close_segment
 // Makes the guarded lanes of a warp-wide instruction the current split; false when there are none.

@@ -44,10 +44,14 @@ Token Lexer::next() {
   } else if (word_char(c) || (c == '.' && word_char(at(pos_ + 1)))) {
     kind = c == '.' ? Token::Directive : Token::Word;
     for (;;) {
-      if (word_char(at(end))) end++;
-      else if (kind == Token::Word && at(end) == '.' && word_char(at(end + 1))) end += 2;
-      else if (at(end) == ':' && at(end + 1) == ':' && word_char(at(end + 2))) end += 3;
-      else break;
+      if (word_char(at(end)))
+        end++;
+      else if (kind == Token::Word && at(end) == '.' && word_char(at(end + 1)))
+        end += 2;
+      else if (at(end) == ':' && at(end + 1) == ':' && word_char(at(end + 2)))
+        end += 3;
+      else
+        break;
     }
   } else if (c == '"') {
     kind = Token::String;

@@ -18,7 +18,7 @@ class Lexer {
   [[noreturn]] void fail(const string& what) const;
   void expect(char c);
   bool accept(char c);
-  void skip_line();  // drops the rest of the line that holds the pending token
+  void skip_line();                               // drops the rest of the line that holds the pending token
   bool at_line_end() const { return line_end_; }  // a new line began before the pending token
 
  private:

@@ -5,11 +5,36 @@
 
 namespace kw {
 namespace {
-struct And { template <class T> static T f(T a, T b) { return a & b; } };
-struct Or { template <class T> static T f(T a, T b) { return a | b; } };
-struct Xor { template <class T> static T f(T a, T b) { return a ^ b; } };
-struct Not { template <class T> static T f(T a) { return (T)~a; } };
-struct Cnot { template <class T> static T f(T a) { return a == 0; } };
+struct And {
+  template <class T>
+  static T f(T a, T b) {
+    return a & b;
+  }
+};
+struct Or {
+  template <class T>
+  static T f(T a, T b) {
+    return a | b;
+  }
+};
+struct Xor {
+  template <class T>
+  static T f(T a, T b) {
+    return a ^ b;
+  }
+};
+struct Not {
+  template <class T>
+  static T f(T a) {
+    return (T)~a;
+  }
+};
+struct Cnot {
+  template <class T>
+  static T f(T a) {
+    return a == 0;
+  }
+};
 struct Brev {
   static u32 f(u32 a) {
     a = (a >> 1 & 0x55555555u) | (a & 0x55555555u) << 1;
@@ -19,13 +44,20 @@ struct Brev {
   }
   static u64 f(u64 a) { return (u64)f((u32)a) << 32 | f((u32)(a >> 32)); }
 };
-struct Popc { static u32 f(u32 a) { return (u32)__builtin_popcount(a); } static u32 f(u64 a) { return (u32)__builtin_popcountll(a); } };
-struct Clz { static u32 f(u32 a) { return a ? (u32)__builtin_clz(a) : 32; } static u32 f(u64 a) { return a ? (u32)__builtin_clzll(a) : 64; } };
+struct Popc {
+  static u32 f(u32 a) { return (u32)__builtin_popcount(a); }
+  static u32 f(u64 a) { return (u32)__builtin_popcountll(a); }
+};
+struct Clz {
+  static u32 f(u32 a) { return a ? (u32)__builtin_clz(a) : 32; }
+  static u32 f(u64 a) { return a ? (u32)__builtin_clzll(a) : 64; }
+};
 template <bool SHIFT>
 struct Bfind {
-  template <class T> static u32 f(T a) {
+  template <class T>
+  static u32 f(T a) {
     using U = std::make_unsigned_t<T>;
-    U v = std::is_signed_v<T> && a < (T)0 ? (U)~(U)a : (U)a;
+    U v = std::is_signed_v<T> && a < (T)0 ? (U) ~(U)a : (U)a;
     if (v == 0) return ~0u;
     u32 pos = sizeof(T) == 8 ? 63 - (u32)__builtin_clzll(v) : 31 - (u32)__builtin_clz((u32)v);
     return SHIFT ? (u32)(sizeof(T) * 8 - 1) - pos : pos;
@@ -33,19 +65,23 @@ struct Bfind {
 };
 
 // Shifts clamp their amount, as the hardware does.
-template <class T> const Inst* op_shl(Warp& w, const Inst* in) {
+template <class T>
+const Inst* op_shl(Warp& w, const Inst* in) {
   const T* a = slot<T>(w, in->a);
   const u32* b = slot<u32>(w, in->b);
   put<T>(w, active(w, in), in->d, [&](int i) { return b[i] < 8 * sizeof(T) ? (T)(a[i] << b[i]) : (T)0; });
   return in + 1;
 }
-template <class T> const Inst* op_shr(Warp& w, const Inst* in) {
+template <class T>
+const Inst* op_shr(Warp& w, const Inst* in) {
   const T* a = slot<T>(w, in->a);
   const u32* b = slot<u32>(w, in->b);
   constexpr u32 last = 8 * sizeof(T) - 1;
   put<T>(w, active(w, in), in->d, [&](int i) {
-    if constexpr (std::is_signed_v<T>) return (T)(a[i] >> (b[i] < last ? b[i] : last));
-    else return b[i] <= last ? (T)(a[i] >> b[i]) : (T)0;
+    if constexpr (std::is_signed_v<T>)
+      return (T)(a[i] >> (b[i] < last ? b[i] : last));
+    else
+      return b[i] <= last ? (T)(a[i] >> b[i]) : (T)0;
   });
   return in + 1;
 }
@@ -60,7 +96,8 @@ const Inst* op_shf(Warp& w, const Inst* in) {
   });
   return in + 1;
 }
-template <class T> const Inst* op_bfe(Warp& w, const Inst* in) {
+template <class T>
+const Inst* op_bfe(Warp& w, const Inst* in) {
   const T* a = slot<T>(w, in->a);
   const u32 *b = slot<u32>(w, in->b), *c = slot<u32>(w, in->c);
   put<T>(w, active(w, in), in->d, [&](int i) -> T {
@@ -71,19 +108,20 @@ template <class T> const Inst* op_bfe(Warp& w, const Inst* in) {
     if (pos > msb || len == 0) return r;
     u32 n = std::min(len, msb + 1 - pos);
     using U = std::make_unsigned_t<T>;
-    U mask = n > msb ? (U)~(U)0 : (U)(((U)1 << n) - 1);
+    U mask = n > msb ? (U) ~(U)0 : (U)(((U)1 << n) - 1);
     return (T)(((U)r & ~mask) | (((U)a[i] >> pos) & mask));
   });
   return in + 1;
 }
-template <class T> const Inst* op_bfi(Warp& w, const Inst* in) {
+template <class T>
+const Inst* op_bfi(Warp& w, const Inst* in) {
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   const u32 *c = slot<u32>(w, in->c), *n = slot<u32>(w, w.ext[in->ext]);
   put<T>(w, active(w, in), in->d, [&](int i) -> T {
     u32 bits = 8 * sizeof(T), pos = c[i] & 255, len = n[i] & 255;
     if (pos >= bits || len == 0) return b[i];
     len = std::min(len, bits - pos);
-    T mask = (T)((len >= bits ? (T)~(T)0 : (T)(((T)1 << len) - 1)) << pos);
+    T mask = (T)((len >= bits ? (T) ~(T)0 : (T)(((T)1 << len) - 1)) << pos);
     return (T)((b[i] & ~mask) | ((T)(a[i] << pos) & mask));
   });
   return in + 1;
@@ -108,12 +146,12 @@ const Inst* op_prmt(Warp& w, const Inst* in) {
     u32 r = 0, s = c[i] & 3;
     for (u32 k = 0; k < 4; k++) {
       u32 sel = c[i] >> (4 * k) & 15;
-      if (mode == 1) sel = s + k;                              // f4e
-      if (mode == 2) sel = (8 + s - k) & 7;                    // b4e
-      if (mode == 3) sel = s;                                  // rc8
-      if (mode == 4) sel = std::max(s, k);                     // ecl
-      if (mode == 5) sel = std::min(s, k);                     // ecr
-      if (mode == 6) sel = (k & 1) | (s & 1) << 1;             // rc16
+      if (mode == 1) sel = s + k;                   // f4e
+      if (mode == 2) sel = (8 + s - k) & 7;         // b4e
+      if (mode == 3) sel = s;                       // rc8
+      if (mode == 4) sel = std::max(s, k);          // ecl
+      if (mode == 5) sel = std::min(s, k);          // ecr
+      if (mode == 6) sel = (k & 1) | (s & 1) << 1;  // rc16
       u32 byte = (u32)(v >> (8 * (sel & 7))) & 255;
       if (mode == 0 && sel & 8) byte = byte & 128 ? 255 : 0;
       r |= byte << (8 * k);
@@ -156,8 +194,10 @@ const Inst* op_fns(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-template <class Op> const Inst* op_pred2(Warp& w, const Inst* in) {
-  set_pred(w, in->d, active(w, in), Op::f(pred(w, in->a) ^ (in->x & 1 ? FULL : 0), pred(w, in->b) ^ (in->x & 2 ? FULL : 0)));
+template <class Op>
+const Inst* op_pred2(Warp& w, const Inst* in) {
+  set_pred(w, in->d, active(w, in),
+           Op::f(pred(w, in->a) ^ (in->x & 1 ? FULL : 0), pred(w, in->b) ^ (in->x & 2 ? FULL : 0)));
   return in + 1;
 }
 const Inst* op_pred_not(Warp& w, const Inst* in) {
@@ -165,25 +205,31 @@ const Inst* op_pred_not(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-template <class T> const Inst* op_selp(Warp& w, const Inst* in) {
+template <class T>
+const Inst* op_selp(Warp& w, const Inst* in) {
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   u32 p = pred(w, in->c) ^ (in->x ? FULL : 0);
-  if constexpr (sizeof(T) == 8) put<T>(w, active(w, in), in->d, [&](int i) { return ((u64)p >> i) & 1 ? a[i] : b[i]; });
-  else put<T>(w, active(w, in), in->d, [&](int i) { return (p >> i) & 1 ? a[i] : b[i]; });
+  if constexpr (sizeof(T) == 8)
+    put<T>(w, active(w, in), in->d, [&](int i) { return ((u64)p >> i) & 1 ? a[i] : b[i]; });
+  else
+    put<T>(w, active(w, in), in->d, [&](int i) { return (p >> i) & 1 ? a[i] : b[i]; });
   return in + 1;
 }
-template <class T, class C> const Inst* op_slct(Warp& w, const Inst* in) {
+template <class T, class C>
+const Inst* op_slct(Warp& w, const Inst* in) {
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   const C* c = slot<C>(w, in->c);
   put<T>(w, active(w, in), in->d, [&](int i) { return c[i] >= (C)0 ? a[i] : b[i]; });
   return in + 1;
 }
 
-template <class Op> Fn by_bits(Ty t) {
+template <class Op>
+Fn by_bits(Ty t) {
   int n = size_of(t);
   return n == 2 ? binary<Op, u16> : n == 4 ? binary<Op, u32> : n == 8 ? binary<Op, u64> : nullptr;
 }
-template <class Op> Fn by_bits1(Ty t) {
+template <class Op>
+Fn by_bits1(Ty t) {
   int n = size_of(t);
   return n == 2 ? unary<Op, u16> : n == 4 ? unary<Op, u32> : n == 8 ? unary<Op, u64> : nullptr;
 }
@@ -235,9 +281,14 @@ void h_shift(Decoder& d, Mods& m) {
   m.finish();
   bool s = is_signed(t);
   int n = size_of(t);
-  Fn f = m.op == "shl" ? (n == 2 ? op_shl<u16> : n == 4 ? op_shl<u32> : n == 8 ? op_shl<u64> : nullptr)
-       : n == 2 ? (s ? op_shr<i16> : op_shr<u16>) : n == 4 ? (s ? op_shr<i32> : op_shr<u32>)
-       : n == 8 ? (s ? op_shr<i64> : op_shr<u64>) : nullptr;
+  Fn f = m.op == "shl" ? (n == 2   ? op_shl<u16>
+                          : n == 4 ? op_shl<u32>
+                          : n == 8 ? op_shl<u64>
+                                   : nullptr)
+         : n == 2      ? (s ? op_shr<i16> : op_shr<u16>)
+         : n == 4      ? (s ? op_shr<i32> : op_shr<u32>)
+         : n == 8      ? (s ? op_shr<i64> : op_shr<u64>)
+                       : nullptr;
   emit_fields(d, f, t, 1, 1);
 }
 
@@ -254,7 +305,11 @@ void h_shf(Decoder& d, Mods& m) {
 void h_bfe(Decoder& d, Mods& m) {
   Ty t = m.type();
   m.finish();
-  Fn f = t == Ty::U32 ? op_bfe<u32> : t == Ty::S32 ? op_bfe<i32> : t == Ty::U64 ? op_bfe<u64> : t == Ty::S64 ? op_bfe<i64> : nullptr;
+  Fn f = t == Ty::U32   ? op_bfe<u32>
+         : t == Ty::S32 ? op_bfe<i32>
+         : t == Ty::U64 ? op_bfe<u64>
+         : t == Ty::S64 ? op_bfe<i64>
+                        : nullptr;
   emit_fields(d, f, t, 1, 2);
 }
 
@@ -269,7 +324,8 @@ void h_lop3(Decoder& d, Mods& m) {
   m.finish();
   d.need(5);
   i64 table = d.immediate(d.op(4));
-  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32), r = d.dst(d.op(0), Ty::B32);
+  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32),
+      r = d.dst(d.op(0), Ty::B32);
   Inst& in = d.emit(op_lop3, Class::Int);
   in.a = a, in.b = b, in.c = c, in.d = r, in.x = (u8)table;
 }
@@ -278,7 +334,8 @@ void h_prmt(Decoder& d, Mods& m) {
   if (!m.take("b32")) m.unsupported(m.peek());
   const char* modes[] = {"f4e", "b4e", "rc8", "ecl", "ecr", "rc16"};
   u8 mode = 0;
-  for (u8 i = 0; i < 6; i++) if (m.take(modes[i])) mode = (u8)(i + 1);
+  for (u8 i = 0; i < 6; i++)
+    if (m.take(modes[i])) mode = (u8)(i + 1);
   m.finish();
   emit_plain(d, op_prmt, Class::Int, 3, Ty::B32).x = mode;
 }
@@ -295,10 +352,16 @@ void h_count(Decoder& d, Mods& m) {
   if (m.op == "clz") f = wide ? unary<Clz, u64, u32> : unary<Clz, u32>;
   if (m.op == "brev") f = wide ? unary<Brev, u64> : unary<Brev, u32>, dest = t;
   if (m.op == "bfind") {
-    if (shift) f = t == Ty::S32 ? unary<Bfind<true>, i32, u32> : t == Ty::U32 ? unary<Bfind<true>, u32>
-                 : t == Ty::S64 ? unary<Bfind<true>, i64, u32> : unary<Bfind<true>, u64, u32>;
-    else f = t == Ty::S32 ? unary<Bfind<false>, i32, u32> : t == Ty::U32 ? unary<Bfind<false>, u32>
-           : t == Ty::S64 ? unary<Bfind<false>, i64, u32> : unary<Bfind<false>, u64, u32>;
+    if (shift)
+      f = t == Ty::S32   ? unary<Bfind<true>, i32, u32>
+          : t == Ty::U32 ? unary<Bfind<true>, u32>
+          : t == Ty::S64 ? unary<Bfind<true>, i64, u32>
+                         : unary<Bfind<true>, u64, u32>;
+    else
+      f = t == Ty::S32   ? unary<Bfind<false>, i32, u32>
+          : t == Ty::U32 ? unary<Bfind<false>, u32>
+          : t == Ty::S64 ? unary<Bfind<false>, i64, u32>
+                         : unary<Bfind<false>, u64, u32>;
   } else if (shift) {
     m.unsupported("shiftamt");
   }
@@ -350,8 +413,10 @@ void h_slct(Decoder& d, Mods& m) {
   int n = size_of(t);
   bool fl = c == Ty::F32;
   if (!fl && c != Ty::S32) throw PtxError("slct needs .s32 or .f32");
-  Fn f = n == 2 ? (fl ? op_slct<u16, float> : op_slct<u16, i32>) : n == 4 ? (fl ? op_slct<u32, float> : op_slct<u32, i32>)
-       : n == 8 ? (fl ? op_slct<u64, float> : op_slct<u64, i32>) : nullptr;
+  Fn f = n == 2   ? (fl ? op_slct<u16, float> : op_slct<u16, i32>)
+         : n == 4 ? (fl ? op_slct<u32, float> : op_slct<u32, i32>)
+         : n == 8 ? (fl ? op_slct<u64, float> : op_slct<u64, i32>)
+                  : nullptr;
   if (!f) throw PtxError("slct of this type");
   Inst& in = d.emit(f, Class::Int);
   in.a = a, in.b = b, in.c = s, in.d = r;

@@ -32,7 +32,7 @@ struct Inst {
   u32 site = 0;                    // number of this memory access, for its allocation hint
   i64 imm = 0;                     // address offset, branch distance, or what the operation wants
   u16 n = 0;
-  u8 x = 0, y = 0;                 // small parameters of the operation
+  u8 x = 0, y = 0;  // small parameters of the operation
 };
 
 struct Meta {
@@ -146,9 +146,9 @@ struct Block {
   bool synced = false;  // an atomic or fence ran: other blocks' writes may be ordered before us
   std::vector<Warp> warps;
   Barrier barriers[16];
-  u32 clock[32][32] = {};       // vector clocks of warps, for races
-  u32 sync_clock[32] = {};      // joined by lock-like atomics
-  u32 clock_base = 0;      // clocks of this block start above it, so older stamps are stale
+  u32 clock[32][32] = {};   // vector clocks of warps, for races
+  u32 sync_clock[32] = {};  // joined by lock-like atomics
+  u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
 };
 

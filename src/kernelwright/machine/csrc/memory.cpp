@@ -1,4 +1,5 @@
-// Every address a kernel uses goes through here: bounds, alignment, windows. Fast when a whole warp stays in one region.
+// Every address a kernel uses goes through here: bounds, alignment, windows. Fast when a whole warp stays in one
+// region.
 #include <algorithm>
 
 #include "launch.h"
@@ -16,11 +17,12 @@ string hex(u64 v) {
   return t;
 }
 
-[[noreturn]] void out_of_window(const Inst* in, int thread, const char* space, u64 offset, u32 bytes, u64 size, bool write) {
+[[noreturn]] void out_of_window(const Inst* in, int thread, const char* space, u64 offset, u32 bytes, u64 size,
+                                bool write) {
   string at = (i64)offset < 0 ? bytes_text(0 - offset) + " before the start" : "offset " + std::to_string(offset);
   raise(in, thread, write ? WRITE : READ,
-        string("out-of-bounds ") + space + (write ? " write of " : " read of ") + bytes_text(bytes) + " at " + at + " of " +
-            bytes_text(size) + " of " + space + " memory");
+        string("out-of-bounds ") + space + (write ? " write of " : " read of ") + bytes_text(bytes) + " at " + at +
+            " of " + bytes_text(size) + " of " + space + " memory");
 }
 
 void misaligned(const Inst* in, int thread, const char* space, u64 address, u32 bytes) {
@@ -33,8 +35,9 @@ void misaligned(const Inst* in, int thread, const char* space, u64 address, u32 
   string what = write ? "write of " : "read of ";
   if (Region* r = find_region(l, address); r && write && !r->writable && address + bytes <= r->begin + r->bytes)
     raise(in, thread_of(w, lane), WRITE, "write of " + bytes_text(bytes) + " to read-only " + r->name);
-  raise(in, thread_of(w, lane), write ? WRITE : READ,
-        "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " + describe_address(l, address));
+  raise(
+      in, thread_of(w, lane), write ? WRITE : READ,
+      "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " + describe_address(l, address));
 }
 
 // Sets base/kind from per-lane host addresses that are already known to be good.
@@ -64,7 +67,8 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
   for (int i = 0; i < LANES; i++) low |= a[i];
   if (low & (bytes - 1))
     for (u32 r = m; r; r &= r - 1)
-      if (a[__builtin_ctz(r)] & (bytes - 1)) misaligned(in, thread_of(w, __builtin_ctz(r)), "global", a[__builtin_ctz(r)], bytes);
+      if (a[__builtin_ctz(r)] & (bytes - 1))
+        misaligned(in, thread_of(w, __builtin_ctz(r)), "global", a[__builtin_ctz(r)], bytes);
   if (l.regions.empty()) bad_global(w, in, __builtin_ctz(m), a[__builtin_ctz(m)], bytes, write);
   u32& hint = l.hints[in->site];
   for (int attempt = 0; attempt < 2; attempt++) {
@@ -130,21 +134,28 @@ void window(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, Space space, 
 void in_space(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write) {
   Launch& l = *w.launch;
   switch (space) {
-    case Space::Shared: return window(w, in, m, bytes, write, space, l.shared, l.shared_bytes, 0);
-    case Space::Local: return window(w, in, m, bytes, write, space, l.local, l.kernel->local_bytes, l.kernel->local_bytes);
+    case Space::Shared:
+      return window(w, in, m, bytes, write, space, l.shared, l.shared_bytes, 0);
+    case Space::Local:
+      return window(w, in, m, bytes, write, space, l.local, l.kernel->local_bytes, l.kernel->local_bytes);
     case Space::Param:
       if (write) raise(in, thread_of(w, __builtin_ctz(m)), WRITE, "write to a kernel parameter");
       return window(w, in, m, bytes, write, space, l.params.data(), l.params.size(), 0);
-    default: return global(w, in, m, bytes, write);
+    default:
+      return global(w, in, m, bytes, write);
   }
 }
 
 Space space_of(u64 address) {
   switch (address >> 60) {
-    case 1: return Space::Shared;
-    case 2: return Space::Local;
-    case 3: return Space::Param;
-    default: return Space::Global;
+    case 1:
+      return Space::Shared;
+    case 2:
+      return Space::Local;
+    case 3:
+      return Space::Param;
+    default:
+      return Space::Global;
   }
 }
 
@@ -186,7 +197,8 @@ void generic(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
 }  // namespace
 
 Region* find_region(Launch& l, u64 address) {
-  auto it = std::upper_bound(l.regions.begin(), l.regions.end(), address, [](u64 v, const Region& r) { return v < r.begin; });
+  auto it =
+      std::upper_bound(l.regions.begin(), l.regions.end(), address, [](u64 v, const Region& r) { return v < r.begin; });
   if (it == l.regions.begin()) return nullptr;
   --it;
   return address - it->begin < it->bytes ? &*it : nullptr;
@@ -202,7 +214,8 @@ string describe_address(Launch& l, u64 address) {
     if (d < distance) best = &r, distance = d, after = address >= end;
   }
   if (!best || distance > (1u << 30)) return address < 4096 ? "a null pointer" : "far from every allocation";
-  string size = "the " + std::to_string(best->bytes) + "-byte allocation" + (best->name.empty() ? "" : " '" + best->name + "'");
+  string size =
+      "the " + std::to_string(best->bytes) + "-byte allocation" + (best->name.empty() ? "" : " '" + best->name + "'");
   if (address >= best->begin && address < best->begin + best->bytes)
     return "across the end of " + size + " (offset " + std::to_string(address - best->begin) + ")";
   return bytes_text(distance) + (after ? " past the end of " : " before the start of ") + size;

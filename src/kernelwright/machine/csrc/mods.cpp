@@ -7,9 +7,12 @@ Mods::Mods(string_view opcode) : full_(opcode) {
   while (at <= opcode.size()) {
     size_t dot = opcode.find('.', at);
     string_view p = opcode.substr(at, dot == string_view::npos ? dot : dot - at);
-    if (first) op = p;
-    else if (n_ < 24) part_[n_++] = p;
-    else throw Unsupported(string(op) + ": too many modifiers");
+    if (first)
+      op = p;
+    else if (n_ < 24)
+      part_[n_++] = p;
+    else
+      throw Unsupported(string(op) + ": too many modifiers");
     first = false;
     if (dot == string_view::npos) break;
     at = dot + 1;

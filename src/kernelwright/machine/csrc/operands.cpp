@@ -52,7 +52,8 @@ const Decoder::Name* Decoder::find(string_view name, u32& vreg) {
   size_t digits = name.size();
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') digits--;
   u64 number = 0;
-  bool numbered = digits < name.size() && name.size() - digits <= 9 && !(name[digits] == '0' && digits + 1 < name.size());
+  bool numbered =
+      digits < name.size() && name.size() - digits <= 9 && !(name[digits] == '0' && digits + 1 < name.size());
   if (numbered)
     for (size_t i = digits; i < name.size(); i++) number = number * 10 + (u64)(name[i] - '0');
   string_view prefix = name.substr(0, digits);
@@ -197,6 +198,9 @@ i64 Decoder::immediate(const Operand& o) {
 
 u32 Decoder::special(string_view name, Ty t) {
   int which = special_named(name);
+  // A name with a number at its end is a register that nobody declared; the others are special registers.
+  bool numbered = name.back() >= '0' && name.back() <= '9' && name.substr(0, 3) != "%pm";
+  if (which < 0 && numbered) throw PtxError("unknown register '" + string(name) + "'");
   if (which < 0) throw Unsupported(string(name));
   FixedSlot s{FixedSlot::Special};
   s.bytes = (u8)(size_of(t) == 1 ? 2 : size_of(t));

@@ -6,22 +6,45 @@
 namespace kw {
 int size_of(Ty t) {
   switch (t) {
-    case Ty::U8: case Ty::S8: case Ty::B8: return 1;
-    case Ty::U16: case Ty::S16: case Ty::B16: case Ty::F16: case Ty::BF16: case Ty::E4M3X2: case Ty::E5M2X2: return 2;
-    case Ty::U32: case Ty::S32: case Ty::B32: case Ty::F32: case Ty::F16X2: case Ty::BF16X2: case Ty::TF32: return 4;
-    case Ty::U64: case Ty::S64: case Ty::B64: case Ty::F64: return 8;
-    case Ty::B128: return 16;
-    default: return 0;
+    case Ty::U8:
+    case Ty::S8:
+    case Ty::B8:
+      return 1;
+    case Ty::U16:
+    case Ty::S16:
+    case Ty::B16:
+    case Ty::F16:
+    case Ty::BF16:
+    case Ty::E4M3X2:
+    case Ty::E5M2X2:
+      return 2;
+    case Ty::U32:
+    case Ty::S32:
+    case Ty::B32:
+    case Ty::F32:
+    case Ty::F16X2:
+    case Ty::BF16X2:
+    case Ty::TF32:
+      return 4;
+    case Ty::U64:
+    case Ty::S64:
+    case Ty::B64:
+    case Ty::F64:
+      return 8;
+    case Ty::B128:
+      return 16;
+    default:
+      return 0;
   }
 }
 
 Ty type_named(string_view n) {
   static const std::unordered_map<string_view, Ty> names = {
-      {"u8", Ty::U8}, {"u16", Ty::U16}, {"u32", Ty::U32}, {"u64", Ty::U64}, {"s8", Ty::S8}, {"s16", Ty::S16},
-      {"s32", Ty::S32}, {"s64", Ty::S64}, {"b8", Ty::B8}, {"b16", Ty::B16}, {"b32", Ty::B32}, {"b64", Ty::B64},
-      {"b128", Ty::B128}, {"pred", Ty::Pred}, {"f16", Ty::F16}, {"f16x2", Ty::F16X2}, {"bf16", Ty::BF16},
-      {"bf16x2", Ty::BF16X2}, {"tf32", Ty::TF32}, {"f32", Ty::F32}, {"f64", Ty::F64}, {"e4m3x2", Ty::E4M3X2},
-      {"e5m2x2", Ty::E5M2X2}};
+      {"u8", Ty::U8},       {"u16", Ty::U16},       {"u32", Ty::U32},       {"u64", Ty::U64},   {"s8", Ty::S8},
+      {"s16", Ty::S16},     {"s32", Ty::S32},       {"s64", Ty::S64},       {"b8", Ty::B8},     {"b16", Ty::B16},
+      {"b32", Ty::B32},     {"b64", Ty::B64},       {"b128", Ty::B128},     {"pred", Ty::Pred}, {"f16", Ty::F16},
+      {"f16x2", Ty::F16X2}, {"bf16", Ty::BF16},     {"bf16x2", Ty::BF16X2}, {"tf32", Ty::TF32}, {"f32", Ty::F32},
+      {"f64", Ty::F64},     {"e4m3x2", Ty::E4M3X2}, {"e5m2x2", Ty::E5M2X2}};
   auto it = names.find(n);
   return it == names.end() ? Ty::None : it->second;
 }
@@ -41,14 +64,18 @@ void Parser::statement() {
   bool is_extern = false;
   for (;;) {
     string_view d = lx_.peek().text;
-    if (d == ".visible" || d == ".weak" || d == ".common") lx_.next();
-    else if (d == ".extern") is_extern = true, lx_.next();
-    else break;
+    if (d == ".visible" || d == ".weak" || d == ".common")
+      lx_.next();
+    else if (d == ".extern")
+      is_extern = true, lx_.next();
+    else
+      break;
   }
   if (lx_.peek().kind != Token::Directive) lx_.fail("expected a directive");
   Token t = lx_.next();
   string_view d = t.text;
   if (d == ".version") {
+    if (lx_.peek().kind != Token::Number) lx_.fail("expected a version");
     lx_.next();
   } else if (d == ".target") {
     do lx_.next();

@@ -40,8 +40,12 @@ bool Parser::body_directive(Function& f) {
     lx_.expect(';');
     return true;
   }
-  Space s = d == ".local" ? Space::Local : d == ".shared" ? Space::Shared : d == ".param" ? Space::Param
-          : d == ".global" ? Space::Global : d == ".const" ? Space::Const : Space::Generic;
+  Space s = d == ".local"    ? Space::Local
+            : d == ".shared" ? Space::Shared
+            : d == ".param"  ? Space::Param
+            : d == ".global" ? Space::Global
+            : d == ".const"  ? Space::Const
+                             : Space::Generic;
   if (s == Space::Generic) throw Unsupported(string(d.empty() ? d : d.substr(1)));
   lx_.next();
   Variable v = variable(s, is_extern, true);

@@ -34,10 +34,32 @@ struct TooLarge : Unsupported {
 };
 
 enum class Ty : u8 {
-  None, U8, U16, U32, U64, S8, S16, S32, S64, B8, B16, B32, B64, B128, Pred,
-  F16, F16X2, BF16, BF16X2, TF32, F32, F64, E4M3X2, E5M2X2,
+  None,
+  U8,
+  U16,
+  U32,
+  U64,
+  S8,
+  S16,
+  S32,
+  S64,
+  B8,
+  B16,
+  B32,
+  B64,
+  B128,
+  Pred,
+  F16,
+  F16X2,
+  BF16,
+  BF16X2,
+  TF32,
+  F32,
+  F64,
+  E4M3X2,
+  E5M2X2,
 };
-int size_of(Ty t);  // bytes; 0 for Pred and None
+int size_of(Ty t);                // bytes; 0 for Pred and None
 Ty type_named(string_view name);  // without the dot; None when it is no type
 inline bool is_signed(Ty t) { return t >= Ty::S8 && t <= Ty::S64; }
 inline bool is_unsigned(Ty t) { return t >= Ty::U8 && t <= Ty::U64; }
@@ -69,11 +91,16 @@ struct Variable {
   Ty type = Ty::B8;
   string_view name;
   u32 align = 1;
-  u64 bytes = 0;      // 0: an extern array of unknown length
+  u64 bytes = 0;  // 0: an extern array of unknown length
   u64 elements = 1;
   bool is_array = false, is_extern = false;
   std::vector<u8> init;
-  struct Pointer { u64 at; string_view symbol; i64 offset; bool generic; };
+  struct Pointer {
+    u64 at;
+    string_view symbol;
+    i64 offset;
+    bool generic;
+  };
   std::vector<Pointer> pointers;  // addresses inside the initialiser
 };
 
@@ -85,7 +112,7 @@ struct RegDecl {
 
 struct Item {
   enum Kind : u8 { Ins, Label, Open, Close, Regs, Var, Targets } kind;
-  u32 index = 0;  // into the vector of that kind
+  u32 index = 0;     // into the vector of that kind
   string_view name;  // Label, Targets
 };
 

@@ -1,14 +1,14 @@
-// Data races: two accesses by different threads, one of them a write, with no barrier between. Threads of one warp run in
-// lock-step and are taken as ordered, except when one store instruction writes two values to one place.
-// Stamps are vector clocks of warps, so named barriers and barriers of part of a block are judged right.
+// Data races: two accesses by different threads, one of them a write, with no barrier between. Threads of one warp run
+// in lock-step and are taken as ordered, except when one store instruction writes two values to one place. Stamps are
+// vector clocks of warps, so named barriers and barriers of part of a block are judged right.
 #include <algorithm>
 
 #include "launch.h"
 
 namespace kw {
 namespace {
-constexpr u64 SHARED_CHECKS = 2'000'000;        // lane accesses checked per launch, besides the last blocks
-constexpr u64 MARKED_BYTES = 256ull << 20;      // larger allocations go unmarked
+constexpr u64 SHARED_CHECKS = 2'000'000;    // lane accesses checked per launch, besides the last blocks
+constexpr u64 MARKED_BYTES = 64ull << 20;   // larger allocations go unmarked
 constexpr u32 ATOMIC = 1u << 31;
 constexpr u64 CLOCK_BITS = ((1ull << 22) - 1) << 10;
 
@@ -19,11 +19,13 @@ string where(const Launch& l, u32 at) {
 
 string thread_text(u32 t) { return "thread " + std::to_string(t & ~ATOMIC); }
 
-void report_shared(Warp& w, const Inst* in, int lane, u64 offset, const char* kind, const char* story, u32 other, u32 at) {
+void report_shared(Warp& w, const Inst* in, int lane, u64 offset, const char* kind, const char* story, u32 other,
+                   u32 at) {
   Launch& l = *w.launch;
   int me = thread_of(w, lane);
-  warn(w, in, me, string("race ") + kind + ": shared[" + std::to_string(offset) + "] " + story + " by " +
-                      thread_text(other) + where(l, at) + " with no barrier between");
+  warn(w, in, me,
+       string("race ") + kind + ": shared[" + std::to_string(offset) + "] " + story + " by " + thread_text(other) +
+           where(l, at) + " with no barrier between");
 }
 
 void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, Touch touch, const u8* value) {
@@ -52,10 +54,10 @@ void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, To
   if (u32 others = k.readers & ~(1u << w.id); others && k.read_clock > b.clock_base) {
     for (; others; others &= others - 1) {
       u32 reader = (u32)__builtin_ctz(others);
-      if (k.read_clock > clock[reader] &&
-          !(value && !std::memcmp(l.shared + g * granule, value, granule))) {
-        warn(w, in, thread_of(w, lane), "race WAR: shared[" + std::to_string(g * granule) + "] written after read by warp " +
-                                            std::to_string(reader) + where(l, k.read_at) + " with no barrier between");
+      if (k.read_clock > clock[reader] && !(value && !std::memcmp(l.shared + g * granule, value, granule))) {
+        warn(w, in, thread_of(w, lane),
+             "race WAR: shared[" + std::to_string(g * granule) + "] written after read by warp " +
+                 std::to_string(reader) + where(l, k.read_at) + " with no barrier between");
         break;
       }
     }
@@ -102,9 +104,10 @@ void note_same_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* values
         int j = __builtin_ctz(q);
         if (x.kind == Access::Gather && x.at[j] != x.at[i]) continue;
         if (!std::memcmp(values + (u64)i * bytes, values + (u64)j * bytes, bytes)) continue;
-        return warn(w, in, thread_of(w, i), string("race WAW: threads ") + std::to_string(thread_of(w, j)) + " and " +
-                                                std::to_string(thread_of(w, i)) + " of the block store different values to " +
-                                                "one place in " + space + " memory with the same instruction");
+        return warn(w, in, thread_of(w, i),
+                    string("race WAW: threads ") + std::to_string(thread_of(w, j)) + " and " +
+                        std::to_string(thread_of(w, i)) + " of the block store different values to " + "one place in " +
+                        space + " memory with the same instruction");
       }
     }
     seen |= bit;
@@ -149,8 +152,9 @@ void note_global_load(Warp& w, const Inst* in, u32 m, u32 bytes) {
     for (u32 j = 0; j < per; j++) {
       u64 k = marks[g + j];
       if (k == 0 || (k & ~CLOCK_BITS & ~31ull) == mine || !unordered(w, k)) continue;
-      return warn(w, in, thread_of(w, i), "race RAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
-                                              "] read after a write by " + mark_text(w, k) + " with nothing that orders them");
+      return warn(w, in, thread_of(w, i),
+                  "race RAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
+                      "] read after a write by " + mark_text(w, k) + " with nothing that orders them");
     }
   }
 }
@@ -163,7 +167,8 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
   if (!marks) return;
   u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
   const Block& b = *w.block;
-  u64 mine = (u64)(u32)(b.linear + 1) << 32 | (u64)((b.clock[w.id][w.id] - b.clock_base) & 0x3fffff) << 10 | (u64)w.id << 5;
+  u64 mine =
+      (u64)(u32)(b.linear + 1) << 32 | (u64)((b.clock[w.id][w.id] - b.clock_base) & 0x3fffff) << 10 | (u64)w.id << 5;
   if (x.kind == Access::Contiguous) {
     u64* at = marks + ((u64)x.base - x.region->begin) / granule;
     u32 shift = (u32)__builtin_ctz(per);
@@ -188,9 +193,9 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
       if (k == 0 || !((k ^ mine) & ~CLOCK_BITS & ~31ull) || !unordered(w, k)) continue;
       const char* old = reinterpret_cast<const char*>(x.region->begin) + (g + j) * granule;
       if (!std::memcmp(old, values + (u64)i * bytes + (u64)j * granule, std::min(granule, bytes))) continue;
-      warn(w, in, thread_of(w, (int)i), "race WAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
-                                            "] overwrites another value stored by " + mark_text(w, k) +
-                                            " with nothing that orders them");
+      warn(w, in, thread_of(w, (int)i),
+           "race WAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
+               "] overwrites another value stored by " + mark_text(w, k) + " with nothing that orders them");
     }
   }
 }

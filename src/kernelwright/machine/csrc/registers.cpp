@@ -14,8 +14,10 @@ std::vector<Decoder::BasicBlock> Decoder::basic_blocks() const {
     leader[i + 1] = 1;
     const Inst& in = kernel_.code[i];
     if (flow_[i] == Leave) continue;
-    if (in.n) for (i64 t : kernel_.tables[(size_t)in.imm]) leader[(size_t)((i64)i + t)] = 1;
-    else leader[(size_t)((i64)i + in.imm)] = 1;
+    if (in.n)
+      for (i64 t : kernel_.tables[(size_t)in.imm]) leader[(size_t)((i64)i + t)] = 1;
+    else
+      leader[(size_t)((i64)i + in.imm)] = 1;
   }
   std::vector<BasicBlock> blocks;
   std::vector<u32> block_of(n + 1, 0);
@@ -36,14 +38,17 @@ std::vector<Decoder::BasicBlock> Decoder::basic_blocks() const {
         i64 t = (i64)last + delta;
         if (t < (i64)n) b.next.push_back(block_of[(size_t)t]);
       };
-      if (in.n) for (i64 t : kernel_.tables[(size_t)in.imm]) add(t);
-      else add(in.imm);
+      if (in.n)
+        for (i64 t : kernel_.tables[(size_t)in.imm]) add(t);
+      else
+        add(in.imm);
     }
   }
   return blocks;
 }
 
-void Decoder::solve_liveness(std::vector<BasicBlock>& blocks, const std::vector<int>& shared_index, size_t words) const {
+void Decoder::solve_liveness(std::vector<BasicBlock>& blocks, const std::vector<int>& shared_index,
+                             size_t words) const {
   std::vector<u32> group_of(kernel_.code.size());
   for (u32 g = 0; g < groups_.size(); g++)
     for (u32 i = groups_[g].code_begin; i < groups_[g].code_end; i++) group_of[i] = g;
@@ -151,8 +156,10 @@ void Decoder::allocate_registers() {
     int s = shared_index[v];
     if (s < 0) continue;
     for (const BasicBlock& b : blocks) {
-      if (b.in[(size_t)s >> 6] >> (s & 63) & 1) at[v].first = std::min(at[v].first, b.begin), at[v].last = std::max(at[v].last, b.begin);
-      if (b.out[(size_t)s >> 6] >> (s & 63) & 1) at[v].last = std::max(at[v].last, b.end - 1), at[v].first = std::min(at[v].first, b.end - 1);
+      if (b.in[(size_t)s >> 6] >> (s & 63) & 1)
+        at[v].first = std::min(at[v].first, b.begin), at[v].last = std::max(at[v].last, b.begin);
+      if (b.out[(size_t)s >> 6] >> (s & 63) & 1)
+        at[v].last = std::max(at[v].last, b.end - 1), at[v].first = std::min(at[v].first, b.end - 1);
     }
   }
   std::vector<u32> offset = assign_slots(at);

@@ -1,5 +1,5 @@
-// Arithmetic that rounds toward zero, down or up: the same loops with the processor's rounding mode changed around them.
-// Compiled with -frounding-math; the arrays are read and written between two compiler barriers.
+// Arithmetic that rounds toward zero, down or up: the same loops with the processor's rounding mode changed around
+// them. Compiled with -frounding-math; the arrays are read and written between two compiler barriers.
 #include <cfenv>
 
 #include "decode.h"

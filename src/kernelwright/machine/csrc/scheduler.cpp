@@ -55,7 +55,8 @@ bool pick(Warp& w) {
   for (int i = 0; i < w.nsplits; i++) {
     const Split& s = w.splits[i];
     if (s.wait != Wait::Run) continue;
-    if (best < 0 || s.turn < w.splits[best].turn || (s.turn == w.splits[best].turn && s.pc < w.splits[best].pc)) best = i;
+    if (best < 0 || s.turn < w.splits[best].turn || (s.turn == w.splits[best].turn && s.pc < w.splits[best].pc))
+      best = i;
   }
   if (best < 0) return false;
   const Inst* pc = w.splits[best].pc;
@@ -181,8 +182,10 @@ const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
   for (int i = 0; i < w.nsplits; i++) {
     const Split& s = w.splits[i];
     if (s.wait != Wait::Run) continue;
-    if (s.pc >= to) w.limit = std::min(w.limit, s.pc);
-    else if (s.turn <= w.turn) w.limit = to;  // somebody lower goes first: leave the loop at once
+    if (s.pc >= to)
+      w.limit = std::min(w.limit, s.pc);
+    else if (s.turn <= w.turn)
+      w.limit = to;  // somebody lower goes first: leave the loop at once
   }
   return to;
 }

@@ -17,13 +17,20 @@ inline double element_at(const Warp& w, u32 offset, Element e, int lane, int i) 
   if (e == Double) return slot<double>(w, offset)[lane];
   u32 v = slot<u32>(w, offset)[lane];
   switch (e) {
-    case Half: return half_to_float((u16)(v >> (16 * i)));
-    case Bf16: return bf16_to_float((u16)(v >> (16 * i)));
-    case Tf32: return bit_cast<float>(v & 0xffffe000u);
-    case Int8: return (i8)(v >> (8 * i));
-    case Uint8: return (u8)(v >> (8 * i));
-    case Int32: return (i32)v;
-    default: return bit_cast<float>(v);
+    case Half:
+      return half_to_float((u16)(v >> (16 * i)));
+    case Bf16:
+      return bf16_to_float((u16)(v >> (16 * i)));
+    case Tf32:
+      return bit_cast<float>(v & 0xffffe000u);
+    case Int8:
+      return (i8)(v >> (8 * i));
+    case Uint8:
+      return (u8)(v >> (8 * i));
+    case Int32:
+      return (i32)v;
+    default:
+      return bit_cast<float>(v);
   }
 }
 
@@ -57,7 +64,6 @@ inline bool whole_warp(Warp& w, const Inst* in, const Inst** next) {
     raise(in, thread_of(w, __builtin_ctz(w.mask)), "trap", "matrix instruction with fewer than 32 threads of the warp");
   return true;
 }
-
 
 Element take_element(Mods& m);
 void append(Decoder& d, std::vector<u32>& slots, const Operand& o, Element e, u32 want, bool dest);

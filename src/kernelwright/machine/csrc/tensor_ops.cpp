@@ -8,8 +8,8 @@ struct MmaType {
   const char* name;
   Element element;
 };
-const MmaType mma_types[] = {{"f16", Half}, {"bf16", Bf16}, {"tf32", Tf32}, {"f32", Single}, {"f64", Double},
-                             {"s8", Int8}, {"u8", Uint8}, {"s32", Int32}};
+const MmaType mma_types[] = {{"f16", Half},   {"bf16", Bf16}, {"tf32", Tf32}, {"f32", Single},
+                             {"f64", Double}, {"s8", Int8},   {"u8", Uint8},  {"s32", Int32}};
 
 }  // namespace
 
@@ -20,10 +20,13 @@ Element take_element(Mods& m) {
   m.unsupported("sync type " + string(name));
 }
 
-static Ty register_type(Element e) { return e == Double ? Ty::F64 : e == Single ? Ty::F32 : e == Int32 ? Ty::S32 : Ty::B32; }
+static Ty register_type(Element e) {
+  return e == Double ? Ty::F64 : e == Single ? Ty::F32 : e == Int32 ? Ty::S32 : Ty::B32;
+}
 
 void append(Decoder& d, std::vector<u32>& slots, const Operand& o, Element e, u32 want, bool dest) {
-  if (o.kind == Operand::Vec ? o.count != want : want != 1) throw PtxError("fragment with the wrong number of registers");
+  if (o.kind == Operand::Vec ? o.count != want : want != 1)
+    throw PtxError("fragment with the wrong number of registers");
   for (u32 i = 0; i < want; i++) {
     const Operand x = o.kind == Operand::Vec ? d.element(o, i) : o;
     Ty t = register_type(e);
@@ -35,14 +38,15 @@ void append(Decoder& d, std::vector<u32>& slots, const Operand& o, Element e, u3
 
 using namespace tensor;
 namespace {
-// mma.sync. Registers in ext: D, A, B, C; tables[imm] = {m, n, k, type A, type B, type C, type D, count A, B, C, D, clamp}
+// mma.sync. Registers in ext: D, A, B, C; tables[imm] = {m, n, k, type A, type B, type C, type D, count A, B, C, D,
+// clamp}
 const Inst* op_mma(Warp& w, const Inst* in) {
   const Inst* next;
   if (!whole_warp(w, in, &next)) return next;
   const auto& t = w.launch->kernel->tables[(size_t)in->imm];
   Shape s{(int)t[0], (int)t[1], (int)t[2]};
   Element ea = (Element)t[3], eb = (Element)t[4], ec = (Element)t[5], ed = (Element)t[6];
-  u32 na = (u32)t[7], nb = (u32)t[8], nc = (u32)t[9], nd = (u32)t[10];
+  u32 na = (u32)t[7], nb = (u32)t[8], nd = (u32)t[10];
   const u32* rd = w.ext + in->ext;
   const u32 *ra = rd + nd, *rb = ra + na, *rc = rb + nb;
   double a[16 * 32], b[32 * 8], c[16 * 8] = {};
@@ -51,7 +55,8 @@ const Inst* op_mma(Warp& w, const Inst* in) {
     int group = lane >> 2, in_group = lane & 3;
     for (u32 r = 0; r < na; r++)
       for (int e = 0; e < pa; e++)
-        a[(group + 8 * (int)(r & 1)) * s.k + in_group * pa + e + 4 * pa * (int)(r >> 1)] = element_at(w, ra[r], ea, lane, e);
+        a[(group + 8 * (int)(r & 1)) * s.k + in_group * pa + e + 4 * pa * (int)(r >> 1)] =
+            element_at(w, ra[r], ea, lane, e);
     for (u32 r = 0; r < nb; r++)
       for (int e = 0; e < pb; e++)
         b[(in_group * pb + e + 4 * pb * (int)r) * s.n + group] = element_at(w, rb[r], eb, lane, e);
@@ -87,7 +92,8 @@ const Inst* op_ldmatrix(Warp& w, const Inst* in) {
     u32* d = slot<u32>(w, w.ext[in->ext + k]);
     for (u32 lane = 0; lane < 32; lane++) {
       u32 r = lane / 4, c = lane % 4 * 2;
-      u16 lo = in->x & 1 ? rows[8 * k + c][r] : rows[8 * k + r][c], hi = in->x & 1 ? rows[8 * k + c + 1][r] : rows[8 * k + r][c + 1];
+      u16 lo = in->x & 1 ? rows[8 * k + c][r] : rows[8 * k + r][c],
+          hi = in->x & 1 ? rows[8 * k + c + 1][r] : rows[8 * k + r][c + 1];
       d[lane] = (u32)lo | (u32)hi << 16;
     }
   }
@@ -119,20 +125,26 @@ const Inst* op_stmatrix(Warp& w, const Inst* in) {
 void h_mma(Decoder& d, Mods& m) {
   if (!m.take("sync") || !m.take("aligned")) m.unsupported(m.peek());
   Shape s{};
-  const std::pair<const char*, Shape> shapes[] = {{"m16n8k4", {16, 8, 4}}, {"m16n8k8", {16, 8, 8}}, {"m16n8k16", {16, 8, 16}},
-                                                  {"m16n8k32", {16, 8, 32}}, {"m8n8k4", {8, 8, 4}}};
-  for (auto& [name, shape] : shapes) if (m.take(name)) s = shape;
+  const std::pair<const char*, Shape> shapes[] = {{"m16n8k4", {16, 8, 4}},
+                                                  {"m16n8k8", {16, 8, 8}},
+                                                  {"m16n8k16", {16, 8, 16}},
+                                                  {"m16n8k32", {16, 8, 32}},
+                                                  {"m8n8k4", {8, 8, 4}}};
+  for (auto& [name, shape] : shapes)
+    if (m.take(name)) s = shape;
   if (!s.m) m.unsupported(m.peek());
   if (!m.take("row") || !m.take("col")) m.unsupported("layout");
   bool clamp = m.take("satfinite");
   Element ed = take_element(m), ea = take_element(m), eb = take_element(m), ec = take_element(m);
   m.finish();
-  bool known = ea == Double ? s.m == 8 && eb == Double && ec == Double && ed == Double
-             : s.m == 16 && per_register(ea) == per_register(eb) &&
-                   ((ea == Half && eb == Half && (ec == Half || ec == Single) && ed == ec && s.k >= 8 && s.k <= 16) ||
-                    (ea == Bf16 && eb == Bf16 && ec == Single && ed == Single && s.k >= 8 && s.k <= 16) ||
-                    (ea == Tf32 && eb == Tf32 && ec == Single && ed == Single && s.k <= 8) ||
-                    (per_register(ea) == 4 && ec == Int32 && ed == Int32 && s.k >= 16));
+  bool known =
+      ea == Double
+          ? s.m == 8 && eb == Double && ec == Double && ed == Double
+          : s.m == 16 && per_register(ea) == per_register(eb) &&
+                ((ea == Half && eb == Half && (ec == Half || ec == Single) && ed == ec && s.k >= 8 && s.k <= 16) ||
+                 (ea == Bf16 && eb == Bf16 && ec == Single && ed == Single && s.k >= 8 && s.k <= 16) ||
+                 (ea == Tf32 && eb == Tf32 && ec == Single && ed == Single && s.k <= 8) ||
+                 (per_register(ea) == 4 && ec == Int32 && ed == Int32 && s.k >= 16));
   if (!known) throw Unsupported("mma.sync of this shape and these types");
   d.need(4);
   int pa = per_register(ea), pc = per_register(ec);

@@ -27,10 +27,14 @@ const Inst* op_shfl(Warp& w, const Inst* in) {
     i32 lane = i, n = (i32)(b[i] & 31), clamp = (i32)(c[i] & 31), segment = (i32)(c[i] >> 8 & 31);
     i32 most = (lane & segment) | (clamp & ~segment), least = lane & segment, j;
     bool ok;
-    if (MODE == 0) j = lane - n, ok = j >= most;
-    else if (MODE == 1) j = lane + n, ok = j <= most;
-    else if (MODE == 2) j = lane ^ n, ok = j <= most;
-    else j = least | (n & ~segment), ok = j <= most;
+    if (MODE == 0)
+      j = lane - n, ok = j >= most;
+    else if (MODE == 1)
+      j = lane + n, ok = j <= most;
+    else if (MODE == 2)
+      j = lane ^ n, ok = j <= most;
+    else
+      j = least | (n & ~segment), ok = j <= most;
     r[i] = a[ok ? j & 31 : lane];
     valid |= (u32)ok << i;
   }
@@ -68,7 +72,8 @@ const Inst* op_match(Warp& w, const Inst* in) {
       if (a[__builtin_ctz(s)] == a[i]) r[i] |= s & -s;
     all &= r[i] == m;
   }
-  if (in->x) for (int i = 0; i < LANES; i++) r[i] = all ? m : 0;
+  if (in->x)
+    for (int i = 0; i < LANES; i++) r[i] = all ? m : 0;
   put_each<u32>(w, m, in->d, [&](int i) { return r[i]; });
   if (in->x && in->y) set_pred(w, w.ext[in->ext + 1], m, all ? FULL : 0);
   return in + 1;
@@ -84,12 +89,23 @@ const Inst* op_redux(Warp& w, const Inst* in) {
     u32 o = a[__builtin_ctz(q)];
     bool less = in->y ? (i32)o < (i32)v : o < v;
     switch (in->x) {
-      case 0: v += o; break;
-      case 1: v = less ? o : v; break;
-      case 2: v = less ? v : o; break;
-      case 3: v &= o; break;
-      case 4: v |= o; break;
-      default: v ^= o;
+      case 0:
+        v += o;
+        break;
+      case 1:
+        v = less ? o : v;
+        break;
+      case 2:
+        v = less ? v : o;
+        break;
+      case 3:
+        v &= o;
+        break;
+      case 4:
+        v |= o;
+        break;
+      default:
+        v ^= o;
     }
   }
   put<u32>(w, w.mask, in->d, [&](int) { return v; });
@@ -174,7 +190,8 @@ void h_shfl(Decoder& d, Mods& m) {
   d.need(5);
   const Operand dest = d.op(0);
   bool two = dest.kind == Operand::Pair;
-  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32), k = d.src(d.op(4), Ty::B32);
+  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32),
+      k = d.src(d.op(4), Ty::B32);
   u32 r = d.dst(two ? d.element(dest, 0) : dest, Ty::B32), p = two ? d.pred_dst(d.element(dest, 1)) : 0;
   Inst& in = d.emit(mode == 0 ? op_shfl<0> : mode == 1 ? op_shfl<1> : mode == 2 ? op_shfl<2> : op_shfl<3>, Class::Sync);
   in.a = a, in.b = b, in.c = c, in.d = r, in.y = two;
@@ -188,7 +205,8 @@ void h_vote(Decoder& d, Mods& m) {
   m.finish();
   d.need(3);
   bool negated = d.op(1).negated;
-  u32 a = d.pred_src(d.op(1)), k = d.src(d.op(2), Ty::B32), r = kind == 3 ? d.dst(d.op(0), Ty::B32) : d.pred_dst(d.op(0));
+  u32 a = d.pred_src(d.op(1)), k = d.src(d.op(2), Ty::B32),
+      r = kind == 3 ? d.dst(d.op(0), Ty::B32) : d.pred_dst(d.op(0));
   Inst& in = d.emit(op_vote, Class::Sync);
   in.a = a, in.d = r, in.x = (u8)kind, in.y = negated;
   members(d, in, {k});
@@ -215,7 +233,8 @@ void h_redux(Decoder& d, Mods& m) {
   if (!m.take("sync")) m.unsupported(m.peek());
   const char* ops[] = {"add", "min", "max", "and", "or", "xor"};
   int op = -1;
-  for (int i = 0; i < 6; i++) if (m.take(ops[i])) op = i;
+  for (int i = 0; i < 6; i++)
+    if (m.take(ops[i])) op = i;
   Ty t = m.type();
   m.finish();
   if (op < 0 || size_of(t) != 4 || t == Ty::F32) throw Unsupported("redux.sync of this form");

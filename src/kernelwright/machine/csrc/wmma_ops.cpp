@@ -1,5 +1,5 @@
-// wmma: fragments have no documented layout. Ours: the elements of a matrix, row by row, are dealt to the lanes in equal
-// runs; where the registers hold more than the matrix does, later lanes hold copies.
+// wmma: fragments have no documented layout. Ours: the elements of a matrix, row by row, are dealt to the lanes in
+// equal runs; where the registers hold more than the matrix does, later lanes hold copies.
 #include "tensor.h"
 
 namespace kw {
@@ -56,7 +56,8 @@ const Inst* op_wmma_memory(Warp& w, const Inst* in) {
       u32 v = reg[i] >> shift;
       std::memcpy(values + i * bytes, &v, (size_t)bytes);
     }
-    if (w.launch->races) note_access(w, in, FULL, (u32)bytes, STORE ? Touch::Write : Touch::Read, STORE ? values : nullptr);
+    if (w.launch->races)
+      note_access(w, in, FULL, (u32)bytes, STORE ? Touch::Write : Touch::Read, STORE ? values : nullptr);
     for (int i = 0; i < LANES; i++) {
       char* p = place(w.access, i, bytes);
       if (STORE) {
@@ -114,7 +115,8 @@ u32 registers_of(int shape, int which, Element e) {
 }
 
 void check(Mods& m, int shape, int which, Element e) {
-  bool inputs = which < 2 ? (shape == 3 ? e == Tf32 : e == Half || e == Bf16) : e == Single || (e == Half && shape != 3);
+  bool inputs =
+      which < 2 ? (shape == 3 ? e == Tf32 : e == Half || e == Bf16) : e == Single || (e == Half && shape != 3);
   if (!inputs) m.unsupported("of this shape and type");
 }
 
@@ -124,7 +126,9 @@ void h_memory(Decoder& d, Mods& m, bool store) {
   bool column = m.take("col");
   if (!column && !m.take("row")) m.unsupported(m.peek());
   int shape = take_shape(m);
-  Space space = m.take("global") ? Space::Global : m.take("shared") || m.take("shared::cta") ? Space::Shared : Space::Generic;
+  Space space = m.take("global")                            ? Space::Global
+                : m.take("shared") || m.take("shared::cta") ? Space::Shared
+                                                            : Space::Generic;
   Element e = take_element(m);
   m.finish();
   check(m, shape, which, e);
@@ -157,7 +161,8 @@ void h_multiply(Decoder& d, Mods& m) {
   m.finish();
   // f16 inputs name only D and C; the others name D, A, B and C.
   if (n != 2 && n != 4) throw PtxError("wmma.mma without its types");
-  Element ed = types[0], ea = n == 2 ? Half : types[1], eb = n == 2 ? Half : types[2], ec = n == 2 ? types[1] : types[3];
+  Element ed = types[0], ea = n == 2 ? Half : types[1], eb = n == 2 ? Half : types[2],
+          ec = n == 2 ? types[1] : types[3];
   check(m, shape, 0, ea);
   check(m, shape, 1, eb);
   check(m, shape, 2, ec);
