@@ -123,17 +123,19 @@ FAMILIES = [
 ]
 
 
-def pairs(count: int, broken: bool = False) -> list[tuple[Task, Candidate]]:
-    """Distinct candidates, turning over the families; `broken` ones misspell a name in the kernel."""
+def pairs(count: int, broken: str = "") -> list[tuple[Task, Candidate]]:
+    """Distinct candidates, turning over the families; `broken` ones misspell a name in their `device` or `host` code."""
     made = []
     start = int(time.time()) % 1_000_000 * 1000
     for i in range(count):
         expression, kernel, body, launch = FAMILIES[i % len(FAMILIES)]
         number = start + i
         text = kernel.format(body=body, number=number)
-        if broken:
+        if broken == "device":
             text = text.replace("const float* x", "const floot* x")
         source = CANDIDATE.format(kernel=text, launch=launch, number=number)
+        if broken == "host":
+            source = source.replace("torch::empty_like(input)", "torch::empty_like(imput)")
         task = Task(task_id=f"bench-{i % len(FAMILIES)}", source=TASK.format(expression=expression))
         made.append((task, Candidate(sources=(SourceFile(path="candidate.py", content=source),), language="cuda")))
     return made
@@ -172,7 +174,8 @@ def main() -> int:
     with Evaluator(EvalOptions(trials=args.trials)) as evaluator:
         warm = judged(pairs(2 * len(FAMILIES)), evaluator, args.jobs, "correct")
         good = judged(pairs(args.count), evaluator, args.jobs, "correct")
-        failing = judged(pairs(args.count // 2, broken=True), evaluator, 1, "compile_error")
+        device = judged(pairs(args.count // 2, "device"), evaluator, 1, "compile_error")
+        host = judged(pairs(args.count // 2, "host"), evaluator, 1, "compile_error")
     report = {
         "benchmark": "cpu_eval",
         "date": datetime.date.today().isoformat(),
@@ -183,7 +186,8 @@ def main() -> int:
         "trials": args.trials,
         "first_batch": warm,
         "correct": good,
-        "compile_error_one_job": failing,
+        "device_error_one_job": device,
+        "host_error_one_job": host,
     }
     text = json.dumps(report, indent=1)
     if args.json:

@@ -2,9 +2,10 @@
 
 `derive` finds out what each constant of the reference does by changing it and looking at the shapes (on torch's `meta`
 device, so nothing is allocated), then shrinks: first only batch-like constants, so that a kernel written for the task's
-own dimensions still fits, or, where that is too large, to extents with the declared ones' remainders, so that tiles still
-fit; then the others too, to odd and prime sizes and to sizes just above a power of two. What goes into the model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink
-without it. Every size that is returned was run for real.
+own dimensions still fits, or, where that is too large, to extents with the declared ones' remainders, so that tiles
+still fit; then the others too, to odd and prime sizes and to sizes just above a power of two. What goes into the
+model's constructor (channels, kernel sizes, groups) is left alone as long as the inputs can shrink without it. Every
+size that is returned was run for real.
 
 Runs only where a task's own code may run. It makes no inputs for judging (`tasks.inputs`) and decides no verdict.
 """
