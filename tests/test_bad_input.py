@@ -153,6 +153,14 @@ def test_a_reference_that_raises(folder: Path, kernelwright: Command) -> None:
     one_clear_line(kernelwright("eval", "raises.py", "candidate.py", cwd=folder), 2, "broken on purpose")
 
 
+def test_what_a_reference_says_reaches_the_terminal_as_text(folder: Path, kernelwright: Command) -> None:
+    (folder / "raises.py").write_text(REFERENCE.replace("return x + 1", "raise ValueError('\\x1b[2J one\\ntwo')"))
+    done = kernelwright("eval", "raises.py", "candidate.py", cwd=folder)
+    one_clear_line(done, 2, "one")
+    assert "\x1b" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 2
+
+
 def test_a_reference_that_exits(folder: Path, kernelwright: Command) -> None:
     (folder / "exits.py").write_text("import os\n" + REFERENCE.replace("return x + 1", "os._exit(0)"))
     one_clear_line(kernelwright("eval", "exits.py", "candidate.py", cwd=folder), 2, "exits")

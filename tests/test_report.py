@@ -28,7 +28,10 @@ from kernelwright.records import (
 )
 from kernelwright.store import Store
 
-HOSTILE = "</script></pre><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> '\"&"
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[2J[red]</script></pre><script>document.title='owned'</script>"
+    "<img src=x onerror=\"document.title='owned'\"> '\"&"
+)
 BROWSER = shutil.which("chromium-headless-shell") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
@@ -181,6 +184,7 @@ def test_report_verb(run: Path, tmp_path: Path, kernelwright: Command) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "deep" / "page.html").read_text().startswith("<!doctype html>")
     assert "slow" in done.stdout and "rejected" in done.stdout and "turn" in done.stdout
+    assert "\x1b" not in done.stdout and "[red]" in done.stdout  # no control sequence, no markup of a candidate's own
 
 
 def test_a_run_can_be_read_while_it_is_written(run: Path, kernelwright: Command) -> None:

@@ -379,9 +379,9 @@ def main() -> None:
 
 
 def _fail(message: str, hint: str | None, status: int) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    for name, text in (("error", message), ("hint", hint)):
+        if text:  # which may quote a task's own words: no control sequence of the terminal gets through
+            print(f"{name}:", "".join(c if c.isprintable() or c == "\n" else "?" for c in text), file=sys.stderr)
     sys.exit(status)
 
 

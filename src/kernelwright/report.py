@@ -6,13 +6,15 @@ Tables go to stdout, progress to stderr. Nothing here judges or stores.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import re
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from rich import markup
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.session import Plan
     from kernelwright.optimize import OptimizeResult
 
-out = Console(highlight=False, soft_wrap=False)
+WIDTH = 160
+"""Columns of a table that does not go to a terminal."""
+out = Console(highlight=False, width=None if sys.stdout.isatty() else WIDTH)
 err = Console(stderr=True, highlight=False)
 
 STYLES = {
@@ -37,6 +41,14 @@ STYLES = {
     "unsupported": "blue",
     "harness_error": "bold red",
 }
+
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def escape(text: str) -> str:
+    """Untrusted text as plain characters: no markup of ours, no control sequences of the terminal."""
+    return markup.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
 def _styled(verdict: str) -> str:
@@ -117,9 +129,10 @@ class BatchView:
         if not self.lines:
             return
         if evaluation is None:
-            text = f"{escape(item_id):>12}  [dim]{escape(note[:150])}[/]"
+            text = f"[dim]{'-':13} {escape(item_id)}  {escape(note[:150])}[/]"
         else:
-            text = f"{escape(item_id):>12}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:150])}".rstrip()
+            verdict = _styled(evaluation.verdict) + " " * (13 - len(evaluation.verdict))
+            text = f"{verdict} {escape(item_id)}  {escape(evaluation.reason[:150])}".rstrip()
         self.progress.console.print(text, soft_wrap=True)
 
 
@@ -227,20 +240,22 @@ def print_run(store: Store) -> None:
     """A run as tables."""
     items, turns = store.items(), store.turns()
     if items:
-        table = Table("row", "verdict", "reason", "seconds", box=None, header_style="dim")
+        table, room = _table((i.item_id for i in items), "row", "verdict", "reason", "seconds")
         for item in items:
             if item.evaluation is None:
-                table.add_row(escape(item.item_id), f"[dim]{item.status}[/]", escape(item.note[:90]), "")
+                table.add_row(escape(item.item_id), f"[dim]{item.status}[/]", _cut(item.note, room), "")
             else:
                 e = item.evaluation
-                table.add_row(escape(item.item_id), _styled(e.verdict), escape(e.reason[:90]), f"{e.seconds.total:.2f}")
+                seconds = f"{e.seconds.total:.2f}"
+                table.add_row(escape(item.item_id), _styled(e.verdict), _cut(e.reason, room), seconds)
         out.print(table)
     for name, found in turns.items():
-        table = Table("turn", "verdict", "reason", title=escape(name), title_justify="left", box=None)
+        out.print(escape(name), style="bold")
+        table, room = _table((), "turn", "verdict", "reason")
         for turn in found:
             verdict = _styled(turn.evaluation.verdict) if turn.evaluation else "[yellow]no candidate[/]"
             reason = turn.evaluation.reason if turn.evaluation else turn.parse_failure or ""
-            table.add_row(str(turn.index + 1), verdict, escape(reason[:100]))
+            table.add_row(str(turn.index + 1), verdict, _cut(reason, room))
         out.print(table)
     if not items and not turns:
         for evaluation in store.evaluations():
@@ -248,11 +263,23 @@ def print_run(store: Store) -> None:
     out.print(_counts(store.verdict_counts()))
 
 
+def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:
+    """A table whose first column holds `names`, and the characters that are left for a text, so that no row wraps."""
+    table = Table(box=None, header_style="dim")
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table, max(20, out.width - max((len(n) for n in names), default=0) - 32)
+
+
+def _cut(text: str, room: int) -> str:
+    return escape(text if len(text) <= room else text[: room - 1] + "…")
+
+
 def print_tasks(tasks: list[Task]) -> None:
     """A suite as a table."""
-    table = Table("task", "policy", "description", box=None, header_style="dim")
+    table, room = _table((t.task_id for t in tasks), "task", "policy", "description")
     for task in tasks:
-        table.add_row(escape(task.task_id), task.policy, escape(task.description[:80]))
+        table.add_row(escape(task.task_id), task.policy, _cut(task.description, room))
     out.print(table)
 
 
