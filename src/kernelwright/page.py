@@ -45,7 +45,7 @@ def render(store: Store) -> str:
     for name, turns in rollouts.items():
         sections.append(f"<h2>{_e(name)}</h2>")
         for turn in turns:
-            verdict = turn.evaluation.verdict if turn.evaluation else "none"
+            verdict = turn.evaluation.verdict if turn.evaluation else "no_candidate"
             counts[verdict] += 1
             sections.append(_turn(store, turn, verdict))
             shown += [turn.evaluation] if turn.evaluation else []
