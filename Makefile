@@ -5,9 +5,10 @@
 #   make lint         ruff, ruff format and mypy
 #   make clean        remove .venv/, run folders and tool caches
 #
-# Variables: PYTHON=python3.12 picks the interpreter. TORCH="torch==2.13.0" is what pip installs first, by itself; extra
-# words are passed on, e.g. TORCH="torch==2.13.0 --index-url URL". SYSTEM_TORCH=1 uses the torch that PYTHON already has
-# (the default where there is an NVIDIA GPU and PYTHON has torch); SYSTEM_TORCH=0 forbids that.
+# Variables: PYTHON=python3.12 picks the interpreter. TORCH="torch==2.13.0 --index-url URL" is what pip installs first, by
+# itself; unset, it is the pinned version, on a machine without an NVIDIA GPU its CPU build where pip can find one.
+# SYSTEM_TORCH=1 uses the torch that PYTHON already has (the default where there is a GPU and PYTHON has torch);
+# SYSTEM_TORCH=0 forbids that.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -18,7 +19,7 @@ SHELL := /bin/bash
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-TORCH ?= torch==2.13.0
+PINNED_TORCH := $(shell grep '^torch==' constraints.txt)
 SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do "$$p" -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 SYSTEM_TORCH ?= $(shell nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import torch' 2>/dev/null && echo 1 || echo 0)
@@ -28,7 +29,7 @@ COMPILED := $(wildcard src/kernelwright/machine/csrc/* src/kernelwright/backends
 	src/kernelwright/backends/host_include/*/*)
 
 help:
-	@sed -n '3,11s/^# \{0,1\}//p' Makefile
+	@sed -n '3,12s/^# \{0,1\}//p' Makefile
 
 setup: .venv/.compiled
 
@@ -44,7 +45,10 @@ setup: .venv/.compiled
 		echo "set-up: .venv ($(PYTHON)), then torch by itself (some minutes on a fresh machine)"; \
 		$(PYTHON) -m venv .venv; \
 		cp constraints.txt .venv/constraints.txt; \
-		$(BIN)/python -m pip install -qq $(TORCH); \
+		if [ -n "$(TORCH)" ]; then $(BIN)/python -m pip install -qq $(TORCH); else \
+			{ ! nvidia-smi -L >/dev/null 2>&1 && $(BIN)/python -m pip install -qq "$(PINNED_TORCH)+cpu" 2>/dev/null; } || \
+			$(BIN)/python -m pip install -qq "$(PINNED_TORCH)"; \
+		fi; \
 	fi
 	@echo "set-up: kernelwright and its dependencies"
 	@$(BIN)/python -m pip install -qq -c .venv/constraints.txt -e '.[dev]'
