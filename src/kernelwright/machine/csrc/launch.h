@@ -1,7 +1,5 @@
 // One launch: its memory, its counters, its faults, and the calls that instructions make into them.
 #pragma once
-#include <cstdlib>
-
 #include "machine.h"
 
 namespace kw {
@@ -12,8 +10,9 @@ struct SharedMark {
   u32 write_at = 0, read_at = 0;    // instructions
 };
 
-struct FreeMemory {
-  void operator()(u64* p) const { std::free(p); }
+struct FreeMemory {  // keeps the memory for the next launch
+  u64 bytes = 0;
+  void operator()(u64* p) const;
 };
 
 // One range of device-visible host memory.

@@ -2,13 +2,46 @@
 // in lock-step and are taken as ordered, except when one store instruction writes two values to one place. Stamps are
 // vector clocks of warps, so named barriers and barriers of part of a block are judged right.
 #include <algorithm>
+#include <cstdlib>
 
 #include "launch.h"
 
 namespace kw {
 namespace {
-constexpr u64 SHARED_CHECKS = 2'000'000;    // lane accesses checked per launch, besides the last blocks
-constexpr u64 MARKED_BYTES = 64ull << 20;   // larger allocations go unmarked
+// Marks of earlier launches: clearing them again is several times cheaper than new pages from the system.
+constexpr u64 KEPT_BYTES = 64ull << 20;
+struct Kept {
+  std::vector<std::pair<u64*, u64>> blocks;
+  u64 bytes = 0;
+  ~Kept() {
+    for (auto& block : blocks) std::free(block.first);
+    bytes = ~0ull;  // whatever is given back later is freed at once
+  }
+};
+thread_local Kept kept;
+
+std::unique_ptr<u64[], FreeMemory> take_marks(u64 bytes) {
+  for (size_t i = 0; i < kept.blocks.size(); i++) {
+    auto [memory, size] = kept.blocks[i];
+    if (size < bytes || size > 2 * bytes + 4096) continue;
+    kept.blocks.erase(kept.blocks.begin() + (long)i);
+    kept.bytes -= size;
+    std::memset(memory, 0, bytes);
+    return {memory, FreeMemory{size}};
+  }
+  return {static_cast<u64*>(std::calloc(bytes, 1)), FreeMemory{bytes}};
+}
+}  // namespace
+
+void FreeMemory::operator()(u64* p) const {
+  if (kept.bytes > KEPT_BYTES || bytes > KEPT_BYTES - kept.bytes || kept.blocks.size() >= 16) return std::free(p);
+  kept.blocks.push_back({p, bytes});
+  kept.bytes += bytes;
+}
+
+namespace {
+constexpr u64 SHARED_CHECKS = 2'000'000;   // lane accesses checked per launch, besides the last blocks
+constexpr u64 MARKED_BYTES = 64ull << 20;  // larger allocations go unmarked
 constexpr u32 ATOMIC = 1u << 31;
 constexpr u64 CLOCK_BITS = ((1ull << 22) - 1) << 10;
 
@@ -117,7 +150,7 @@ void note_same_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* values
 u64* marks_of(Launch& l, Region& r) {
   if (r.marks || r.unmarked) return r.marks.get();
   if (r.bytes > MARKED_BYTES) return r.unmarked = true, nullptr;
-  r.marks.reset(static_cast<u64*>(std::calloc(r.bytes / l.kernel->global_granule + 2, 8)));
+  r.marks = take_marks((r.bytes / l.kernel->global_granule + 2) * 8);
   r.unmarked = !r.marks;
   return r.marks.get();
 }
