@@ -6,15 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+from running import Command
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-Command = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @cache

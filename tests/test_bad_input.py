@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from running import Command
 
 REFERENCE = """
 import torch

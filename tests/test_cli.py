@@ -14,7 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from running import Command
 
 CANDIDATES = Path(str(resources.files("kernelwright") / "data" / "candidates"))
 EXPECTED = tomllib.loads((CANDIDATES / "expected.toml").read_text())

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import typer
-from conftest import Command
+from running import Command
 
 from kernelwright.cli import app
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from conftest import Command
+from running import Command
 
 from kernelwright import page
 from kernelwright.records import (
