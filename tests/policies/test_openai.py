@@ -1,0 +1,128 @@
+"""The OpenAI-compatible policy against a real server: answers, troubles, cache, account, secrets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from policies.server import Endpoint, serving
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.policies import load_policy
+from kernelwright.policies.openai_http import OpenAIPolicy, Settings
+from kernelwright.records import Message
+
+ASK = (Message(role="system", content="be brief"), Message(role="user", content="write a kernel"))
+QUICK = Settings(timeout=2, retries=2, first_wait=0.01, price_in=1.0, price_out=10.0)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with serving() as running:
+        yield running
+
+
+def policy(endpoint: Endpoint, cache: Path | None = None, settings: Settings = QUICK) -> OpenAIPolicy:
+    return OpenAIPolicy("some/model", endpoint.url, settings, cache)
+
+
+def test_answer_with_usage_and_cost(endpoint: Endpoint) -> None:
+    asked = policy(endpoint)
+    answer = asked.generate(ASK, seed=3)
+    assert answer.text == endpoint.answer and answer.finish_reason == "stop"
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (100, 20)
+    assert answer.usage.cost_usd == pytest.approx((100 * 1.0 + 20 * 10.0) / 1e6)
+    assert endpoint.requests[0]["messages"] == [m.model_dump() for m in ASK]
+    assert endpoint.requests[0]["model"] == "some/model" and endpoint.requests[0]["seed"] == 3
+    asked.generate(ASK, seed=4)
+    assert asked.spent.prompt_tokens == 200
+
+
+@pytest.mark.parametrize("trouble", [429, 500, 503, 529])
+def test_passing_trouble_is_waited_out(endpoint: Endpoint, trouble: int) -> None:
+    endpoint.troubles = [trouble, trouble]
+    assert policy(endpoint).generate(ASK, seed=0).text == endpoint.answer
+    assert len(endpoint.requests) == 3
+
+
+def test_slow_answer_is_asked_for_again(endpoint: Endpoint) -> None:
+    endpoint.troubles = [1.5]
+    quick = Settings(timeout=0.5, retries=2, first_wait=0.01)
+    assert policy(endpoint, settings=quick).generate(ASK, seed=0).text == endpoint.answer
+
+
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [
+        ("no JSON here", "not JSON"),
+        ({"choices": []}, "without choices"),
+        ({"error": {"message": "no such model"}}, "no such model"),
+        (401, "refused the key"),
+        (404, "404"),
+        (400, "400"),
+    ],
+)
+def test_lasting_trouble_is_said_at_once(endpoint: Endpoint, trouble: object, said: str) -> None:
+    endpoint.troubles = [trouble]
+    with pytest.raises(PolicyError, match=said):
+        policy(endpoint).generate(ASK, seed=0)
+    assert len(endpoint.requests) == 1
+
+
+def test_trouble_that_does_not_pass_ends(endpoint: Endpoint) -> None:
+    endpoint.troubles = [500] * 10
+    with pytest.raises(PolicyError, match="3 tries"):
+        policy(endpoint).generate(ASK, seed=0)
+
+
+def test_nobody_listens() -> None:
+    with pytest.raises(PolicyError, match="no answer after"):
+        OpenAIPolicy("m", "http://127.0.0.1:9", QUICK).generate(ASK, seed=0)
+
+
+def test_same_request_is_sent_once(endpoint: Endpoint, tmp_path: Path) -> None:
+    first = policy(endpoint, tmp_path).generate(ASK, seed=1)
+    again = policy(endpoint, tmp_path).generate(ASK, seed=1)
+    assert again.text == first.text and again.usage.cached and not first.usage.cached
+    assert len(endpoint.requests) == 1
+    policy(endpoint, tmp_path).generate(ASK, seed=2)
+    assert len(endpoint.requests) == 2
+
+
+def test_torn_cache_file_is_asked_for_again(endpoint: Endpoint, tmp_path: Path) -> None:
+    policy(endpoint, tmp_path).generate(ASK, seed=1)
+    for file in tmp_path.iterdir():
+        file.write_text(file.read_text()[:20])
+    assert policy(endpoint, tmp_path).generate(ASK, seed=1).text == endpoint.answer
+
+
+def test_key_is_sent_and_kept_nowhere(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_API_KEY", "sesame-9876")
+    policy(endpoint, tmp_path).generate(ASK, seed=1)
+    assert endpoint.headers[0]["authorization"] == "Bearer sesame-9876"
+    assert all("sesame" not in file.read_text() + file.name for file in tmp_path.iterdir())
+
+
+def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
+    endpoint.troubles = [0.1] * 12
+    shared = policy(endpoint, settings=Settings(timeout=20, concurrency=3))
+    threads = [threading.Thread(target=shared.generate, args=(ASK,), kwargs={"seed": i}) for i in range(12)]
+    started = time.monotonic()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert endpoint.most_running <= 3 and len(endpoint.requests) == 12
+    assert time.monotonic() - started < 15
+
+
+@pytest.mark.parametrize(
+    "spec", ["openai:", "openai:model@", "openai:@http://x", "openai:model@nowhere", "opnai:model"]
+)
+def test_spec_that_names_nothing(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "not-a-url")
+    with pytest.raises(ConfigError):
+        load_policy(spec)

@@ -1,0 +1,58 @@
+"""Replayed answers: by turn and task, from JSONL or whole files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.policies import load_policy
+from kernelwright.records import Message, Task
+
+FIRST = (Message(role="user", content="write"),)
+SECOND = (*FIRST, Message(role="assistant", content="a"), Message(role="user", content="again"))
+TASK = Task(task_id="relu", source="x = 1")
+
+
+def script(path: Path, *rows: object) -> Path:
+    path.write_text("\n".join(json.dumps(r) if not isinstance(r, str) else r for r in rows))
+    return path
+
+
+def test_answers_follow_the_turns(tmp_path: Path) -> None:
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', {'answer': 'one'}, {'answer': 'two'})}")
+    assert policy.generate(FIRST, seed=0).text == "one"
+    assert policy.generate(SECOND, seed=0).text == "two"
+
+
+def test_task_and_turn_may_be_named(tmp_path: Path) -> None:
+    rows = ({"answer": "any"}, {"answer": "mine", "task_id": "relu"}, {"answer": "late", "task_id": "relu", "turn": 1})
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', *rows)}")
+    assert policy.generate(FIRST, seed=0, task=TASK).text == "mine"
+    assert policy.generate(SECOND, seed=0, task=TASK).text == "late"
+    assert policy.generate(FIRST, seed=0).text == "any"
+
+
+def test_python_file_is_one_candidate(tmp_path: Path) -> None:
+    file = tmp_path / "c.py"
+    file.write_text("class ModelNew: pass\n")
+    assert "```python" in load_policy(f"scripted:{file}").generate(FIRST, seed=0).text
+
+
+def test_end_of_the_script_is_said(tmp_path: Path) -> None:
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', {'answer': 'one'})}")
+    with pytest.raises(PolicyError, match="no answer for turn 2"):
+        policy.generate(SECOND, seed=0)
+
+
+@pytest.mark.parametrize("rows", [["not json"], [{"text": "x"}], ["[1]"], [""], ['{"answer": "x", "turn": "soon"}']])
+def test_broken_script(tmp_path: Path, rows: list[object]) -> None:
+    with pytest.raises(ConfigError, match="script"):
+        load_policy(f"scripted:{script(tmp_path / 's.jsonl', *rows)}")
+
+
+def test_missing_script() -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_policy("scripted:nowhere.jsonl")

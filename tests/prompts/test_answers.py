@@ -1,0 +1,94 @@
+"""Answers to candidates: the last whole block with the entry point, or one clear reason."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.prompts import ParseFailure, conversation, feedback, initial_messages, parse_answer
+from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Turn
+
+FILE = "import torch.nn as nn\n\nclass ModelNew(nn.Module):\n    pass\n"
+
+
+def text_of(answer: str) -> str:
+    parsed = parse_answer(answer)
+    assert isinstance(parsed, Candidate), parsed
+    return parsed.text
+
+
+def failure(answer: str) -> str:
+    parsed = parse_answer(answer)
+    assert isinstance(parsed, ParseFailure)
+    return parsed.reason
+
+
+@pytest.mark.parametrize("label", ["python", "py", "", "Python title=x"])
+def test_fenced_file(label: str) -> None:
+    assert text_of(f"Here you are:\n```{label}\n{FILE}```\nDone.") == FILE
+
+
+def test_last_whole_file_wins() -> None:
+    later = FILE.replace("pass", "x = 2")
+    assert text_of(f"```python\n{FILE}```\nBetter:\n```python\n{later}```\n```cuda\n__global__ void k();\n```") == later
+
+
+def test_thinking_does_not_count() -> None:
+    draft = FILE.replace("pass", "draft = True")
+    assert text_of(f"<think>\n```python\n{draft}```\n</think>\n```python\n{FILE}```") == FILE
+    assert "empty" in failure(f"<think>\n```python\n{FILE}```\n")
+
+
+def test_fence_within_a_longer_fence() -> None:
+    nested = FILE + '\nTEXT = """\n```\n"""\n'
+    assert text_of(f"````python\n{nested}````") == nested
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("", "empty"),
+        ("I cannot do that.", "no fenced code block"),
+        (f"```python\n{FILE}", "not closed"),
+        ("```python\nx = 1\n```", "class ModelNew"),
+        ("```python\nclass ModelNew(:\n    pass\n```", "line 1"),
+        (f"```cpp\n{FILE}```", "must be Python"),
+    ],
+)
+def test_reason_is_clear(answer: str, said: str) -> None:
+    assert said in failure(answer)
+
+
+@given(st.text(alphabet="`~\npython class ModelNew(){}<think>/", max_size=200))
+def test_any_text_gives_a_candidate_or_a_reason(answer: str) -> None:
+    parsed = parse_answer(answer)
+    assert isinstance(parsed, Candidate) or parsed.reason
+
+
+def test_prompt_holds_task_format_and_rules() -> None:
+    task = Task(task_id="t", source="class Model:\n    unusual_name = 1\n")
+    text = "\n".join(m.content for m in initial_messages(task))
+    assert "unusual_name" in text and "ModelNew" in text and "load_inline" in text
+    assert text != "\n".join(m.content for m in initial_messages(task.model_copy(update={"policy": "libraries"})))
+
+
+def evaluation(**fields: object) -> Evaluation:
+    base = {"task_id": "t", "task_hash": "h", "candidate_id": "c", "verdict": "wrong", "reason": "all differ"}
+    return Evaluation.model_validate({**base, **fields})
+
+
+def test_feedback_quotes_the_candidates_line() -> None:
+    candidate = Candidate(sources=(SourceFile(path="c.py", content="a = 1\nb = a / 0\n"),), language="torch")
+    found = Finding(rule="exception", evidence="ZeroDivisionError", severity="fault", line=2)
+    said = feedback(candidate, evaluation(findings=(found,)), None).content
+    assert "b = a / 0" in said and "all differ" in said
+
+
+def test_old_answers_are_dropped_first() -> None:
+    task = Task(task_id="t", source="x = 1")
+    turns = [Turn(index=i, messages=(), answer=f"answer {i} " + "x" * 4000, parse_failure="no code") for i in range(5)]
+    messages = conversation(task, turns, [None] * 5, budget=len(initial_messages(task)[1].content) + 10_000)
+    text = "\n".join(m.content for m in messages)
+    assert "answer 4" in text and "answer 0" not in text
+    assert [m.role for m in messages[:2]] == ["system", "user"]
