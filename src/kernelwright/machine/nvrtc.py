@@ -77,7 +77,12 @@ def options(arch: str, flags: Sequence[str]) -> list[str]:
     chosen = [f"--gpu-architecture={arch}", "--device-as-default-execution-space", "--generate-line-info"]
     if not any(flag.startswith(("--std", "-std")) for flag in flags):
         chosen.append("--std=c++17")
-    chosen += ["--pre-include=kernelwright_device.h", "-D__KERNELWRIGHT__=1", "-DTORCH_EXTENSION_NAME=candidate", "--diag-suppress=20044,47,177"]
+    chosen += [
+        "--pre-include=kernelwright_device.h",
+        "-D__KERNELWRIGHT__=1",
+        "-DTORCH_EXTENSION_NAME=candidate",
+        "--diag-suppress=20044,47,177",
+    ]
     return chosen + [f"--include-path={folder}" for folder in include_folders()] + list(flags)
 
 

@@ -411,9 +411,8 @@ return y
     return cuda, "void argument(torch::Tensor x, torch::Tensor y, int64_t outer, int64_t n, int64_t inner);", body
 
 
-def normalisation(reference: Reference, node: Node, plan: Schedule) -> Generated:
-    """BatchNorm, InstanceNorm, GroupNorm, LayerNorm and RMSNorm layers: rows are brought together, then normalised."""
-    cuda = f"""
+def _norm_cuda(plan: Schedule) -> str:
+    return f"""
 __device__ __forceinline__ float block_total(float a, float* part) {{
     for (int offset = 16; offset > 0; offset >>= 1) a += __shfl_xor_sync(0xffffffffu, a, offset);
     __syncthreads();
@@ -463,32 +462,40 @@ void normalise(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor 
         y.data_ptr<float>(), x.numel() / rows, groups, channels, spatial, centre, (float)eps);
 }}
 """
-    declaration = (
-        "void normalise(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor given, torch::Tensor y, "
-        "int64_t rows, int groups, int channels, int64_t spatial, int centre, double eps);"
-    )
-    ways = {
-        "batchnorm": """
+
+
+# How rows are brought together, by layer: `rows` of equal length, and the channel of each element (see the kernel).
+_NORM_WAYS = {
+    "batchnorm": """
 spatial = a.numel() // (a.shape[0] * a.shape[1])
 moved = a.transpose(0, 1).contiguous()
 rows, groups, channels, per = a.shape[1], a.shape[1], 1, a.shape[0] * spatial
 if not layer.training and layer.running_mean is not None:
     given = torch.cat([layer.running_mean, layer.running_var]).to(torch.float32).contiguous()
 """,
-        "instancenorm": """
+    "instancenorm": """
 assert layer.training or not layer.track_running_stats
 rows, groups, channels, per = a.shape[0] * a.shape[1], a.shape[1], 1, a.numel() // (a.shape[0] * a.shape[1])
 """,
-        "groupnorm": """
+    "groupnorm": """
 groups, channels = layer.num_groups, a.shape[1] // layer.num_groups
 rows, per = a.shape[0] * groups, a.numel() // (a.shape[0] * a.shape[1])
 """,
-        "layernorm": """
+    "layernorm": """
 width = int(torch.Size(layer.normalized_shape).numel())
 rows, groups, channels, per = a.numel() // width, 1, width, 1
 """,
-    }
-    ways["rmsnorm"] = ways["layernorm"]
+}
+
+
+def normalisation(reference: Reference, node: Node, plan: Schedule) -> Generated:
+    """BatchNorm, InstanceNorm, GroupNorm, LayerNorm and RMSNorm layers: rows are brought together, then normalised."""
+    cuda = _norm_cuda(plan)
+    declaration = (
+        "void normalise(torch::Tensor x, torch::Tensor w, torch::Tensor b, torch::Tensor given, torch::Tensor y, "
+        "int64_t rows, int groups, int channels, int64_t spatial, int centre, double eps);"
+    )
+    way = _NORM_WAYS["layernorm" if node.op == "rmsnorm" else node.op]
     centre = "0" if node.op == "rmsnorm" else "1"
     eps = "layer.eps if layer.eps is not None else torch.finfo(a.dtype).eps"
     back = ".reshape(moved.shape).transpose(0, 1).contiguous()" if node.op == "batchnorm" else ""
@@ -501,7 +508,7 @@ w, b = getattr(layer, "weight", None), getattr(layer, "bias", None)
 w = empty if w is None else w.to(torch.float32).reshape(-1).contiguous()
 b = empty if b is None else b.to(torch.float32).reshape(-1).contiguous()
 moved, given = a, empty
-{ways[node.op].strip()}
+{way.strip()}
 y = torch.empty(moved.shape, dtype=torch.float32, device=a.device)
 extension.normalise(moved, w, b, given, y, rows, groups, channels, per, {centre}, eps)
 return y{back}.to(dtype)
