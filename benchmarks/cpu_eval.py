@@ -124,7 +124,7 @@ FAMILIES = [
 
 
 def pairs(count: int, broken: str = "") -> list[tuple[Task, Candidate]]:
-    """Distinct candidates, turning over the families; `broken` ones misspell a name in their `device` or `host` code."""
+    """Distinct candidates, turning over the families; `broken` ones misspell a name in `device` or `host` code."""
     made = []
     start = int(time.time()) % 1_000_000 * 1000
     for i in range(count):
