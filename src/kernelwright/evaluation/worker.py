@@ -35,6 +35,7 @@ class Worker:
         seed = secrets.randbits(31) if options.seed is None else options.seed
         for attempt in (1, 2):
             try:
+                self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
                 return judge(task, candidate, options, seed, self.plan(task), self.oracle(task), self.builder)
             except HarnessError as error:
                 self.close()  # whatever is left may belong to a worker process that is gone
