@@ -125,7 +125,7 @@ def main() -> int:
     unexpected: list[str] = []
     samples: list[dict[str, int]] = []
     started = time.perf_counter()
-    with Evaluator(EvalOptions(trials=2, timeout=1.5, memory_mb=1024, seed=1)) as evaluator:
+    with Evaluator(EvalOptions(trials=2, timeout=4, memory_mb=1024, seed=1)) as evaluator:
         results = evaluate_many(((t, c) for t, c, _ in rows), pool=evaluator, jobs=args.jobs)
         for i, ((_, _, expected), result) in enumerate(zip(rows, results, strict=True)):
             verdict = result.verdict if isinstance(result, Evaluation) else "task_error"
