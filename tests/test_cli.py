@@ -106,7 +106,7 @@ def test_eval_json_has_the_fields_of_the_contract(tmp_path: Path, kernelwright: 
     assert set(fields.split()) <= set(facts)
     assert facts["verdict"] == "correct" and facts["backend"] == "cpu" and facts["timing"] is None
     assert set(facts["seconds"]) == {"build", "check", "time"}
-    assert len(facts["workloads"]) == 3
+    assert len(facts["workloads"]) == 5
     for workload in facts["workloads"]:
         assert {"shape", "dtype", "max_abs_error", "max_rel_error", "passed"} <= set(workload)
     facts = json.loads(wrong.stdout)

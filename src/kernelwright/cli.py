@@ -112,7 +112,7 @@ def eval_(
     backend: Backend = "auto",
     policy: PolicyRule = None,
     libraries_allowed: Libraries = False,
-    trials: Trials = 3,
+    trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
     seed: Seed = None,
@@ -214,7 +214,7 @@ def optimize(
     rule: Annotated[
         str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
     ] = None,
-    trials: Trials = 3,
+    trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
     seed: Annotated[int, typer.Option(help="Seed of the policy and of inputs.")] = 0,

@@ -20,7 +20,7 @@ class EvalOptions(Record):
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     policy: Policy | None = None
     """Overrides the task's own policy."""
-    trials: int = Field(default=3, ge=1, le=100)
+    trials: int = Field(default=5, ge=1, le=100)
     """Calls that are checked; the first size is always called twice when there are at least two."""
     timeout: float = Field(default=30.0, gt=0)
     """Wall seconds that the candidate may use, builds not counted."""
