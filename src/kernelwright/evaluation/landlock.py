@@ -41,8 +41,13 @@ def abi() -> int:
     return max(0, int(version))
 
 
-def restrict(readable: Iterable[Path], writable: Iterable[Path], allow_exec: bool) -> int:
-    """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted."""
+def restrict(
+    readable: Iterable[Path], writable: Iterable[Path], allow_exec: bool, openable: Iterable[Path] = ()
+) -> int:
+    """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted.
+
+    Files under `openable` can be read by those who know their names; its folders cannot be listed.
+    """
     version = abi()
     if version <= 0:
         return 0
@@ -59,6 +64,8 @@ def restrict(readable: Iterable[Path], writable: Iterable[Path], allow_exec: boo
     read = _READ_FILE | _READ_DIR | (_EXECUTE if allow_exec else 0)
     for path in readable:
         _allow(libc, ruleset, path, read)
+    for path in openable:
+        _allow(libc, ruleset, path, _READ_FILE)
     for name in _PROC_READ:
         _allow(libc, ruleset, Path(name), _READ_FILE | _READ_DIR)
     for path in writable:

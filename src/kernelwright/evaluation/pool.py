@@ -33,11 +33,12 @@ START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Fate:
-    """How a child ended. `exit` and `signal` as from `wait`, peak memory in MB."""
+    """How a child ended. `exit` and `signal` as from `wait`, peak memory in MB, whether its files were too many."""
 
     exit: int | None
     signal: int | None
     rss_mb: int
+    full: bool = False
 
     def __str__(self) -> str:
         if self.signal is not None:
@@ -73,7 +74,7 @@ class Child:
                 for line in data.decode().replace("}{", "}\n{").splitlines():
                     facts = json.loads(line)
                     if "rss_mb" in facts:
-                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"])
+                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"], facts["full"])
         except (OSError, ValueError):
             pass
         return Fate(None, None, 0)
@@ -90,7 +91,7 @@ class Child:
                 for line in data.decode().replace("}{", "}\n{").splitlines():
                     facts = json.loads(line)
                     if "rss_mb" in facts:
-                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"])
+                        return Fate(facts["exit"], facts["signal"], facts["rss_mb"], facts["full"])
         return self.fate()
 
     def end(self) -> None:

@@ -45,7 +45,9 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     )
     return sandbox.Jail(
         scratch=scratch,
-        readable=(*library_paths(), cache),
+        readable=library_paths(),
+        # A runner opens what was built for it; what was built for others it cannot find by listing.
+        openable=() if builder else (cache,),
         writable=(scratch, cache) if builder else (scratch,),
         limits=limits,
         allow_exec=builder,

@@ -3,7 +3,8 @@
 Layers, each recorded when it holds: a session of its own with resource limits and a scrubbed environment (`process`),
 landlock (`landlock`), a seccomp filter (`seccomp`), and bubblewrap around the worker process where it is installed
 (`bwrap`). A layer that is missing is left out, never pretended. What this does not stop: a candidate that reads its
-own process, kernel bugs, and whatever a GPU driver allows. Linux only; elsewhere only `process` is reached.
+own process, that asks whether a file exists and how large it is (unless under bubblewrap), kernel bugs, and whatever a
+GPU driver allows. Linux only.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import resource
 import shutil
 import signal
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +27,14 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+
+_CAPABILITY_VERSION = 0x20080522
+_CAP_DAC_READ_SEARCH = 2
+
+_BWRAP = (
+    *("--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"),
+    *("--proc", "/proc", "--dev", "/dev"),
+)
 
 KEPT_ENVIRONMENT = (
     "PATH",
@@ -48,7 +58,10 @@ class Limits:
     memory_mb: int
     """Address space beyond what the process has when the limit is set."""
     file_mb: int
+    """Size of one file; see `oversized` for all files together."""
     open_files: int = 256
+    processes: int = 256
+    """Processes and threads beyond those that the user has already. Set only where seccomp does not forbid to fork."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +72,8 @@ class Jail:
     readable: tuple[Path, ...]
     writable: tuple[Path, ...]
     limits: Limits
+    openable: tuple[Path, ...] = ()
+    """Folders whose files may be read by name, but not listed."""
     allow_exec: bool = False
     allow_fork: bool = False
 
@@ -68,10 +83,12 @@ def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> st
 
     `level` is `auto`, `strict` (raises `SandboxError` without landlock and seccomp) or `none` (process layer only).
     """
-    reached = _process(jail, keep_fds)
-    names = ["process"] if reached else []
+    _process(jail, keep_fds)
+    names = ["process"]
+    if not jail.allow_fork and (level == "none" or not seccomp.available()):
+        _limit_processes(jail.limits.processes)
     if level != "none":
-        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec)
+        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec, jail.openable)
         if abi:
             names.insert(0, f"landlock{abi}")
         if seccomp.install(jail.allow_exec, jail.allow_fork):
@@ -85,7 +102,7 @@ def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> st
     return "+".join(names)
 
 
-def _process(jail: Jail, keep_fds: tuple[int, ...]) -> bool:
+def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
     with contextlib.suppress(OSError):
         os.setsid()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -103,7 +120,8 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> bool:
         os.environ["KERNELWRIGHT_BWRAP"] = bwrap
     _close_descriptors(keep_fds)
     _limit(jail)
-    return True
+    if not jail.allow_exec:
+        _drop_capabilities(libc)
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:
@@ -132,6 +150,26 @@ def _limit(jail: Jail) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
+def _drop_capabilities(libc: ctypes.CDLL) -> None:
+    """Takes root's powers away, except to read: the interpreter's libraries may belong to another user."""
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    kept = 1 << _CAP_DAC_READ_SEARCH if os.geteuid() == 0 else 0
+    libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
+
+
+def _limit_processes(more: int) -> None:
+    """Bounds a fork bomb. The kernel counts all of a user's processes and threads, and exempts root."""
+    if not more:
+        return
+    tasks = 0
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
+                tasks += len(os.listdir(f"/proc/{entry.name}/task"))
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NPROC, (tasks + more, tasks + more))
+
+
 def _address_space() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[0]) * resource.getpagesize()
@@ -144,9 +182,15 @@ def become_reaper() -> None:
 
 
 def kill_group(pid: int) -> None:
-    """Kills a child, its process group, and descendants that left the group."""
+    """Kills a child of this process that was not waited for yet, its process group, and all its descendants.
+
+    Descendants that left the group and lost their parents are found by `kill_strays`, in the process that called
+    `become_reaper`.
+    """
     import psutil
 
+    with contextlib.suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)  # so that it starts nothing more while its descendants are listed
     family: list[psutil.Process] = []
     with contextlib.suppress(psutil.Error):
         family = psutil.Process(pid).children(recursive=True)
@@ -158,13 +202,65 @@ def kill_group(pid: int) -> None:
             process.kill()
 
 
+def kill_strays(known: Collection[int], rounds: int = 20) -> int:
+    """Kills and reaps children of this process that are not `known`: orphans that came to it as their reaper.
+
+    A killed stray hands its own children over in turn, so this goes on until none is left. Returns how many there were.
+    """
+    killed: set[int] = set()
+    for _ in range(rounds):
+        strays = [pid for pid in _children() if pid not in known]
+        if not strays:
+            break
+        for pid in strays:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in strays:
+            with contextlib.suppress(OSError):
+                os.waitpid(pid, 0)
+        killed.update(strays)
+    return len(killed)
+
+
+def _children() -> list[int]:
+    """Process numbers of this process's children, those that ended but were not waited for included."""
+    found: list[int] = []
+    try:
+        for thread in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found += [int(pid) for pid in file.read().split()]
+    except OSError:  # a kernel without this file
+        import psutil
+
+        found = [process.pid for process in psutil.Process().children()]
+    return found
+
+
+def oversized(folder: Path, megabytes: int, files: int = 20_000) -> bool:
+    """Whether a scratch folder holds more than it may: `file_mb` bounds each file, this bounds all of them."""
+    space, count, waiting = 0, 0, [folder]
+    while waiting:
+        try:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    count += 1
+                    with contextlib.suppress(OSError):
+                        space += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(Path(entry.path))
+                    if count > files or space > megabytes << 20:
+                        return True
+        except OSError:
+            continue
+    return False
+
+
 def wrap_command(argv: list[str], jail: Jail) -> list[str]:
     """The command under bubblewrap where that works: own process, network and IPC spaces, a read-only system."""
     program = shutil.which("bwrap")
     if program is None or not _bwrap_works(program):
         return argv
-    wrapped = [program, "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
-    wrapped += ["--proc", "/proc", "--dev", "/dev", "--setenv", "KERNELWRIGHT_BWRAP", "1"]
+    wrapped = [program, *_BWRAP, "--setenv", "KERNELWRIGHT_BWRAP", "1"]
     for path in jail.readable:
         wrapped += ["--ro-bind-try", str(path), str(path)]
     for path in jail.writable:
@@ -175,7 +271,7 @@ def wrap_command(argv: list[str], jail: Jail) -> list[str]:
 def _bwrap_works(program: str) -> bool:
     import subprocess
 
-    command = [program, "--unshare-pid", "--unshare-net", "--ro-bind", "/", "/", "--proc", "/proc", "--", "/bin/true"]
+    command = [program, "--ro-bind", "/", "/", *_BWRAP, "--", "/bin/true"]
     try:
         return subprocess.run(command, capture_output=True, timeout=10).returncode == 0
     except (OSError, subprocess.TimeoutExpired):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.builds import BuildResult
-from kernelwright.errors import HarnessError, TaskError, WorkerDied
+from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Child, Pool
@@ -298,9 +298,9 @@ class CandidateSession:
         fate = self.child.natural_fate()
         if fate.signal == signal.SIGXCPU or (fate.signal == signal.SIGKILL and self.left <= 0):
             return Failed("timeout", f"used up its processor time {where}")
-        if fate.exit == 71:
-            raise WorkerDied("the sandbox could not be entered")
-        if fate.exit == 72 or fate.rss_mb > self.options.memory_mb * 0.9:
+        if fate.full:
+            return Failed("runtime_error", f"its files took more room than they may {where}")
+        if fate.rss_mb > self.options.memory_mb * 0.9:
             return Failed("runtime_error", f"out of memory {where}: it reached {fate.rss_mb} MB")
         if fate.signal is not None:
             name = signal.Signals(fate.signal).name if fate.signal in set(signal.Signals) else str(fate.signal)

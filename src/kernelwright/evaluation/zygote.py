@@ -4,7 +4,7 @@ Importing torch costs seconds, forking an interpreter that has it costs millisec
 or a candidate's code: it forks, and the fork confines itself (`sandbox.enter`) before it reads its first message.
 
 Protocol: the judge sends one datagram per child on the control socket (JSON, with two descriptors): the child's channel
-and a status socket. On the status socket the zygote writes `{"pid"}` and, at the end, `{"exit", "signal", "rss_mb"}`;
+and a status socket. On that the zygote writes `{"pid"}` and, at the end, `{"exit", "signal", "rss_mb", "full"}`;
 the judge writes `kill`, or closes it, to end the child. When the control socket closes, every child is killed.
 """
 
@@ -20,6 +20,7 @@ import shutil
 import signal
 import socket
 import sys
+import time
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +28,17 @@ from typing import Any
 
 from kernelwright.evaluation import sandbox
 
+WATCH_SECONDS = 1.0
+SCRATCH_MB = 1024
+"""How much all files of one child may take: the limit on a file's size bounds only each of them."""
+
 
 @dataclass
 class _Child:
     pid: int
     status: socket.socket
     scratch: Path
+    full: bool = False
 
 
 def preload() -> None:
@@ -80,9 +86,14 @@ def main(control_fd: int) -> None:
     selector.register(control, selectors.EVENT_READ, "control")
     selector.register(wake_read, selectors.EVENT_READ, "wake")
     children: dict[int, _Child] = {}
+    sandbox.become_reaper()
     control.send(b"ready")
+    watched = time.monotonic()
     while True:
-        for key, _ in selector.select():
+        if children and time.monotonic() - watched > WATCH_SECONDS:
+            _watch_scratch(children)
+            watched = time.monotonic()
+        for key, _ in selector.select(WATCH_SECONDS if children else None):
             if key.data == "control":
                 if not _spawn(control, selector, children, (wake_read, wake_write)):
                     _end(children)
@@ -99,6 +110,14 @@ def main(control_fd: int) -> None:
                     child.status.recv(16)
                 selector.unregister(child.status)
                 sandbox.kill_group(child.pid)
+
+
+def _watch_scratch(children: dict[int, _Child]) -> None:
+    """Ends a child whose files fill the disk."""
+    for child in children.values():
+        if not child.full and sandbox.oversized(child.scratch, SCRATCH_MB):
+            child.full = True
+            sandbox.kill_group(child.pid)
 
 
 def _end(children: dict[int, _Child]) -> None:
@@ -155,19 +174,24 @@ def _spawn(
 def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None:
     while True:
         try:
-            pid, status, usage = os.wait4(-1, os.WNOHANG)
+            ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         except ChildProcessError:
             return
-        if pid == 0:
+        if ended is None:
             return
+        # Not waited for yet, its number cannot have gone to another process: first its group, then itself.
+        with contextlib.suppress(OSError):
+            os.killpg(ended.si_pid, signal.SIGKILL)
+        pid, status, usage = os.wait4(ended.si_pid, 0)
         child = children.pop(pid, None)
+        sandbox.kill_strays(children)  # what it started and left behind came to us
         if child is None:
             continue
-        sandbox.kill_group(pid)  # whatever it started and left behind in its group
         fate = {
             "exit": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
             "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
             "rss_mb": usage.ru_maxrss // 1024,
+            "full": child.full,
         }
         with contextlib.suppress(OSError):
             child.status.send(json.dumps(fate).encode())
