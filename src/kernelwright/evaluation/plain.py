@@ -45,11 +45,11 @@ def module_source(candidate: Candidate) -> tuple[str, Failed | None]:
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except SyntaxError as error:
-        reason = f"SyntaxError: {error.msg} (line {error.lineno})"
+        reason = f"SyntaxError: {error.msg}" + (f" (line {error.lineno})" if error.lineno else "")
         finding = Finding(rule="syntax-error", evidence=reason, severity="fault", line=error.lineno)
         return "", Failed("compile_error", reason, finding)
     except (ValueError, RecursionError, MemoryError) as error:
-        return "", Failed("compile_error", f"the file cannot be parsed: {error}")
+        return "", Failed("compile_error", f"the file cannot be parsed: {str(error) or type(error).__name__}")
     if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
         shown = text.strip()[:40]
         return "", Failed("compile_error", f"the candidate defines no {candidate.entry_point}: its text is {shown!r}")
