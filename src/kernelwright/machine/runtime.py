@@ -7,10 +7,12 @@ they mean for the verdict is decided in the judge.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
@@ -161,7 +163,10 @@ class Runtime:
     def _find(self, fault: Fault, severity: str) -> None:
         if len(self.findings) >= MAX_FINDINGS:
             return
-        where = f" in kernel {fault.kernel}"
+        # A race shows in launch after launch: one finding a kernel and line is enough.
+        if any((f["rule"], f["kernel"], f["line"]) == (fault.kind, fault.kernel, fault.line) for f in self.findings):
+            return
+        where = f" in kernel {readable(fault.kernel)}"
         if fault.block is not None and fault.thread is not None:
             where += f", block {fault.block}, thread {fault.thread}"
         if fault.line:
@@ -182,6 +187,25 @@ class Runtime:
         """The facts since `begin_call`."""
         self._facts.own_calls = self.own_calls
         return self._facts
+
+
+@cache
+def readable(name: str) -> str:
+    """A kernel's name as it is written, without its parameters: `softmax<float, 256>` of `_Z7softmaxIfLi256EEvPT_`."""
+    if not name.startswith("_Z"):
+        return name
+    try:
+        library = ctypes.CDLL("libstdc++.so.6")
+    except OSError:
+        return name
+    library.__cxa_demangle.restype = ctypes.c_void_p
+    status = ctypes.c_int()
+    text = library.__cxa_demangle(name.encode(), None, None, ctypes.byref(status))
+    if status.value or not text:
+        return name
+    plain = ctypes.string_at(text).decode(errors="replace")
+    ctypes.CDLL(None).free(ctypes.c_void_p(text))
+    return plain.split("(")[0].removeprefix("void ")
 
 
 def _three(size: Sequence[int]) -> tuple[int, int, int]:
