@@ -16,6 +16,7 @@ import resource
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -116,6 +117,7 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
         if name not in KEPT_ENVIRONMENT:
             del os.environ[name]
     os.environ.update(HOME=str(jail.scratch), TMPDIR=str(jail.scratch))
+    tempfile.tempdir = None  # the parent's choice may be remembered
     if bwrap:
         os.environ["KERNELWRIGHT_BWRAP"] = bwrap
     _close_descriptors(keep_fds)
