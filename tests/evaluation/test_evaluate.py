@@ -264,6 +264,17 @@ def test_library_that_is_not_here_is_unsupported(evaluator: Evaluator) -> None:
     assert result.verdict == "unsupported" and "cupy" in result.reason
 
 
+def test_what_cannot_be_pretended_is_unsupported(evaluator: Evaluator) -> None:
+    body = "try:\n    self.graph = torch.cuda.CUDAGraph()\nexcept RuntimeError:\n    pass\nreturn x * 3 + 1"
+    result = judged(evaluator, forward(body), policy="libraries")
+    assert result.verdict == "unsupported" and "CUDAGraph" in result.reason
+
+
+def test_compiled_torch_is_eager_torch(evaluator: Evaluator) -> None:
+    setup = "@torch.compile\ndef f(x):\n    return x * 3\n\ng = torch.compile(lambda x: x + 1, mode='max-autotune')"
+    assert judged(evaluator, forward("return g(f(x))", setup), policy="libraries").verdict == "correct"
+
+
 @pytest.mark.parametrize(
     ("source", "said"),
     [

@@ -194,9 +194,21 @@ def _nothing(*_args: Any, **_kwargs: Any) -> Iterator[None]:
     yield
 
 
-def install() -> None:
-    """Patches `torch.cuda` (once, in a runner that never goes back)."""
+def install(unsupported: list[str]) -> None:
+    """Patches `torch.cuda` (once, in a runner that never goes back).
+
+    What cannot be pretended, such as graphs, raises when it is used, and its name goes to `unsupported`. torch.compile
+    gives back what it gets: compiled code computes the same, and there is no compiler in a runner.
+    """
     stream = _Stream()
+
+    def missing(name: str) -> Callable[..., Any]:
+        def refuse(*_args: Any, **_kwargs: Any) -> Any:
+            unsupported.append(name)
+            raise RuntimeError(f"{name} is not there on the functional machine")
+
+        return refuse
+
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "is_initialized": lambda: True,
@@ -229,8 +241,11 @@ def install() -> None:
         "manual_seed": lambda _seed: None,
         "manual_seed_all": lambda _seed: None,
         "ipc_collect": lambda: None,
+        "is_current_stream_capturing": lambda: False,
+        **{name: missing(f"torch.cuda.{name}") for name in ("CUDAGraph", "graph", "make_graphed_callables")},
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.version.cuda = "13.0"
+    torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]

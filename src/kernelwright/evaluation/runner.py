@@ -123,7 +123,7 @@ class Runner:
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         if self.on_cuda:
-            fakecuda.install()
+            fakecuda.install(self.runtime.unsupported)
         _patch_builds(self.runtime)
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
