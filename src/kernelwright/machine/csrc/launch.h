@@ -68,8 +68,9 @@ void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier = 0);
 const Inst* jump(Warp& w, const Inst* from, const Inst* to);  // after close_segment
 // Makes the guarded lanes of a warp-wide instruction the current split; false when there are none.
 bool take_guarded(Warp& w, const Inst* in);
-// Waits until the live lanes of `members` are at `in`; false: the split was parked, return STOP.
-bool arrive(Warp& w, const Inst* in, u32 members);
+// Lets those lanes go on whose live `members` (a mask of each lane, or null for the whole warp) are at `in`, and parks
+// the others; false: none may go on, return STOP.
+bool arrive(Warp& w, const Inst* in, const u32* members);
 void release_syncs(Warp& w);
 void check_barriers(Launch& l, Block& b);
 

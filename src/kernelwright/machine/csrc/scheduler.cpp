@@ -201,24 +201,24 @@ bool take_guarded(Warp& w, const Inst* in) {
   return true;
 }
 
-bool arrive(Warp& w, const Inst* in, u32 members) {
-  u32 before = w.mask;
+bool arrive(Warp& w, const Inst* in, const u32* members) {
+  u32 here = w.mask;
   for (int i = 0; i < w.nsplits; i++)
-    if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) {
-      before |= w.splits[i].mask;
-    }
-  u32 need = members & w.live;
+    if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) here |= w.splits[i].mask;
+  u32 missing = w.live & ~here, ready = here;
+  if (missing) ready = members ? here & ~bits_of([&](int i) { return (members[i] & missing) != 0; }) : 0;
   if (in > w.segment) close_segment(w, in - 1);
   w.segment = in;
-  if ((before & need) == need) {
-    for (int i = 0; i < w.nsplits; i++)
-      if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
-    w.mask = before;
-    return true;
+  if (!ready) {
+    push_split(w, in, w.mask, Wait::Sync);
+    w.event = Event::Blocked;
+    return false;
   }
-  push_split(w, in, w.mask, Wait::Sync);
-  w.event = Event::Blocked;
-  return false;
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
+  push_split(w, in, here & ~ready, Wait::Sync);
+  w.mask = ready;
+  return true;
 }
 
 void release_syncs(Warp& w) {

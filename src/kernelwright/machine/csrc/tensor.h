@@ -59,7 +59,7 @@ inline void multiply(const Shape& s, const double* a, const double* b, double* c
 // Whole-warp instructions need every lane; fewer is undefined on the hardware and an error here.
 inline bool whole_warp(Warp& w, const Inst* in, const Inst** next) {
   if (!take_guarded(w, in)) return *next = in + 1, false;
-  if (!arrive(w, in, FULL)) return *next = STOP, false;
+  if (!arrive(w, in, nullptr)) return *next = STOP, false;
   if (w.mask != FULL)
     raise(in, thread_of(w, __builtin_ctz(w.mask)), "trap", "matrix instruction with fewer than 32 threads of the warp");
   return true;

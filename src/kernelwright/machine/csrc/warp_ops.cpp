@@ -8,10 +8,21 @@ namespace {
 // Otherwise `*next` says where to go on.
 bool gather_lanes(Warp& w, const Inst* in, u32 members_slot, const Inst** next) {
   if (!take_guarded(w, in)) return *next = in + 1, false;
-  u32 members = slot<u32>(w, members_slot)[__builtin_ctz(w.mask)];
-  if (arrive(w, in, members)) return true;
+  if (arrive(w, in, slot<u32>(w, members_slot))) return true;
   *next = STOP;
   return false;
+}
+
+// Calls f with each set of lanes that named the same members: tiles of a warp run one instruction side by side.
+template <class F>
+void each_group(Warp& w, const Inst* in, F f) {
+  const u32* members = slot<u32>(w, w.ext[in->ext]);
+  for (u32 rest = w.mask; rest;) {
+    u32 named = members[__builtin_ctz(rest)];
+    u32 group = rest & bits_of([&](int i) { return members[i] == named; });
+    rest &= ~group;
+    f(group);
+  }
 }
 
 // in->a value, b lane or distance, c clamp, ext[0] members, ext[1] predicate (when in->y)
@@ -47,13 +58,16 @@ const Inst* op_shfl(Warp& w, const Inst* in) {
 const Inst* op_vote(Warp& w, const Inst* in) {
   const Inst* next;
   if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
-  u32 m = w.mask, p = (pred(w, in->a) ^ (in->y ? FULL : 0)) & m;
-  if (in->x == 3) {
-    put<u32>(w, m, in->d, [&](int) { return p; });
-  } else {
-    bool v = in->x == 0 ? p == m : in->x == 1 ? p != 0 : p == m || p == 0;
-    set_pred(w, in->d, m, v ? FULL : 0);
-  }
+  u32 votes = pred(w, in->a) ^ (in->y ? FULL : 0);
+  each_group(w, in, [&](u32 m) {
+    u32 p = votes & m;
+    if (in->x == 3) {
+      put<u32>(w, m, in->d, [&](int) { return p; });
+    } else {
+      bool v = in->x == 0 ? p == m : in->x == 1 ? p != 0 : p == m || p == 0;
+      set_pred(w, in->d, m, v ? FULL : 0);
+    }
+  });
   return in + 1;
 }
 
@@ -62,21 +76,40 @@ template <class T>
 const Inst* op_match(Warp& w, const Inst* in) {
   const Inst* next;
   if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
-  u32 m = w.mask;
   const T* a = slot<T>(w, in->a);
-  u32 r[LANES] = {};
-  bool all = true;
-  for (u32 q = m; q; q &= q - 1) {
-    int i = __builtin_ctz(q);
-    for (u32 s = m; s; s &= s - 1)
-      if (a[__builtin_ctz(s)] == a[i]) r[i] |= s & -s;
-    all &= r[i] == m;
-  }
-  if (in->x)
-    for (int i = 0; i < LANES; i++) r[i] = all ? m : 0;
-  put_each<u32>(w, m, in->d, [&](int i) { return r[i]; });
-  if (in->x && in->y) set_pred(w, w.ext[in->ext + 1], m, all ? FULL : 0);
+  each_group(w, in, [&](u32 m) {
+    u32 r[LANES] = {};
+    bool all = true;
+    for (u32 q = m; q; q &= q - 1) {
+      int i = __builtin_ctz(q);
+      for (u32 s = m; s; s &= s - 1)
+        if (a[__builtin_ctz(s)] == a[i]) r[i] |= s & -s;
+      all &= r[i] == m;
+    }
+    if (in->x)
+      for (int i = 0; i < LANES; i++) r[i] = all ? m : 0;
+    put_each<u32>(w, m, in->d, [&](int i) { return r[i]; });
+    if (in->x && in->y) set_pred(w, w.ext[in->ext + 1], m, all ? FULL : 0);
+  });
   return in + 1;
+}
+
+u32 redux(int operation, bool is_signed, u32 v, u32 o) {
+  bool less = is_signed ? (i32)o < (i32)v : o < v;
+  switch (operation) {
+    case 0:
+      return v + o;
+    case 1:
+      return less ? o : v;
+    case 2:
+      return less ? v : o;
+    case 3:
+      return v & o;
+    case 4:
+      return v | o;
+    default:
+      return v ^ o;
+  }
 }
 
 // in->x: 0 add, 1 min, 2 max, 3 and, 4 or, 5 xor; in->y signed
@@ -84,40 +117,22 @@ const Inst* op_redux(Warp& w, const Inst* in) {
   const Inst* next;
   if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
   const u32* a = slot<u32>(w, in->a);
-  u32 v = a[__builtin_ctz(w.mask)];
-  for (u32 q = w.mask & (w.mask - 1); q; q &= q - 1) {
-    u32 o = a[__builtin_ctz(q)];
-    bool less = in->y ? (i32)o < (i32)v : o < v;
-    switch (in->x) {
-      case 0:
-        v += o;
-        break;
-      case 1:
-        v = less ? o : v;
-        break;
-      case 2:
-        v = less ? v : o;
-        break;
-      case 3:
-        v &= o;
-        break;
-      case 4:
-        v |= o;
-        break;
-      default:
-        v ^= o;
-    }
-  }
-  put<u32>(w, w.mask, in->d, [&](int) { return v; });
+  each_group(w, in, [&](u32 m) {
+    u32 v = a[__builtin_ctz(m)];
+    for (u32 q = m & (m - 1); q; q &= q - 1) v = redux(in->x, in->y, v, a[__builtin_ctz(q)]);
+    put<u32>(w, m, in->d, [&](int) { return v; });
+  });
   return in + 1;
 }
 
 const Inst* op_elect(Warp& w, const Inst* in) {
   const Inst* next;
   if (!gather_lanes(w, in, w.ext[in->ext], &next)) return next;
-  u32 lane = (u32)__builtin_ctz(w.mask);
-  put<u32>(w, w.mask, in->d, [&](int) { return lane; });
-  set_pred(w, w.ext[in->ext + 1], w.mask, 1u << lane);
+  each_group(w, in, [&](u32 m) {
+    u32 lane = (u32)__builtin_ctz(m);
+    put<u32>(w, m, in->d, [&](int) { return lane; });
+    set_pred(w, w.ext[in->ext + 1], m, 1u << lane);
+  });
   return in + 1;
 }
 
