@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernelwright.evaluation.guards import call_findings, library_work, rejecting, static_findings
+from kernelwright.evaluation.guards import call_findings, library_work, rejecting, static_findings, unfounded
 from kernelwright.records import Candidate, SourceFile
 
 
@@ -82,3 +82,35 @@ def test_libraries_allowed_lifts_the_kernel_rules_but_not_mutation() -> None:
     found = call_findings(facts(operators=[["mm", 100_000]], mutated=[1]), "libraries", 100_000, "w")
     assert [f.rule for f in found] == ["input-mutated"]
     assert rejecting(found) is found[0]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def f(e):\n    return e.__traceback__.tb_frame.f_back",
+        "def f(g):\n    return g.gi_frame.f_locals",
+        "all_classes = object.__subclasses__()",
+        "def f(g):\n    return g.__closure__[0].cell_contents",
+    ],
+)
+def test_ways_to_the_inside_of_others_reject(text: str) -> None:
+    assert ("frame-walk", "reject") in rules(text)
+
+
+def test_naming_a_module_of_ours_rejects() -> None:
+    assert ("harness-access", "reject") in rules(
+        "import importlib\nimportlib.import_module('kernelwright.machine.runtime')"
+    )
+    assert not rules("import importlib\nimportlib.import_module('kernelwright.cuda')")
+
+
+def test_output_of_unknown_origin() -> None:
+    found = call_findings(facts(facts=RAN, foreign=[[0, 100_000]]), "from_scratch", 100_000, "w")
+    assert [f.rule for f in found] == ["foreign-output"]
+    assert call_findings(facts(facts=RAN, foreign=[[0, 1]]), "from_scratch", 100_000, "w") == []
+    assert call_findings(facts(facts=RAN, foreign=[[0, 100_000]]), "libraries", 100_000, "w") == []
+
+
+def test_kernels_that_were_never_built() -> None:
+    assert [f.rule for f in unfounded(facts(facts=RAN), False, "w")] == ["forged-answer"]
+    assert unfounded(facts(facts=RAN), True, "w") == [] and unfounded(facts(), False, "w") == []

@@ -121,6 +121,8 @@ class Host:
             values.write(out[k], item, self.handles, self._kept, cuda)
             if isinstance(item, torch.Tensor):
                 self.register(item, cuda)
+                if operator == "from_blob":
+                    self.running[-1].runtime.adopt(item)
         results[0] = ctypes.addressof(out)
         result_count[0] = len(items)
 

@@ -23,6 +23,7 @@ MAGIC = b"KW"
 MAX_HEADER = 64 << 20
 MAX_BUFFERS = 4096
 MAX_PAYLOAD = 4 << 30
+MAX_DIMENSIONS = 64
 _HEAD = struct.Struct("<2sII")
 
 ITEM_SIZES = {
@@ -116,15 +117,17 @@ class Channel:
                 self._tensor(dtype, shape, length, deadline)
                 for (dtype, shape), length in zip(kinds, lengths, strict=True)
             )
-        except (ValueError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ChannelClosed("the child wrote a message that cannot be read") from error
         return Message(header, tensors)
 
     def _tensor(self, dtype: str, shape: list[int], length: int, deadline: float | None) -> Tensor:
         data = self._read(length, deadline)
         count = 1
+        if len(shape) > MAX_DIMENSIONS:
+            raise ValueError(f"{len(shape)} dimensions")
         for size in shape:
-            if not isinstance(size, int) or size < 0:
+            if type(size) is not int or size < 0:
                 raise ValueError(f"shape {shape!r}")
             count *= size
         if count * ITEM_SIZES[dtype] != length:

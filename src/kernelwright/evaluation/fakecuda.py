@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -104,12 +104,33 @@ _GLUE = frozenset(
 )
 
 
+FEW = 256
+"""Elements that Python or numpy may contribute without being noticed: sizes, offsets, small tables."""
+
+
 class OperatorLog(TorchDispatchMode):
-    """Notes each library operator that computes, with the number of elements of its largest tensor."""
+    """Notes each library operator that computes, with the number of elements of its largest tensor.
+
+    Also follows where data comes from: memory that no operator made and nobody `adopt`ed is foreign (numpy's, Python's,
+    another thread's), and so is what glue makes of it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, int]] = []
+        self._known: set[int] = set()
+        self._foreign: set[int] = set()
+
+    def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
+        for tensor in tensors:
+            self._known.add(_address(tensor))
+            self._foreign.discard(_address(tensor))
+
+    def is_foreign(self, tensor: torch.Tensor, written: bool) -> bool:
+        """Whether a tensor holds foreign data; `written`: kernels stored into it."""
+        address = _address(tensor)
+        return address in self._foreign or not (written or address in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -117,7 +138,44 @@ class OperatorLog(TorchDispatchMode):
         if name not in _GLUE:
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
+        # Views and writes in place come out as they went in; what is made anew, as its inputs are.
+        made = [_address(t) for t in _tensors(result)]
+        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in _tensors(args))
+        self._known.update(made)
+        (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
+
+
+class HostReads(TorchFunctionMode):
+    """Notes in an operator log when the values of a tensor are handed to Python or numpy."""
+
+    def __init__(self, log: OperatorLog) -> None:
+        super().__init__()
+        self.log = log
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _HOST_READS:
+            self.log.seen.append((_HOST_READS[func], args[0].numel()))
+        return func(*args, **(kwargs or {}))
+
+
+_HOST_READS = {
+    torch.Tensor.numpy: "numpy",
+    torch.Tensor.__array__: "numpy",
+    torch.Tensor.tolist: "tolist",
+}
+
+
+def _address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
 
 
 def _numel(value: Any) -> int:

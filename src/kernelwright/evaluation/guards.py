@@ -8,6 +8,7 @@ does not do: decide whether outputs are right (that is `compare`).
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ _SNOOPING = {
     "sys": {"_getframe", "_current_frames", "settrace", "setprofile"},
     "inspect": {"stack", "currentframe", "getouterframes", "trace"},
 }
+_INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
+_INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
+"""Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
+_OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
 _PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
 _PATCH_EXEMPT = {"backends", "_dynamo", "_inductor", "_C"}
 _PROCESSES = {"subprocess", "socket", "multiprocessing", "requests", "urllib", "http"}
@@ -67,6 +72,16 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
                 severity="reject",
                 line=node.lineno,
             )
+        if node.attr in _INSIDE:
+            yield Finding(
+                rule="frame-walk",
+                evidence=f".{node.attr} leads to what belongs to others (KernelGuard FRAME_WALK)",
+                severity="reject",
+                line=node.lineno,
+            )
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and _OURS.fullmatch(node.value):
+            yield _reaching(f"names {node.value}", node.lineno)
     elif isinstance(node, ast.Assign):
         for target in node.targets:
             yield from _of_patch(target)
@@ -90,12 +105,7 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
     names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
     for name in names:
         if name.split(".")[0] == "kernelwright" and name not in ("kernelwright", "kernelwright.cuda"):
-            yield Finding(
-                rule="harness-access",
-                evidence=f"imports {name}: only kernelwright.cuda is meant for candidates",
-                severity="reject",
-                line=node.lineno,
-            )
+            yield _reaching(f"imports {name}", node.lineno)
         if name.split(".")[0] in _PROCESSES:
             yield Finding(rule="process-or-network", evidence=f"imports {name}", line=node.lineno)
         if isinstance(node, ast.ImportFrom) and name in _SNOOPING:
@@ -107,6 +117,15 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
                         severity="reject",
                         line=node.lineno,
                     )
+
+
+def _reaching(what: str, line: int) -> Finding:
+    return Finding(
+        rule="harness-access",
+        evidence=f"{what}: only kernelwright.cuda is meant for candidates",
+        severity="reject",
+        line=line,
+    )
 
 
 def _of_patch(target: ast.expr) -> Iterator[Finding]:
@@ -172,6 +191,15 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
                 workload=workload,
             )
         )
+    elif foreign := [i for i, numel in facts.get("foreign", []) if numel > _few(largest_input)]:
+        found.append(
+            Finding(
+                rule="foreign-output",
+                evidence=f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results",
+                severity="reject",
+                workload=workload,
+            )
+        )
     elif launches and not any(int(n) for n in call.get("written", {}).values()):
         found.append(
             Finding(
@@ -188,14 +216,27 @@ def _object_severity(rule: str) -> Any:
     return "warning" if rule == "patched-output" else "reject"
 
 
+def _few(largest_input: int) -> int:
+    return min(SMALL_OP, max(1, largest_input // 4))
+
+
 def library_work(facts: dict[str, Any], largest_input: int) -> list[str]:
     """Names of the library operators that did more than glue, largest first, each once."""
-    small = min(SMALL_OP, max(1, largest_input // 4))
+    small = _few(largest_input)
     names: list[str] = []
     for name, numel in [*facts.get("operators", []), *facts.get("library_ops", [])]:
         if int(numel) > small and name not in names:
             names.append(str(name))
     return names
+
+
+def unfounded(facts: dict[str, Any], built: bool, workload: str) -> list[Finding]:
+    """Kernels or functions that are said to have run although nothing was built for this candidate."""
+    call = facts.get("facts", {})
+    if built or not (call.get("launches") or call.get("own_calls")):
+        return []
+    evidence = "says that kernels of its own ran, but none was ever built"
+    return [Finding(rule="forged-answer", evidence=evidence, severity="reject", workload=workload)]
 
 
 def rejecting(findings: Sequence[Finding]) -> Finding | None:

@@ -73,8 +73,10 @@ class _Snoops:
         self.seen: list[str] = []
         self.active = False
 
-    def __call__(self, event: str, _arguments: tuple[Any, ...]) -> None:
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.active or event not in _SNOOPING_EVENTS:
+            return
+        if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
             return
         self.active = False  # looking at frames is an event itself
         try:
@@ -89,8 +91,9 @@ class _Snoops:
 
 
 _SNOOPING_EVENTS = frozenset(
-    ("gc.get_objects", "gc.get_referrers", "gc.get_referents", "sys._getframe", "sys._current_frames")
+    "gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames object.__getattr__".split()
 )
+_FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 
 
 class Runner:
@@ -100,6 +103,7 @@ class Runner:
         self.channel = channel
         self.runtime = Runtime(self._build)
         self.operators = fakecuda.OperatorLog()
+        self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.missing = _MissingLibraries()
         self.snoops = _Snoops()
         sys.addaudithook(self.snoops)
@@ -169,6 +173,7 @@ class Runner:
         given = wire.tensors_of(inputs)
         for tensor in (*given, *_weights(self.model)):
             self.runtime.register(tensor)
+        self.operators.adopt((*given, *_weights(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
@@ -181,6 +186,9 @@ class Runner:
         report = {
             "facts": dataclasses.asdict(facts),
             "written": [_written(facts, t) for t in outputs],
+            "foreign": [
+                [i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, _written(facts, t) > 0)
+            ],
             "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50],
             "mutated": mutated,
             "problems": problems,
@@ -203,7 +211,7 @@ class Runner:
         """What the judge wants to know besides outputs, in every answer."""
         runtime = self.runtime
         return {
-            "unsupported": list(runtime.unsupported),
+            "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
             "findings": list(runtime.findings),
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
@@ -220,7 +228,7 @@ class NoEntryPoint(Exception):
 class _Watch:
     def __init__(self, owner: Runner) -> None:
         self.owner = owner
-        self.modes: list[Any] = [owner.operators]
+        self.modes: list[Any] = [fakecuda.HostReads(owner.operators), owner.operators]
         if owner.on_cuda:
             self.modes.insert(0, fakecuda.FakeCuda(owner.runtime.register))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation import answers
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Child, Pool
@@ -88,6 +89,14 @@ class TrialData:
     @property
     def largest_input(self) -> int:
         return max((_count(s) for s in self.shapes), default=0)
+
+
+def _forged(where: str, error: Exception) -> Failed:
+    """For an answer that only a candidate that writes into the channel itself can give."""
+    finding = Finding(
+        rule="forged-answer", evidence=f"an answer that the runner does not give: {error}", severity="reject"
+    )
+    return Failed("rejected", f"forged-answer: {finding.evidence} ({where})"[:500], finding)
 
 
 def _count(shape: tuple[int, ...]) -> int:
@@ -274,16 +283,20 @@ class CandidateSession:
         finally:
             self.left -= time.monotonic() - started - built
             self.build_seconds += built
-        self.last = answer.header
+        try:
+            self.last = answers.read(header["kind"], answer.header)
+        except answers.Unsound as error:
+            raise _forged(where, error) from None
         if answer.kind == "failed":
-            raise self._failure(answer.header, where)
-        return answer
+            raise self._failure(self.last, where)
+        return Message(self.last, answer.tensors)
 
     def _build(self, message: Message) -> float:
         started = time.monotonic()
-        request = message.header.get("request")
-        if not isinstance(request, dict):
-            raise ChannelClosed("a build request without a request")
+        try:
+            request = answers.build_request(message.header)
+        except answers.Unsound as error:
+            raise _forged("in a build request", error) from None
         if len(self.builds) >= MAX_BUILDS:
             result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")
         else:

@@ -73,6 +73,8 @@ class Runtime:
         self.unsupported: list[str] = []
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
+        self.adopt: Callable[[Any], None] = lambda _tensor: None
+        """Told about tensors that own host functions make of memory of their own."""
         self._programs: dict[str, Program] = {}
         self._storages: dict[int, tuple[int, weakref.ref[Any], str]] = {}
         self._facts = CallFacts()

@@ -1,0 +1,126 @@
+"""What a runner may say: each answer of the untrusted child is read through these models before the judge uses it.
+
+A candidate can write into its runner's channel, so an answer may be of the wrong kind, lack fields, or hold values of
+any type and size. What is read here has the right types and bounded sizes; whether it is true is for others to doubt.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+
+def _encodable(value: Any) -> Any:
+    """Lone surrogates, which a candidate may print or raise, become `?`."""
+    return value.encode(errors="replace").decode() if isinstance(value, str) else value
+
+
+_Count = Annotated[int, Field(ge=0, le=2**62)]
+_Text = Annotated[str, BeforeValidator(_encodable), Field(max_length=1 << 16)]
+_Names = Annotated[list[_Text], Field(max_length=1000)]
+_Sized = Annotated[list[tuple[_Text, _Count]], Field(max_length=1000)]
+_Source = Annotated[str, BeforeValidator(_encodable), Field(max_length=16 << 20)]
+_SourceNames = Annotated[tuple[_Text, ...], Field(max_length=1000)]
+
+
+class Unsound(Exception):
+    """An answer that no runner gives by itself."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
+
+
+class _Launch(_Model):
+    kernel: _Text = "?"
+    count: _Count = 1
+    instructions: _Count = 0
+    counters: dict[_Text, _Count] = Field(default_factory=dict, max_length=100)
+
+
+class _CallFacts(_Model):
+    launches: list[_Launch] = Field(default_factory=list, max_length=1000)
+    own_calls: _Count = 0
+    written: dict[_Text, _Count] = Field(default_factory=dict, max_length=100_000)
+
+
+class _Observed(_Model):
+    rule: _Text = "machine"
+    evidence: _Text = ""
+    severity: _Text = "warning"
+    kernel: _Text = ""
+    line: int | None = None
+
+
+class _State(_Model):
+    """What every answer carries."""
+
+    unsupported: _Names = []
+    findings: list[_Observed] = Field(default_factory=list, max_length=1000)
+    missing_libraries: _Names = []
+    library_ops: _Sized = []
+    prints: _Text = ""
+    snooped: _Names = []
+
+
+class _Loaded(_State):
+    kind: Literal["loaded"]
+
+
+class _Made(_State):
+    kind: Literal["made"]
+    weights: Literal["none", "names", "order", "seed"]
+
+
+class _Called(_State):
+    kind: Literal["called"]
+    facts: _CallFacts
+    operators: _Sized
+    foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
+    mutated: list[_Count] = Field(max_length=1000)
+    problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+
+
+class _Failed(_State):
+    kind: Literal["failed"]
+    type: _Text
+    message: _Text
+    line: int | None = None
+    traceback: _Text = ""
+
+
+class _Request(_Model):
+    """The fields of `builds.BuildRequest`."""
+
+    kind: Literal["extension", "device", "instances"]
+    name: _Text = ""
+    cuda_source: _Source = ""
+    cpp_source: _Source = ""
+    functions: _SourceNames = ()
+    cuda_flags: _SourceNames = ()
+    cpp_flags: _SourceNames = ()
+    expressions: _SourceNames = ()
+
+
+_ANSWERS: dict[str, type[_State]] = {"load": _Loaded, "model": _Made, "call": _Called}
+
+
+def read(asked: str, header: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a message of kind `asked`, with sound types; raises `Unsound`."""
+    model = _Failed if header.get("kind") == "failed" else _ANSWERS[asked]
+    return _validated(model, header)
+
+
+def build_request(header: dict[str, Any]) -> dict[str, Any]:
+    """The request in a `build` message, with sound types; raises `Unsound`."""
+    return _validated(_Request, header.get("request"))
+
+
+def _validated(model: type[_Model], value: Any) -> dict[str, Any]:
+    try:
+        return model.model_validate(value).model_dump()
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "all of it"
+        raise Unsound(f"{where}: {first['msg']}"[:300]) from None
