@@ -24,6 +24,32 @@ _SUCCESS = 0
 _INVALID_OPTION, _COMPILATION = 5, 6
 
 
+# Host headers that device texts include. There is nothing left to include: kernelwright_device.h, which comes before
+# every text, holds what kernels use of them, and names that are never used in device code need no declaration.
+_STANDARD = """
+algorithm any array atomic bit bitset cassert cctype cerrno cfenv cfloat chrono cinttypes climits cmath complex concepts
+condition_variable cstdarg cstdbool cstddef cstdint cstdio cstdlib cstring ctime deque exception execution filesystem
+fstream functional future initializer_list iomanip ios iosfwd iostream istream iterator limits list map memory mutex new
+numbers numeric optional ostream queue random ranges ratio regex set shared_mutex span sstream stack stdexcept streambuf
+string string_view system_error thread tuple type_traits typeindex typeinfo unordered_map unordered_set utility valarray
+variant vector assert.h complex.h ctype.h errno.h fenv.h float.h inttypes.h limits.h malloc.h math.h memory.h omp.h
+signal.h stdarg.h stdbool.h stddef.h stdint.h stdio.h stdlib.h string.h sys/time.h sys/types.h time.h unistd.h
+"""
+_TORCH = """
+torch/all.h torch/cuda.h torch/custom_class.h torch/extension.h torch/library.h torch/python.h torch/script.h
+torch/torch.h torch/types.h torch/utils.h torch/csrc/autograd/custom_function.h pybind11/numpy.h pybind11/pybind11.h
+pybind11/stl.h Python.h ATen/ATen.h ATen/Context.h ATen/Dispatch.h ATen/Functions.h ATen/Parallel.h ATen/Tensor.h
+ATen/TensorUtils.h ATen/core/Tensor.h ATen/core/TensorAccessor.h ATen/cuda/CUDAContext.h ATen/cuda/CUDAContextLight.h
+ATen/cuda/CUDAEvent.h ATen/cuda/CUDAUtils.h ATen/cuda/Exceptions.h ATen/CUDAContext.h THC/THC.h THC/THCGeneral.h
+c10/core/Device.h c10/core/DeviceGuard.h c10/core/ScalarType.h c10/core/TensorOptions.h c10/cuda/CUDACachingAllocator.h
+c10/cuda/CUDAException.h c10/cuda/CUDAFunctions.h c10/cuda/CUDAGuard.h c10/cuda/CUDAMacros.h c10/cuda/CUDAStream.h
+c10/macros/Export.h c10/macros/Macros.h c10/util/ArrayRef.h c10/util/Exception.h c10/util/Optional.h
+ATen/AccumulateType.h ATen/OpMathType.h c10/util/BFloat16.h c10/util/Half.h
+cuda_profiler_api.h nvToolsExt.h nvtx3/nvToolsExt.h
+"""
+_EMPTY_HEADERS = tuple(name.encode() for name in (_STANDARD + _TORCH).split())
+
+
 @dataclass(frozen=True)
 class NvrtcResult:
     """What came of one compilation. `lowered` maps name expressions to entries of `ptx`."""
@@ -103,10 +129,12 @@ def compile_ptx(
     started = time.perf_counter()
     program = ctypes.c_void_p()
     text = source.encode("utf-8", "replace").replace(b"\0", b" ")
-    library.nvrtcCreateProgram(ctypes.byref(program), text, name.encode(), 0, None, None)
+    count = len(_EMPTY_HEADERS)
+    texts, names = (ctypes.c_char_p * count)(*[b""] * count), (ctypes.c_char_p * count)(*_EMPTY_HEADERS)
+    library.nvrtcCreateProgram(ctypes.byref(program), text, name.encode(), count, texts, names)
     try:
         for expression in expressions:
-            library.nvrtcAddNameExpression(program, expression.encode())
+            library.nvrtcAddNameExpression(program, expression.encode("utf-8", "replace"))
         chosen = [o.encode() for o in [*options(arch, flags), *_implied(source, expressions)]]
         status = library.nvrtcCompileProgram(program, len(chosen), (ctypes.c_char_p * len(chosen))(*chosen))
         log = _text(library, program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
@@ -124,15 +152,23 @@ def compile_ptx(
 # torch/extension.h brings these to nvcc; here they are included where a text names what they declare, since parsing
 # them takes longer than compiling most kernels.
 _IMPLIED = (
-    ("kernelwright_scalar.h", r"\b(?:c10|at|torch)\s*::\s*(?:Half|BFloat16|acc_type|opmath_type)\b"),
+    ("kernelwright_scalar.h", r"\b(?:Half|BFloat16|acc_type|opmath_type|AccumulateType|OpMathType)\b"),
+    ("kernelwright_accessor.h", r"\b(?:\w*TensorAccessor(?:32|64)?|\w*PtrTraits)\b"),
     ("cuda_fp16.h", r"\b(?:__half2?|half2?|__half2float|__float2half\w*)\b"),
     ("cuda_bf16.h", r"\b(?:__nv_bfloat162?|nv_bfloat162?|__bfloat162float|__float2bfloat16\w*)\b"),
 )
 
 
+# Cooperative groups need CCCL, a second of parsing, only for what works on atomics and barriers of cuda::.
+_NEEDS_CCCL = r"\bcuda\s*::|<\s*(?:cuda|cub|thrust)/|_async\b|_update\b|\bbarrier_"
+
+
 def _implied(source: str, expressions: Sequence[str]) -> list[str]:
     text = "\n".join((source, *expressions))
-    return [f"--pre-include={header}" for header, names in _IMPLIED if re.search(names, text)]
+    found = [f"--pre-include={header}" for header, names in _IMPLIED if re.search(names, text)]
+    if "cooperative_groups" in text and not re.search(_NEEDS_CCCL, text):
+        found.append("-D_CG_LIMIT_INCLUDED_DEPENDENCIES")
+    return found
 
 
 def _text(library: ctypes.CDLL, program: ctypes.c_void_p, size_call: str, text_call: str) -> str:
@@ -148,8 +184,3 @@ def _lowered(library: ctypes.CDLL, program: ctypes.c_void_p, expression: str) ->
     found = ctypes.c_char_p()
     library.nvrtcGetLoweredName(program, expression.encode(), ctypes.byref(found))
     return found.value.decode() if found.value else ""
-
-
-def missing_headers(log: str) -> tuple[str, ...]:
-    """Headers that a compilation asked for in vain: a lack of ours rather than a mistake of the text's."""
-    return tuple(dict.fromkeys(re.findall(r'cannot open source file "([^"]+)"', log)))

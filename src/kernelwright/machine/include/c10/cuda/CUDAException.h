@@ -1,3 +1,0 @@
-// For NVRTC: the device side of this header.
-#pragma once
-#include "kernelwright_scalar.h"
