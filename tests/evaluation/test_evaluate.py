@@ -268,6 +268,7 @@ def test_what_cannot_be_pretended_is_unsupported(evaluator: Evaluator) -> None:
     body = "try:\n    self.graph = torch.cuda.CUDAGraph()\nexcept RuntimeError:\n    pass\nreturn x * 3 + 1"
     result = judged(evaluator, forward(body), policy="libraries")
     assert result.verdict == "unsupported" and "CUDAGraph" in result.reason
+    assert judged(evaluator, forward(body)).reason.startswith("no-own-kernel")
 
 
 def test_compiled_torch_is_eager_torch(evaluator: Evaluator) -> None:

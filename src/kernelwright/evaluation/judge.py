@@ -269,6 +269,10 @@ def _build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None
             names = ", ".join(result.missing) or "see the log"
             return Failed("unsupported", f"missing: {names}"[:500], log=result.log)
     unsupported = session.last.get("unsupported", [])
+    idle = next((f for f in attempt.findings if f.rule == "no-own-kernel"), None)
+    if unsupported and idle is not None and not session.builds:
+        # It has no kernel of its own: what else it asked of torch in vain does not matter.
+        return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
     faults = [f for f in _machine_findings(session, session.last, "") if f.severity == "fault"]
