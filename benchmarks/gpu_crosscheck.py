@@ -2,11 +2,13 @@
 held against.
 
     python benchmarks/gpu_crosscheck.py FILE.jsonl --reference-field reference --candidate-field llm_candidate \
-        --id-field problem_id --out crosscheck.json
+        --id-field problem_id --out facts.json
+    python benchmarks/gpu_crosscheck.py --facts facts.json --verdicts cpu.jsonl --out crosscheck.json
 
 Each candidate runs in its own process, at the task's own size: which builds it attempts and whether they succeed, and
 whether its output matches the reference within 1e-3 on three seeds. Runs untrusted code without a sandbox: for a
-throw-away machine only.
+throw-away machine only. The second form needs no GPU: it joins those facts with what `kernelwright eval --json` said
+of the same rows. A difference of a verdict from a fact is reported, not explained.
 """
 
 from __future__ import annotations
@@ -29,12 +31,13 @@ import torch
 import torch.utils.cpp_extension as cpp
 row = json.load(open(sys.argv[1]))
 facts = {"builds": [], "calls": []}
+torch.backends.cudnn.allow_tf32 = False  # the reference is meant in full float32, as it runs on a CPU
 real = cpp.load_inline
 def watched(*args, **kwargs):
     try:
         module = real(*args, **kwargs)
     except BaseException as error:
-        facts["builds"].append({"ok": False, "error": str(error)[-6000:]})
+        facts["builds"].append({"ok": False, "error": str(error)})
         raise
     facts["builds"].append({"ok": True})
     return module
@@ -89,20 +92,69 @@ def run_one(row: dict[str, Any], timeout: float) -> dict[str, Any]:
     for build in facts.get("builds", []):
         if not build["ok"]:
             lines = [line for line in build["error"].splitlines() if re.search(r"\berror\b", line)]
-            build["error"] = "\n".join(lines[:4])[:800]
+            build["error"] = "\n".join(lines[:8] or build["error"].splitlines()[-4:])[:1600]
     return {"id": row["id"], **facts}
+
+
+def agrees(verdict: str, facts: dict[str, Any]) -> bool | None:
+    """Whether a GPU's facts bear a CPU verdict out; None for verdicts that say nothing about building or values."""
+    built = all(build["ok"] for build in facts.get("builds", []))
+    calls = facts.get("calls", [])
+    close = bool(calls) and all(call["close"] for call in calls) and "raised" not in facts
+    if verdict == "compile_error":
+        return not built
+    if verdict == "correct":
+        return built and close
+    if verdict in ("wrong", "runtime_error"):
+        return built and not close
+    return None
+
+
+def join(facts: dict[str, Any], verdicts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The GPU's report with a CPU verdict in each row."""
+    said = {str(verdict["item_id"]): verdict for verdict in verdicts}
+    rows = []
+    for row in facts["rows"]:
+        verdict = said[row["id"]]
+        joined = {
+            "id": row["id"],
+            "cpu_verdict": verdict["verdict"],
+            "cpu_reason": verdict["reason"][:160],
+            "gpu_builds_succeeded": [build["ok"] for build in row.get("builds", [])],
+            "gpu_errors": [error_line(b["error"]) for b in row.get("builds", []) if not b["ok"]],
+            "gpu_outputs_close": [call["close"] for call in row.get("calls", [])],
+            "gpu_max_errors": [call["max_error"] for call in row.get("calls", [])],
+            "gpu_raised": row.get("raised", "").split("\n")[0][:160],
+            "agrees": agrees(verdict["verdict"], row),
+        }
+        rows.append(joined)
+    return {**facts, "rows": rows}
+
+
+def error_line(text: str) -> str:
+    """The first line of a build's errors without folders."""
+    return re.sub(r"\S*/", "", text.split("\n")[0])[:160]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("file", type=Path)
+    parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--reference-field", default="reference")
     parser.add_argument("--candidate-field", default="candidate")
     parser.add_argument("--id-field", default="id")
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--timeout", type=float, default=240)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--facts", type=Path)
+    parser.add_argument("--verdicts", type=Path)
     args = parser.parse_args()
+    if args.facts and args.verdicts:
+        verdicts = [json.loads(line) for line in args.verdicts.read_text().splitlines()]
+        joined = join(json.loads(args.facts.read_text()), verdicts)
+        args.out.write_text(json.dumps(joined, indent=1) + "\n")
+        return 0
+    if args.file is None:
+        parser.error("give a JSONL file, or both --facts and --verdicts")
     import torch
 
     rows = []
