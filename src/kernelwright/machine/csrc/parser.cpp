@@ -249,6 +249,15 @@ void Parser::init_value(Variable& v, u64& at) {
     if (lx_.peek().kind != Token::Number) lx_.fail("expected a number");
     number(lx_.next().text, o);
     bits = minus ? 0 - (u64)o.value : (u64)o.value;
+    if (o.kind != Operand::Int && step == 4) {
+      // A float literal is kept as a double: the variable holds its 32 bits.
+      double wide;
+      std::memcpy(&wide, &o.value, 8);
+      float narrow = minus ? -(float)wide : (float)wide;
+      u32 word;
+      std::memcpy(&word, &narrow, 4);
+      bits = word;
+    }
     if (lx_.peek().is('(')) throw Unsupported("masked address in an initialiser");
   }
   v.init.resize(at + step);
