@@ -152,13 +152,18 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     except RecursionError:
         return _failed("error: the source is nested too deeply")
     seconds = {"split": time.perf_counter() - start}
+    units = _host_units(request, parts)
+    early = _syntax(request, units, cache)
+    seconds["host"] = time.perf_counter() - start - seconds["split"]
+    if early.status == "compile_error":
+        return replace(early, seconds=seconds)
     device = _device_part(request, parts) if parts.kernels else BuildResult("ok")
     seconds |= device.seconds
     if device.status != "ok":
         return replace(device, seconds=seconds)
     start = time.perf_counter()
-    host = _host_part(request, parts, cache, target)
-    seconds["host"] = time.perf_counter() - start
+    host = early if early.status != "ok" else _host_part(request, units, cache, target)
+    seconds["host"] += time.perf_counter() - start
     if host.status != "ok":
         return replace(host, seconds=seconds)
     return replace(
@@ -244,17 +249,35 @@ def _main_unit(request: BuildRequest) -> str:
     return text
 
 
-def _host_part(request: BuildRequest, parts: Split, cache: Path, target: Path) -> BuildResult:
+def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
+    """load_inline's two host files, main.cpp and cuda.cu; the second is empty without CUDA sources."""
     defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
-    main = _main_unit(request)
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
-    flags = () if cuda else cpp_flags(request.cpp_flags)
+    return defines + _main_unit(request), defines + cuda if cuda else ""
+
+
+def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> BuildResult:
+    """The host files' errors that are quick to find: they are worth a look before device code is compiled."""
+    if not units[1]:
+        return BuildResult("ok")  # compiled with the author's flags, for which no compiler waits
+    done = host_build.check_syntax(cache, "".join(units))
+    if not done.ok and request.cpp_source.strip() and _JOINING.search(done.log):
+        return BuildResult("ok")
+    return BuildResult("ok") if done.ok else _host_failed(done.log)
+
+
+def _host_failed(log: str) -> BuildResult:
+    return _failed(log, diagnose.host_missing(log) or diagnose.link_missing(log))
+
+
+def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:
+    flags = () if units[1] else cpp_flags(request.cpp_flags)
     # One translation unit is faster than two. Where joining the files may be the problem, they are compiled apart.
-    done = host_build.compile_library(cache, [defines + main + cuda], target, flags)
-    if not done.ok and cuda and request.cpp_source.strip() and _JOINING.search(done.log):
-        done = host_build.compile_library(cache, [defines + main, defines + cuda], target, flags)
+    done = host_build.compile_library(cache, ["".join(units)], target, flags)
+    if not done.ok and units[1] and request.cpp_source.strip() and _JOINING.search(done.log):
+        done = host_build.compile_library(cache, units, target, flags)
     if not done.ok:
-        return _failed(done.log, diagnose.host_missing(done.log) or diagnose.link_missing(done.log))
+        return _host_failed(done.log)
     names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
     return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
 

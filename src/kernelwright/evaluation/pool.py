@@ -16,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -112,6 +113,8 @@ class Pool:
         self._count = 0
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        # What dies with its parent (bubblewrap does) dies with the thread that started it: this one lives long enough.
+        self._starter = ThreadPoolExecutor(1, "zygote-starter")
 
     def __enter__(self) -> Self:
         return self
@@ -183,7 +186,7 @@ class Pool:
             if self._process is not None and self._process.poll() is not None:
                 self._stop()
             if self._control is None:
-                self._control = self._start()
+                self._control = self._starter.submit(self._start).result()
             self._count += 1
             scratch = self.home / f"{role}-{self._count}"
             scratch.mkdir(parents=True)
@@ -219,7 +222,7 @@ class Pool:
         """Starts the zygote now rather than with the first child."""
         with self._lock:
             if self._control is None:
-                self._control = self._start()
+                self._control = self._starter.submit(self._start).result()
 
     def _last_words(self) -> str:
         """The last line that the zygote or a child of its wrote to stderr."""
@@ -247,4 +250,5 @@ class Pool:
         """Ends the zygote, with it every child, and removes the pool's folder. May be called twice."""
         with self._lock:
             self._stop()
+        self._starter.shutdown()
         shutil.rmtree(self.home, ignore_errors=True)

@@ -1,0 +1,86 @@
+// A compiler that has read its headers waits here for sources: loaded into g++'s cc1plus through LD_PRELOAD, it takes
+// over when cc1plus opens the file named by KW_UNIT, and forks a child for every source that it is sent (see
+// warm_compiler.py).
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CONTROL 0  // its standard input is a socket to the builder
+
+static int (*real_open)(const char*, int, ...);
+
+static void limit(int what, rlim_t value) {
+  struct rlimit l = {value, value};
+  setrlimit(what, &l);
+}
+
+static int place(const char* path, int target) {
+  int fd = real_open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (fd < 0) return -1;
+  dup2(fd, target);
+  close(fd);
+  return 0;
+}
+
+// One request: three lines, the paths of source, assembly and log. One answer: the child's wait status.
+static int serve(void) {
+  static char text[3 * 4096];
+  for (;;) {
+    size_t have = 0;
+    int lines = 0;
+    while (lines < 3 && have < sizeof text - 1) {
+      ssize_t got = read(CONTROL, text + have, 1);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) _exit(0);
+      if (text[have] == '\n') text[have] = 0, ++lines;
+      ++have;
+    }
+    const char* source = text;
+    const char* assembly = source + strlen(source) + 1;
+    const char* log = assembly + strlen(assembly) + 1;
+    pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      limit(RLIMIT_CPU, 60);
+      limit(RLIMIT_AS, (rlim_t)3 << 30);
+      limit(RLIMIT_FSIZE, (rlim_t)512 << 20);
+      limit(RLIMIT_CORE, 0);
+      close(CONTROL);
+      real_open("/dev/null", O_RDONLY);
+      if (place(log, 2) || place(assembly, 1)) _exit(120);
+      return real_open(source, O_RDONLY);
+    }
+    int status = 120 << 8;
+    if (child > 0)
+      while (waitpid(child, &status, 0) < 0 && errno == EINTR) {}
+    char answer[32];
+    int size = snprintf(answer, sizeof answer, "%d\n", status);
+    if (write(CONTROL, answer, size) != size) _exit(0);
+  }
+}
+
+int open(const char* path, int flags, ...) {
+  if (!real_open) real_open = (int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open");
+  static int served;
+  const char* magic = getenv("KW_UNIT");
+  if (!served && magic && !strcmp(path, magic)) {
+    served = 1;
+    unsetenv("LD_PRELOAD");
+    return serve();
+  }
+  va_list rest;
+  va_start(rest, flags);
+  int mode = flags & (O_CREAT | __O_TMPFILE) ? va_arg(rest, int) : 0;
+  va_end(rest);
+  return real_open(path, flags, mode);
+}
