@@ -5,44 +5,77 @@
     module.scale[grid, block](x, y, x.numel())              # module.scale[grid, block, shared_bytes](...)
     module.get("scale<float, 256>")[grid, block](x, y, n)   # an instance of a template
 
-Inside a runner this launches on the functional machine; elsewhere on the GPU, through torch's own run-time compiler.
-Arguments are tensors (their address), ints, floats and bools, each converted to the size of the kernel's parameter.
+Inside a runner this launches on the functional machine; elsewhere on the GPU, from the same text by the same compiler.
+Arguments are tensors (their address), ints, floats and bools, each converted to the type of the kernel's parameter.
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import struct
+import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.builds import BuildRequest
 from kernelwright.errors import UsageError
 
 Size = int | Sequence[int]
+Triple = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of a kernel in PTX: its bytes, and whether it is a float or a double."""
+
+    size: int
+    real: bool
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A kernel ready to launch: `start(grid, block, shared_bytes, arguments as bytes)`, and what it takes."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    start: Callable[[Triple, Triple, int, Sequence[bytes]], None]
 
 
 class Kernel:
-    """One kernel of a module: `kernel[grid, block](*args)`, or `kernel[grid, block, shared_bytes](*args)`."""
+    """One kernel of a module: `kernel[grid, block](*args)`, or `kernel[grid, block, shared_bytes](*args)`.
 
-    def __init__(self, name: str, launch: Callable[..., None]) -> None:
-        self.name = name
-        self._launch = launch
+    A fourth item, the stream, is accepted and has no effect: launches run in order on the current stream.
+    """
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
 
     def __getitem__(self, config: tuple[Any, ...]) -> Callable[..., None]:
+        name = self._entry.name
         if not isinstance(config, tuple) or not 2 <= len(config) <= 4:
-            raise TypeError(f"{self.name}[grid, block] or {self.name}[grid, block, shared_bytes] is needed")
+            raise TypeError(f"{name}[grid, block] or {name}[grid, block, shared_bytes] is needed")
         grid, block = _size(config[0]), _size(config[1])
         shared = int(config[2]) if len(config) > 2 else 0
         return lambda *args: self._launch(grid, block, shared, args)
 
-    def __call__(self, grid: Size, block: Size, args: Sequence[Any], shared_mem: int = 0, stream: Any = None) -> None:
-        """The calling convention of `torch.cuda._compile_kernel`."""
-        self._launch(_size(grid), _size(block), int(shared_mem), tuple(args))
+    def _launch(self, grid: Triple, block: Triple, shared: int, args: tuple[Any, ...]) -> None:
+        entry = self._entry
+        if len(args) != len(entry.parameters):
+            raise TypeError(f"{entry.name} takes {len(entry.parameters)} arguments, {len(args)} were given")
+        packed = [
+            _pack(value, parameter, f"argument {i} of {entry.name}")
+            for i, (value, parameter) in enumerate(zip(args, entry.parameters, strict=True))
+        ]
+        entry.start(grid, block, shared, packed)
 
 
 class Module:
-    """Compiled device code; its kernels are attributes. Raises RuntimeError with the compiler's output."""
+    """Compiled device code; its kernels are attributes. Raises RuntimeError with the compiler's output.
+
+    `flags` are nvcc's; those that do not change what device code means are ignored.
+    """
 
     def __init__(self, source: str, flags: Sequence[str] = ()) -> None:
         self.source = source
@@ -53,8 +86,7 @@ class Module:
         )
         if not self._names:
             raise ValueError("the CUDA text has no __global__ function")
-        if _runtime() is not None:
-            self._compile(())
+        self._built = _build(source, self._flags, ()) if _runtime() is not None else None
 
     def __getattr__(self, name: str) -> Kernel:
         if name.startswith("_"):
@@ -64,105 +96,93 @@ class Module:
     def get(self, name: str) -> Kernel:
         """A kernel by name; `name<...>` is an instance of a template."""
         if name not in self._kernels:
-            if name.split("<")[0] not in self._names:
+            if name.split("<")[0].split("::")[-1].strip() not in self._names:
                 raise AttributeError(f"the module has no kernel {name!r}; it has {', '.join(self._names)}")
-            self._kernels[name] = self._make(name)
+            self._kernels[name] = Kernel(self.entry(name))
         return self._kernels[name]
 
-    def _make(self, name: str) -> Kernel:
-        if _runtime() is None:
-            return _on_gpu(self.source, name)
-        program, entry, ptx = self._compile((name,))
-        return Kernel(name, _launcher(program, entry, name, ptx))
+    def entry(self, name: str) -> Entry:
+        """The kernel in the form that takes bytes."""
+        if self._built is None:
+            return _on_gpu(self.source, self._flags, name)
+        if re.search(rf"\.entry\s+{re.escape(name)}\s", self._built.ptx.replace("(", " ")):  # extern "C"
+            return _on_machine(self._built, name)
+        return _on_machine(_build(self.source, self._flags, (name,)), name)
 
-    def _compile(self, expressions: tuple[str, ...]) -> tuple[Any, str, str]:
-        runtime = _runtime()
-        request = BuildRequest("device", cuda_source=self.source, cuda_flags=self._flags, expressions=expressions)
-        result = runtime.compile(request)
-        if result.status != "ok":
-            from kernelwright.machine.runtime import KernelBuildFailed
 
-            raise KernelBuildFailed(f"the CUDA text does not compile:\n{result.log}")
-        program = runtime.program(result)
-        entry = result.lowered.get(expressions[0], expressions[0]) if expressions else ""
-        return program, entry, result.ptx or ""
+class TorchKernel:
+    """What `torch.cuda._compile_kernel` returns, with its habits: ints travel as C ints, floats as C doubles."""
+
+    def __init__(self, entry: Entry) -> None:
+        self._entry = entry
+        self._shared = 0
+
+    def __call__(
+        self,
+        grid: Sequence[int] = (1, 1, 1),
+        block: Sequence[int] = (1, 1, 1),
+        args: Sequence[Any] | None = None,
+        shared_mem: int = 0,
+        stream: Any = None,
+    ) -> None:
+        parameters = self._entry.parameters
+        given = list(args or ())
+        if len(given) < len(parameters):
+            raise RuntimeError("CUDA error: invalid argument")
+        packed = [_pack_as_torch(value, p.size) for value, p in zip(given, parameters, strict=False)]
+        if shared_mem >= 48 << 10 and shared_mem > self._shared:
+            raise RuntimeError(
+                f"Kernel requires {shared_mem} bytes of shared memory (>= 48KB). "
+                "Call kernel.set_shared_memory_config(shared_mem) after compilation and before launching the kernel."
+            )
+        self._entry.start((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), shared_mem, packed)
+
+    def set_shared_memory_config(self, shared_mem_bytes: int) -> None:
+        """Allows launches with that much dynamic shared memory."""
+        self._shared = shared_mem_bytes
 
 
 def compile_kernel(
     kernel_source: str,
     kernel_name: str,
     compute_capability: str | None = None,
-    cuda_include_dirs: Any = None,
+    cuda_include_dirs: Sequence[str] | None = None,
     nvcc_options: Sequence[str] | None = None,
-    **_ignored: Any,
-) -> Kernel:
+) -> TorchKernel:
     """Stands in for `torch.cuda._compile_kernel` inside a runner."""
-    return Module(kernel_source, tuple(nvcc_options or ())).get(kernel_name)
+    return TorchKernel(Module(kernel_source, tuple(nvcc_options or ())).entry(kernel_name))
 
 
 def _runtime() -> Any:
-    """The runner's runtime, or None outside of one. Imported late: it needs the machine."""
-    import sys
-
+    """The runner's runtime, or None outside of one. Looked up late: it needs the machine."""
     found = sys.modules.get("kernelwright.machine.runtime")
     return found.current() if found is not None else None
 
 
-def _launcher(program: Any, entry: str, name: str, ptx: str) -> Callable[..., None]:
-    if entry not in program.kernels:
-        near = [k for k in program.kernels if name in k]
-        if not near:
-            raise AttributeError(f"the compiled module has no kernel {name!r}")
-        entry = near[0]
-    sizes = [size for size, _align in program.kernels[entry].params]
-    floats = _float_parameters(ptx, entry, len(sizes))
+def _build(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> Any:
+    """The builder's result inside a runner, known to load; raises `KernelBuildFailed`."""
+    from kernelwright.machine.runtime import KernelBuildFailed
 
-    def launch(grid: tuple[int, ...], block: tuple[int, ...], shared: int, args: tuple[Any, ...]) -> None:
-        if len(args) != len(sizes):
-            raise TypeError(f"{name} takes {len(sizes)} arguments, {len(args)} were given")
-        runtime = _runtime()
-        packed = [
-            _pack(runtime, value, size, real, f"argument {i} of {name}")
-            for i, (value, size, real) in enumerate(zip(args, sizes, floats, strict=True))
-        ]
-        runtime.launch(program, entry, grid, block, shared, packed)
-
-    return launch
+    request = BuildRequest("device", cuda_source=source, cuda_flags=flags, expressions=expressions)
+    result = _runtime().compile(request)
+    if result.status != "ok":
+        raise KernelBuildFailed(f"the CUDA text does not compile:\n{result.log}")
+    _runtime().program(result)
+    return result
 
 
-def _float_parameters(ptx: str, entry: str, count: int) -> list[bool]:
-    """Which of a kernel's parameters are floating, from its PTX signature."""
-    match = re.search(rf"\.entry\s+{re.escape(entry)}\s*\((.*?)\)", ptx, re.DOTALL)
-    kinds = re.findall(r"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)", match[1]) if match else []
-    return [k in ("f32", "f64") for k in kinds] if len(kinds) == count else [False] * count
+def _on_machine(result: Any, name: str) -> Entry:
+    runtime = _runtime()
+    program = runtime.program(result)
+    lowered = result.lowered.get(name) or name
+
+    def start(grid: Triple, block: Triple, shared: int, args: Sequence[bytes]) -> None:
+        runtime.launch(program, lowered, grid, block, shared, args)
+
+    return Entry(name, parameters(result.ptx, lowered), start)
 
 
-def _pack(runtime: Any, value: Any, size: int, real: bool, what: str) -> bytes:
-    """One argument as the bytes of a parameter of `size` bytes; `real` where the parameter is a float or a double."""
-    import torch
-
-    if isinstance(value, torch.Tensor):
-        if size != 8 or real:
-            raise TypeError(f"{what} is a tensor, but the parameter is no pointer")
-        runtime.register(value)
-        return struct.pack("<Q", value.data_ptr())
-    if value is None:
-        return bytes(size)
-    if hasattr(value, "item"):
-        value = value.item()
-    if not isinstance(value, (bool, int, float)):
-        raise TypeError(f"{what} is a {type(value).__name__}; use tensors and numbers")
-    if real:
-        return struct.pack("<d" if size == 8 else "<f", float(value))
-    if isinstance(value, float):
-        if size != 2:
-            raise TypeError(f"{what} is a float, but the parameter is an integer")
-        return struct.pack("<e", value)
-    # Unsigned and signed have the same bytes; masking lets both ranges through.
-    return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
-
-
-def _on_gpu(source: str, name: str) -> Kernel:
+def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
     import torch
 
     if not torch.cuda.is_available():
@@ -170,15 +190,89 @@ def _on_gpu(source: str, name: str) -> Kernel:
             "kernelwright.cuda.Module needs a GPU outside of an evaluation",
             hint="judge the file with `kernelwright eval TASK CANDIDATE`, which runs it without one",
         )
-    compiled: Any = torch.cuda._compile_kernel(source, name)  # type: ignore[attr-defined]
+    from kernelwright.machine.gpu import DeviceProgram
+    from kernelwright.machine.nvrtc import compile_ptx
 
-    def launch(grid: tuple[int, ...], block: tuple[int, ...], shared: int, args: tuple[Any, ...]) -> None:
-        compiled(grid=grid, block=block, args=list(args), shared_mem=shared)
+    major, minor = torch.cuda.get_device_capability()
+    torch.cuda.synchronize()  # makes torch's context the current one
+    result = compile_ptx(source, arch=f"sm_{major}{minor}", flags=flags, expressions=(name,))
+    if not result.ok:
+        raise RuntimeError(f"the CUDA text does not compile:\n{result.log}")
+    program, lowered = DeviceProgram(result.cubin), result.lowered[name]
 
-    return Kernel(name, launch)
+    def start(grid: Triple, block: Triple, shared: int, args: Sequence[bytes]) -> None:
+        program.launch(lowered, grid, block, shared, args, torch.cuda.current_stream().cuda_stream)
+
+    return Entry(name, parameters(result.ptx, lowered), start)
 
 
-def _size(value: Size) -> tuple[int, int, int]:
+def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
+    """What a kernel takes, from its signature in PTX."""
+    match = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\((.*?)\))?\s*(?:\.\w+[^{{]*)?\{{", ptx, re.DOTALL)
+    if match is None:
+        raise AttributeError(f"the compiled module has no kernel {entry!r}")
+    found = []
+    for line in (match[1] or "").split(","):
+        words = re.search(r"\.param\s+(?:\.align\s+\d+\s+)?\.([a-z]+)(\d+)\b[^\[]*(?:\[(\d+)\])?", line)
+        if words is not None:
+            kind, bits, count = words.groups()
+            found.append(Parameter(int(bits) // 8 * int(count or 1), kind == "f" and count is None))
+    return tuple(found)
+
+
+def _address(tensor: Any) -> bytes:
+    runtime = _runtime()
+    if runtime is not None:
+        runtime.register(tensor)
+    elif not tensor.is_cuda:
+        raise ValueError("a tensor argument is not on the GPU")
+    return struct.pack("<Q", tensor.data_ptr())
+
+
+def _pack(value: Any, parameter: Parameter, what: str) -> bytes:
+    """One argument as the bytes of a parameter."""
+    import torch
+
+    size = parameter.size
+    if isinstance(value, torch.Tensor):
+        if size != 8 or parameter.real:
+            raise TypeError(f"{what} is a tensor, but the parameter is no pointer")
+        return _address(value)
+    if value is None and size == 8 and not parameter.real:
+        return bytes(size)
+    if type(value).__module__ == "numpy" and getattr(value, "ndim", None) == 0:
+        value = value.item()
+    if not isinstance(value, (bool, int, float)):
+        raise TypeError(f"{what} is a {type(value).__name__}; use tensors and numbers")
+    if parameter.real:
+        # Through ctypes, so that a double too large for a float becomes infinite, as in C.
+        return bytes(ctypes.c_double(value) if size == 8 else ctypes.c_float(value))
+    if isinstance(value, float):
+        raise TypeError(f"{what} is a float, but the parameter is not; let kernels take float and convert inside")
+    if size > 8:
+        raise TypeError(f"{what} is a number, but the parameter is a struct of {size} bytes")
+    if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
+        raise OverflowError(f"{what} is {value}, which does not fit into the parameter's {size} bytes")
+    # Unsigned and signed have the same bytes.
+    return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
+
+
+def _pack_as_torch(value: Any, size: int) -> bytes:
+    """What a parameter of `size` bytes reads where torch put the value: a pointer, a C int or a C double."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        data = _address(value)
+    elif isinstance(value, int):
+        data = bytes(ctypes.c_int(value))
+    elif isinstance(value, float):
+        data = bytes(ctypes.c_double(value))
+    else:
+        raise TypeError(f"Unsupported argument type: {type(value)}")
+    return data[:size].ljust(size, b"\0")
+
+
+def _size(value: Size) -> Triple:
     """One to three dimensions, filled up with ones."""
     given = (value,) if isinstance(value, int) else tuple(int(v) for v in value)
     if not 1 <= len(given) <= 3:

@@ -247,3 +247,38 @@ def test_plain_file_builds(cache: Path) -> None:
         plain_extension_source("p", "torch::Tensor forward(torch::Tensor x) {\n return z; }", cuda=False), cache
     )
     assert "main.cpp:2" in broken.log
+
+
+DISPATCHED = """
+template <typename scalar_t> __global__ void shift(const scalar_t* a, scalar_t* b) {{
+  extern __shared__ {shared} kept[];
+  kept[threadIdx.x] = a[threadIdx.x];
+  __syncthreads();
+  b[threadIdx.x] = kept[31 - threadIdx.x];
+}}
+torch::Tensor f(torch::Tensor x) {{
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES(x.{type}(), "f", ([&] {{
+    shift<scalar_t><<<1, 32, 256>>>(x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>());
+  }}));
+  return y;
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("shared", "kind", "status", "message"),
+    [
+        ("float", "scalar_type", "ok", ""),
+        ("scalar_t", "scalar_type", "compile_error", "incompatible with previous"),
+        ("float", "type", "compile_error", "use of deleted function"),
+    ],
+)
+def test_what_a_gpu_build_refuses_is_refused(cache: Path, shared: str, kind: str, status: str, message: str) -> None:
+    """Both were accepted once, and found by holding verdicts against torch's own build."""
+    source = DISPATCHED.format(shared=shared, type=kind)
+    request = BuildRequest(
+        "extension", name="m", cuda_source=source, cpp_source="torch::Tensor f(torch::Tensor x);", functions=("f",)
+    )
+    result = build(request, cache)
+    assert result.status == status and message in result.log

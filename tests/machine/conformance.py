@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from machine_launch import dims
 
+from kernelwright.cuda import parameters
 from kernelwright.machine import Allocation, Program
-from kernelwright.machine.nvrtc import compile_ptx
+from kernelwright.machine.nvrtc import ARCH, NvrtcResult, compile_ptx
 
 KERNELS = Path(__file__).parent / "kernels"
 
@@ -47,10 +48,10 @@ class Strided:
     array: np.ndarray
     steps: tuple[int, int]
 
-    def pack(self) -> bytes:
+    def pack(self, address: int) -> bytes:
         view = self.array[:: self.steps[0], :: self.steps[1]]
         strides = [stride // view.itemsize for stride in view.strides]
-        return struct.pack("<Q4i", self.array.ctypes.data, *view.shape, *strides)
+        return struct.pack("<Q4i", address, *view.shape, *strides)
 
 
 @dataclass
@@ -78,50 +79,73 @@ def case(*flags: str) -> Callable[[Callable[[np.random.Generator], list[Run]]], 
 
 
 @cache
-def compiled(name: str, flags: tuple[str, ...], kernels: tuple[str, ...]) -> tuple[Program, dict[str, str]]:
-    """The loaded program of a case and the entries of its kernels."""
-    result = compile_ptx((KERNELS / f"{name}.cu").read_text(), flags=flags, expressions=kernels, name=f"{name}.cu")
+def compiled(name: str, flags: tuple[str, ...], kernels: tuple[str, ...], arch: str) -> NvrtcResult:
+    result = compile_ptx(
+        (KERNELS / f"{name}.cu").read_text(), arch=arch, flags=flags, expressions=kernels, name=f"{name}.cu"
+    )
     assert result.ok, result.log
-    return Program.load(result.ptx), result.lowered
+    return result
+
+
+def compile_case(case: Case, runs: list[Run], arch: str = ARCH) -> NvrtcResult:
+    """A case's device code with the kernels that its launches name."""
+    return compiled(case.name, case.flags, tuple(dict.fromkeys(run.kernel for run in runs)), arch)
+
+
+@cache
+def loaded(ptx: str) -> Program:
+    return Program.load(ptx)
 
 
 def check(case: Case, order: str) -> None:
     """Runs every launch of a case in one order and compares; a warning of the machine fails the case too."""
     runs = case.runs()
-    program, entries = compiled(case.name, case.flags, tuple(dict.fromkeys(run.kernel for run in runs)))
+    code = compile_case(case, runs)
+    program = loaded(code.ptx)
     for run in runs:
         for symbol, value in run.symbols.items():
             address, nbytes = program.global_symbol(symbol)
             assert nbytes == value.nbytes
             ctypes.memmove(address, value.ctypes.data, nbytes)
-        arrays, packed = _arguments(run, [size for size, _ in program.kernels[entries[run.kernel]].params])
-        table = [Allocation(a.ctypes.data, a.nbytes, f"argument {position}") for position, a in arrays.items()]
-        entry, grid, block = entries[run.kernel], dims(run.grid), dims(run.block)
-        report = program.launch(entry, grid, block, packed, run.shared, table, order=order, seed=7)
+        entry = code.lowered[run.kernel]
+        arrays = {k: v.copy() for k, v in arrays_of(run).items()}
+        packed = pack(run, code.ptx, entry, {k: v.ctypes.data for k, v in arrays.items()})
+        table = [Allocation(a.ctypes.data, a.nbytes, f"argument {k}") for k, a in arrays.items()]
+        report = program.launch(entry, dims(run.grid), dims(run.block), packed, run.shared, table, order=order, seed=7)
         assert not report.warnings, report.warnings[0]
-        for position, expected in run.expected.items():
-            got = arrays[position]
-            if position in run.unordered:
-                got, expected = np.sort(got), np.sort(expected)
-            _compare(f"{case.name}: argument {position} of {run.kernel}", got, expected, run.error)
+        compare(case, run, arrays)
 
 
-def _arguments(run: Run, sizes: Sequence[int]) -> tuple[dict[int, np.ndarray], list[bytes]]:
-    """Fresh copies of the arrays by position, and every argument as the bytes of its parameter."""
-    arrays: dict[int, np.ndarray] = {}
+def arrays_of(run: Run) -> dict[int, np.ndarray]:
+    """The memory of a launch before it, by position of the argument."""
+    found = {k: arg.array if isinstance(arg, Strided) else arg for k, arg in enumerate(run.args)}
+    return {k: arg for k, arg in found.items() if isinstance(arg, np.ndarray)}
+
+
+def pack(run: Run, ptx: str, entry: str, addresses: dict[int, int]) -> list[bytes]:
+    """Every argument as the bytes of its parameter, with the arrays at `addresses`."""
     packed = []
-    for position, (arg, size) in enumerate(zip(run.args, sizes, strict=True)):
+    for position, (arg, parameter) in enumerate(zip(run.args, parameters(ptx, entry), strict=True)):
         if isinstance(arg, Strided):
-            arrays[position] = arg.array.copy()
-            packed.append(Strided(arrays[position], arg.steps).pack())
+            packed.append(arg.pack(addresses[position]))
         elif isinstance(arg, np.ndarray):
-            arrays[position] = arg.copy()
-            packed.append(struct.pack("<Q", arrays[position].ctypes.data))
+            packed.append(struct.pack("<Q", addresses[position]))
         elif isinstance(arg, float):
-            packed.append(struct.pack("<f" if size == 4 else "<d", arg))
+            packed.append(struct.pack("<f" if parameter.size == 4 else "<d", arg))
         else:
-            packed.append(arg if isinstance(arg, bytes) else int(arg).to_bytes(size, "little", signed=arg < 0))
-    return arrays, packed
+            packed.append(
+                arg if isinstance(arg, bytes) else int(arg).to_bytes(parameter.size, "little", signed=arg < 0)
+            )
+    return packed
+
+
+def compare(case: Case, run: Run, arrays: dict[int, np.ndarray]) -> None:
+    """The arrays after a launch against what the case expects of them."""
+    for position, expected in run.expected.items():
+        got = arrays[position]
+        if position in run.unordered:
+            got, expected = np.sort(got), np.sort(expected)
+        _compare(f"{case.name}: argument {position} of {run.kernel}", got, expected, run.error)
 
 
 def _compare(what: str, got: np.ndarray, expected: np.ndarray, error: float) -> None:

@@ -90,8 +90,16 @@ def test_flags() -> None:
     divide = 'extern "C" __global__ void k(float* y) { y[0] = y[1] / y[2]; }'
     assert "div.rn.f32" in compile_ptx(divide).ptx
     assert "div.approx.ftz.f32" in compile_ptx(divide, flags=["--use_fast_math"]).ptx
-    unknown = compile_ptx(KERNEL, flags=["--no-such-flag"])
-    assert not unknown.ok and "no-such-flag" in unknown.log
+    others = [
+        "-O3",
+        "-Xcompiler",
+        "-fPIC",
+        "-lineinfo",
+        "-gencode=arch=compute_80,code=sm_80",
+        "-I/etc",
+        "--no-such-flag",
+    ]
+    assert compile_ptx(KERNEL, flags=others).ptx == compile_ptx(KERNEL).ptx
 
 
 @pytest.mark.parametrize(

@@ -218,12 +218,14 @@ _C_LIBRARY = {"exp", "log", "pow", "sqrt", "abs", "floor", "ceil", "round", "sin
 
 def _module_problem(request: BuildRequest) -> str | None:
     """A module that Python could not import: defined twice, not at all, or under another name."""
-    modules = _modules(request.cpp_source) + _modules(request.cuda_source)
+    in_main = _modules(request.cpp_source)
+    modules = in_main + _modules(request.cuda_source)
     if len(modules) + bool(request.functions) > 1:
+        twice = len(in_main) + bool(request.functions) > 1
+        first = f"main.cpp: error: redefinition of 'PyInit_{request.name}'"
         return (
-            f"error: multiple definition of `PyInit_{request.name}'\n"
-            "note: load_inline writes a PYBIND11_MODULE of its own for `functions`; keep one of the two"
-        )
+            first if twice else f"error: multiple definition of `PyInit_{request.name}'"
+        ) + "\nnote: load_inline writes a PYBIND11_MODULE of its own for `functions`; keep one of the two"
     if not modules and not request.functions:
         return f"error: dynamic module does not define module export function (PyInit_{request.name})"
     if modules and modules[0] not in ("TORCH_EXTENSION_NAME", request.name):

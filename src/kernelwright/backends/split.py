@@ -350,6 +350,7 @@ _KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", 
 def _guesses(state: _State) -> tuple[str, ...]:
     """Name expressions of launches such as `k<scalar_t, 256>`, so that NVRTC makes the likely instances at once."""
     templates = {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}
+    dispatched = _one_name_two_types(state)
     out: list[str] = []
     for start, stop in state.text.callees:
         tokens = state.tokens[start:stop]
@@ -358,6 +359,17 @@ def _guesses(state: _State) -> tuple[str, ...]:
             continue
         args = tokens[angle + 1 : -1]
         if all(t.kind != "word" or t.text in _KNOWN_WORDS or t.text in state.constants for t in args):
-            text = " ".join("float" if t.text == "scalar_t" else t.text for t in args)
-            out.append(f"{templates[tokens[angle - 1].text]}<{text}>")
+            for scalar in ("float", "double") if dispatched else ("float",):
+                text = " ".join(scalar if t.text == "scalar_t" else t.text for t in args)
+                out.append(f"{templates[tokens[angle - 1].text]}<{text}>")
     return tuple(dict.fromkeys(out))[:16]
+
+
+def _one_name_two_types(state: _State) -> bool:
+    """Whether a template declares `extern __shared__ T name[]`: an error as soon as there are instances for two types.
+
+    nvcc makes an instance for every type that AT_DISPATCH_* names, so then more than one must be asked for.
+    """
+    found = re.findall(r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*)?(\w+)\s+\w+\s*\[\s*\]", state.source)
+    named = re.search(r"\bAT_DISPATCH_(?:FLOATING|ALL)_TYPES", state.source) is not None
+    return named and any(re.search(rf"\b(?:typename|class)\s+{name}\b", state.source) for name in found)

@@ -353,10 +353,15 @@ def _specialised(failed: Failed, trial: Trial, why: str) -> Failed:
     return Failed("unsupported", reason[:500], failed.finding, failed.log)
 
 
+_SMALL = r"(?<![\w.])(?:10[01]\d|102[0-4]|[1-9]\d{0,2})(?![\w.])"
+
+
 def _mentions_sizes(candidate: Candidate, workload: Workload, declared: Workload, task: Task) -> bool:
     """Whether the code, beyond its copy of the task's constants, holds one of the sizes that were changed."""
     text = re.sub(r"(?m)^\w+\s*=\s*[\d\s,()*+-]+(#.*)?$", "", candidate.text)
-    code = re.sub(r"(?m)(#|//).*$", "", text)
+    code = re.sub(r"(?m)(#(?!define)|//).*$", "", text)
+    # Up to 1024, a number beside these words is a number of threads: no copy of a size that happens to be equal.
+    code = re.sub(r"(?im)^.*(?:thread|block|tile|warp|launch).*$", lambda m: re.sub(_SMALL, "", m[0]), code)
     for name in workload.constants:
         match = re.search(rf"(?m)^{re.escape(name)}\s*=\s*(\d+)", task.source)
         if match and int(match[1]) >= 64 and re.search(rf"(?<![\w.]){match[1]}(?![\w.])", code):

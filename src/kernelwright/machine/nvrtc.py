@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import re
 import time
 from collections.abc import Sequence
@@ -52,21 +53,28 @@ _EMPTY_HEADERS = tuple(name.encode() for name in (_STANDARD + _TORCH).split())
 
 @dataclass(frozen=True)
 class NvrtcResult:
-    """What came of one compilation. `lowered` maps name expressions to entries of `ptx`."""
+    """What came of one compilation. `lowered` maps name expressions to entries of `ptx`; `cubin` is there when `arch`
+    named a real device (`sm_90`)."""
 
     ok: bool
     ptx: str
     log: str
     lowered: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    cubin: bytes = b""
 
 
 def _wheel_folders() -> list[Path]:
     """Roots of NVIDIA's wheels: one folder for CUDA 13, one folder a package before that."""
     spec = importlib.util.find_spec("nvidia")
     roots = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
-    names = ("cu13", "cuda_nvrtc", "cuda_runtime", "cuda_cccl")
+    names = ("cu13", "cuda_nvrtc", "cuda_runtime", "cuda_crt", "cuda_cccl")
     return [root / name for root in roots for name in names if (root / name).is_dir()]
+
+
+def _toolkit() -> Path:
+    """The system's CUDA toolkit, for what the wheels lack."""
+    return Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
 
 
 @cache
@@ -74,7 +82,8 @@ def load() -> ctypes.CDLL:
     """The library; raises `MachineError` where there is none."""
     found = [lib for root in _wheel_folders() for lib in sorted((root / "lib").glob("libnvrtc.so*"))]
     problem = "no libnvrtc.so was found"
-    for name in [str(p) for p in found if "alt" not in p.name] + ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"]:
+    system = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", str(_toolkit() / "lib64" / "libnvrtc.so")]
+    for name in [str(p) for p in found if "alt" not in p.name] + system:
         try:
             return ctypes.CDLL(name)
         except OSError as error:
@@ -91,15 +100,27 @@ def version() -> tuple[int, int]:
 
 @cache
 def include_folders() -> tuple[str, ...]:
-    """Where headers are looked for: our stand-ins, then the wheels' runtime headers and CCCL."""
+    """Where headers are looked for: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit."""
     folders = [INCLUDE]
-    for root in _wheel_folders():
+    for root in (*_wheel_folders(), _toolkit()):
         folders += [root / "include", root / "include" / "cccl"]
     return tuple(str(f) for f in folders if f.is_dir())
 
 
+def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
+    """Those of nvcc's flags that change what device code means; the others (optimisation, output) are dropped."""
+    out = []
+    for flag in flags:
+        if re.fullmatch(r"--?(?:use_fast_math|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|fmad=\w+)", flag):
+            out.append("--" + flag.lstrip("-"))
+        elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
+            out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
+    return tuple(out)
+
+
 def options(arch: str, flags: Sequence[str]) -> list[str]:
-    """NVRTC's options: ours, the include folders, and the caller's `flags` (already in NVRTC's spelling)."""
+    """NVRTC's options: ours, the include folders, and the caller's `flags` as far as they matter."""
+    flags = device_flags(flags)
     chosen = [f"--gpu-architecture={arch}", "--device-as-default-execution-space", "--generate-line-info"]
     if not any(flag.startswith(("--std", "-std")) for flag in flags):
         chosen.append("--std=c++17")
@@ -120,7 +141,7 @@ def compile_ptx(
     expressions: Sequence[str] = (),
     name: str = "cuda.cu",
 ) -> NvrtcResult:
-    """Compiles device text. A text that does not compile is a result, not an error.
+    """Compiles device text. A text that does not compile is a result, not an error. `flags` are nvcc's.
 
     `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` tells what they
     are called in the PTX. Raises `MachineError` when NVRTC itself is missing.
@@ -143,8 +164,9 @@ def compile_ptx(
                 log = f"error: NVRTC gave up with status {status}"
             return NvrtcResult(False, "", log, {}, time.perf_counter() - started)
         ptx = _text(library, program, "nvrtcGetPTXSize", "nvrtcGetPTX")
+        cubin = _bytes(library, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN") if arch.startswith("sm_") else b""
         lowered = {e: _lowered(library, program, e) for e in expressions}
-        return NvrtcResult(True, ptx, log, lowered, time.perf_counter() - started)
+        return NvrtcResult(True, ptx, log, lowered, time.perf_counter() - started, cubin)
     finally:
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
@@ -171,13 +193,17 @@ def _implied(source: str, expressions: Sequence[str]) -> list[str]:
     return found
 
 
-def _text(library: ctypes.CDLL, program: ctypes.c_void_p, size_call: str, text_call: str) -> str:
+def _bytes(library: ctypes.CDLL, program: ctypes.c_void_p, size_call: str, bytes_call: str) -> bytes:
     size = ctypes.c_size_t()
     if getattr(library, size_call)(program, ctypes.byref(size)) != _SUCCESS or size.value <= 1:
-        return ""
+        return b""
     buffer = ctypes.create_string_buffer(size.value)
-    getattr(library, text_call)(program, buffer)
-    return buffer.value.decode("utf-8", "replace")
+    getattr(library, bytes_call)(program, buffer)
+    return buffer.raw
+
+
+def _text(library: ctypes.CDLL, program: ctypes.c_void_p, size_call: str, text_call: str) -> str:
+    return _bytes(library, program, size_call, text_call).split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
 def _lowered(library: ctypes.CDLL, program: ctypes.c_void_p, expression: str) -> str:

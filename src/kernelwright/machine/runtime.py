@@ -76,7 +76,7 @@ class Runtime:
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
         self._programs: dict[str, Program] = {}
-        self._storages: dict[int, tuple[int, weakref.ref[Any], str]] = {}
+        self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
         self._calls = 0
 
@@ -104,17 +104,30 @@ class Runtime:
     def register(self, tensor: torch.Tensor) -> None:
         """Makes a tensor's memory visible to device code for as long as its storage lives."""
         storage = tensor.untyped_storage()
-        nbytes = storage.nbytes()
-        if nbytes:
-            # torch keeps a storage's Python object for as long as its memory lives, so the reference dies with it.
-            self._storages[storage.data_ptr()] = (nbytes, weakref.ref(storage), str(tuple(tensor.shape)))
+        # torch keeps a storage's Python object for as long as its memory lives, so the reference dies with it.
+        self._storages[storage._cdata] = (weakref.ref(storage), str(tuple(tensor.shape)))
 
     def allocations(self) -> list[Allocation]:
-        """The memory that device code may touch now, by address: the storages that are still alive."""
-        dead = [address for address, (_, alive, _) in self._storages.items() if alive() is None]
-        for address in dead:
-            del self._storages[address]
-        return [Allocation(address, nbytes, name) for address, (nbytes, _, name) in sorted(self._storages.items())]
+        """The memory that device code may touch now, by address: the storages that are still alive.
+
+        Storages that share memory, as two tensors made of one numpy array do, become one range.
+        """
+        living = []
+        for key, (reference, name) in list(self._storages.items()):
+            storage = reference()
+            if storage is None:
+                del self._storages[key]
+            elif storage.nbytes():
+                living.append((storage.data_ptr(), storage.nbytes(), name))
+        table: list[Allocation] = []
+        for address, nbytes, name in sorted(living):
+            last = table[-1] if table else None
+            if last is not None and address < last.address + last.nbytes:
+                end = max(last.address + last.nbytes, address + nbytes)
+                table[-1] = Allocation(last.address, end - last.address, last.name)
+            else:
+                table.append(Allocation(address, nbytes, name))
+        return table
 
     def launch(
         self,

@@ -7,7 +7,7 @@ namespace at {
 namespace detail {
 inline ScalarType scalar_type(ScalarType type) { return type; }
 inline ScalarType scalar_type(TypeMeta type) { return type.type; }
-inline ScalarType scalar_type(const DeprecatedTypeProperties& type) { return type.scalarType(); }
+ScalarType scalar_type(const DeprecatedTypeProperties& type) = delete;  // as since torch 2.11: x.scalar_type() is meant
 [[noreturn]] void no_dispatch(const char* name, ScalarType type);
 }  // namespace detail
 }  // namespace at
