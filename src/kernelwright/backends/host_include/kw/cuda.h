@@ -146,7 +146,7 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEven
 cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t kw_get_attributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t kw_occupancy(int* blocks, const void* kernel, int threads, size_t shared);
-cudaError_t kw_launch(const void* kernel, dim3 grid, dim3 block, void** args, size_t shared);
+cudaError_t kw_launch(const void* kernel, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream);
 template <class T>
 cudaError_t cudaFuncSetAttribute(T* kernel, cudaFuncAttribute attribute, int value) {
   return kw_set_attribute((const void*)kernel, attribute, value);
@@ -170,8 +170,9 @@ cudaError_t cudaOccupancyMaxPotentialBlockSize(int* grid, int* block, T, size_t 
   return cudaSuccess;
 }
 template <class T>
-cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t shared = 0, cudaStream_t = nullptr) {
-  return kw_launch((const void*)kernel, grid, block, args, shared);
+cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t shared = 0,
+                             cudaStream_t stream = nullptr) {
+  return kw_launch((const void*)kernel, grid, block, args, shared, stream);
 }
 
 namespace kw {
@@ -186,8 +187,8 @@ class CUDAStream {
   cudaStream_t stream() const { return nullptr; }
   Device device() const { return Device(kCUDA, 0); }
   DeviceIndex device_index() const { return 0; }
-  void synchronize() const {}
-  bool query() const { return true; }
+  void synchronize() const { cudaStreamSynchronize(nullptr); }
+  bool query() const { return cudaStreamQuery(nullptr) == cudaSuccess; }
   int64_t id() const { return 0; }
   bool operator==(const CUDAStream&) const { return true; }
 };
@@ -198,7 +199,7 @@ inline void setCurrentCUDAStream(CUDAStream) {}
 inline DeviceIndex current_device() { return 0; }
 inline DeviceIndex device_count() { return 1; }
 inline void set_device(DeviceIndex) {}
-inline void device_synchronize() {}
+inline void device_synchronize() { cudaDeviceSynchronize(); }
 struct CUDAGuard {
   explicit CUDAGuard(DeviceIndex) {}
   explicit CUDAGuard(Device) {}

@@ -1,4 +1,5 @@
 // Scalar types, checks, launches and the CUDA runtime API.
+#include "gpu.h"
 #include "impl.h"
 
 namespace c10 {
@@ -111,13 +112,15 @@ unsigned short __nv_bfloat16::c10_bits(float v) { return c10::BFloat16(v).x; }
 namespace kw {
 
 static Config pending;
+static cudaStream_t pending_stream = nullptr;
 static bool configured = false;
 static void** raw_args = nullptr;          // set by cudaLaunchKernel: the caller's own argument array
 static std::string* identity = nullptr;    // set by identify(): the stub only tells its name
 static std::map<std::string, int> shared_limit;
 static cudaError_t last_error = cudaSuccess;
 
-void configure(dim3 grid, dim3 block, size_t shared, cudaStream_t) {
+void configure(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
+  pending_stream = stream;
   pending = Config{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
   configured = true;
 }
@@ -153,6 +156,10 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
   configured = false;
   std::string problem = launch_problem(key, pending);
   if (!problem.empty()) fail("CUDA error: " + problem + " (kernel " + key + ")");
+  if (gpu) {
+    gpu_launch(kernel, expression, pending, pending_stream, raw_args ? raw_args : const_cast<void**>(args));
+    return;
+  }
   if (callbacks.launch(kernel, expression.c_str(), &pending, raw_args ? (const void* const*)raw_args : args, sizes, count))
     throw_callback_error();
 }
@@ -233,13 +240,43 @@ static cudaDeviceProp make_properties() {
   return p;
 }
 static cudaDeviceProp device_properties = make_properties();
-cudaDeviceProp* at::cuda::getCurrentDeviceProperties() { return &device_properties; }
-cudaDeviceProp* at::cuda::getDeviceProperties(int64_t) { return &device_properties; }
-void torch::cuda::synchronize(int64_t) {}
+
+// What the driver says of the card, where there is one.
+static void read_properties() {
+  static bool done = false;
+  if (!kw::gpu || done) return;
+  done = true;
+  cudaDeviceProp& p = device_properties;
+  auto get = [](int attribute, int otherwise) {
+    int value = 0;
+    return kw::gpu->cuDeviceGetAttribute(&value, attribute, 0) == 0 ? value : otherwise;
+  };
+  kw::gpu->cuDeviceGetName(p.name, sizeof p.name, 0);
+  kw::gpu->cuDeviceTotalMem_v2(&p.totalGlobalMem, 0);
+  p.multiProcessorCount = get(16, p.multiProcessorCount);
+  p.clockRate = get(13, p.clockRate);
+  p.memoryClockRate = get(36, p.memoryClockRate);
+  p.memoryBusWidth = get(37, p.memoryBusWidth);
+  p.l2CacheSize = get(38, p.l2CacheSize);
+  p.maxThreadsPerMultiProcessor = get(39, p.maxThreadsPerMultiProcessor);
+  p.major = get(75, p.major);
+  p.minor = get(76, p.minor);
+  p.sharedMemPerMultiprocessor = size_t(get(81, int(p.sharedMemPerMultiprocessor)));
+  p.regsPerMultiprocessor = get(82, p.regsPerMultiprocessor);
+  p.sharedMemPerBlockOptin = size_t(get(97, int(p.sharedMemPerBlockOptin)));
+  p.maxBlocksPerMultiProcessor = get(106, p.maxBlocksPerMultiProcessor);
+}
+cudaDeviceProp* at::cuda::getCurrentDeviceProperties() { read_properties(); return &device_properties; }
+cudaDeviceProp* at::cuda::getDeviceProperties(int64_t) { read_properties(); return &device_properties; }
+
 
 static cudaError_t note(cudaError_t error) {
   if (error != cudaSuccess) kw::last_error = error;
   return error;
+}
+static cudaError_t told(int status) { return note(static_cast<cudaError_t>(status)); }
+void torch::cuda::synchronize(int64_t) {
+  if (cudaDeviceSynchronize() != cudaSuccess) kw::cuda_failed(kw::last_error, "torch::cuda::synchronize", 0);
 }
 cudaError_t cudaGetDevice(int* device) { *device = 0; return cudaSuccess; }
 cudaError_t cudaSetDevice(int device) { return note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice); }
@@ -247,11 +284,13 @@ cudaError_t cudaGetDeviceCount(int* count) { *count = 1; return cudaSuccess; }
 #undef cudaGetDeviceProperties
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   if (device != 0) return note(cudaErrorInvalidDevice);
+  read_properties();
   *properties = device_properties;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
   if (device != 0) return note(cudaErrorInvalidDevice);
+  read_properties();
   const cudaDeviceProp& p = device_properties;
   switch (attribute) {
     case cudaDevAttrMaxThreadsPerBlock: *value = p.maxThreadsPerBlock; break;
@@ -286,13 +325,14 @@ cudaError_t cudaDeviceSetLimit(cudaLimit, size_t) { return cudaSuccess; }
 cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaDeviceSetSharedMemConfig(cudaSharedMemConfig) { return cudaSuccess; }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  if (kw::gpu) return told(kw::gpu->cuMemGetInfo_v2(free, total));
   *free = size_t(72) << 30;
   *total = device_properties.totalGlobalMem;
   return cudaSuccess;
 }
 cudaError_t cudaRuntimeGetVersion(int* version) { *version = 13000; return cudaSuccess; }
 cudaError_t cudaDriverGetVersion(int* version) { *version = 13000; return cudaSuccess; }
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaDeviceSynchronize() { return kw::gpu ? told(kw::gpu->cuCtxSynchronize()) : cudaSuccess; }
 cudaError_t cudaDeviceReset() { return cudaSuccess; }
 cudaError_t cudaGetLastError() { auto e = kw::last_error; kw::last_error = cudaSuccess; return e; }
 cudaError_t cudaPeekAtLastError() { return kw::last_error; }
@@ -306,8 +346,11 @@ const char* cudaGetErrorString(cudaError_t error) {
     case cudaErrorInvalidDevice: return "invalid device ordinal";
     case cudaErrorIllegalAddress: return "an illegal memory access was encountered";
     case cudaErrorLaunchFailure: return "unspecified launch failure";
-    default: return "unknown error";
+    default: break;
   }
+  static std::string text;
+  text = kw::gpu_error(int(error));
+  return kw::gpu ? text.c_str() : "unknown error";
 }
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaErrorUnknown"; }
 
@@ -325,43 +368,65 @@ cudaError_t kw_malloc_host(void** address, size_t bytes) {
 cudaError_t cudaFreeHost(void* address) { std::free(address); return cudaSuccess; }
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
   if (bytes && (!to || !from)) return note(cudaErrorInvalidValue);
+  if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpy(to, from, bytes) : 0);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t) {
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+  if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpyAsync(to, from, bytes, stream) : 0);
   return cudaMemcpy(to, from, bytes, kind);
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
-                         cudaMemcpyKind) {
-  for (size_t k = 0; k < height; ++k)
-    std::memmove(static_cast<char*>(to) + k * to_pitch, static_cast<const char*>(from) + k * from_pitch, width);
-  return cudaSuccess;
+                         cudaMemcpyKind kind) {
+  for (size_t k = 0; k < height; ++k) {
+    char* row = static_cast<char*>(to) + k * to_pitch;
+    cudaError_t status = cudaMemcpyAsync(row, static_cast<const char*>(from) + k * from_pitch, width, kind, nullptr);
+    if (status != cudaSuccess) return status;
+  }
+  return cudaDeviceSynchronize();
 }
 cudaError_t cudaMemset(void* address, int value, size_t bytes) {
+  return cudaMemsetAsync(address, value, bytes, nullptr);
+}
+cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
   if (bytes && !address) return note(cudaErrorInvalidValue);
+  if (kw::gpu) return told(bytes ? kw::gpu->cuMemsetD8Async(address, static_cast<unsigned char>(value), bytes, stream) : 0);
   std::memset(address, value, bytes);
   return cudaSuccess;
 }
-cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t) { return cudaMemset(address, value, bytes); }
 cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset, bool to_device) {
   if (kw::callbacks.symbol(name, host, bytes, offset, to_device)) kw::throw_callback_error();
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreate(cudaStream_t* stream) { *stream = nullptr; return cudaSuccess; }
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) { *stream = nullptr; return cudaSuccess; }
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) { *stream = nullptr; return cudaSuccess; }
-cudaError_t cudaStreamDestroy(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamQuery(cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned) { return cudaSuccess; }
-cudaError_t cudaEventCreate(cudaEvent_t* event) { *event = nullptr; return cudaSuccess; }
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { *event = nullptr; return cudaSuccess; }
-cudaError_t cudaEventDestroy(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t) { return cudaSuccess; }
-cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
-cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) { *milliseconds = 1; return cudaSuccess; }
+// On the functional machine streams and events are null, and everything has happened when a call returns.
+cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+  *stream = nullptr;
+  return kw::gpu ? told(kw::gpu->cuStreamCreate(reinterpret_cast<void**>(stream), flags)) : cudaSuccess;
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int) {
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+cudaError_t cudaStreamDestroy(cudaStream_t s) { return kw::gpu && s ? told(kw::gpu->cuStreamDestroy_v2(s)) : cudaSuccess; }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return kw::gpu ? told(kw::gpu->cuStreamSynchronize(s)) : cudaSuccess; }
+cudaError_t cudaStreamQuery(cudaStream_t s) { return kw::gpu ? cudaError_t(kw::gpu->cuStreamQuery(s)) : cudaSuccess; }
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t event, unsigned flags) {
+  return kw::gpu ? told(kw::gpu->cuStreamWaitEvent(s, event, flags)) : cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, 0); }
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
+  *event = nullptr;
+  return kw::gpu ? told(kw::gpu->cuEventCreate(reinterpret_cast<void**>(event), flags)) : cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e) { return kw::gpu && e ? told(kw::gpu->cuEventDestroy_v2(e)) : cudaSuccess; }
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) { return kw::gpu ? told(kw::gpu->cuEventRecord(e, s)) : cudaSuccess; }
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { return kw::gpu ? told(kw::gpu->cuEventSynchronize(e)) : cudaSuccess; }
+cudaError_t cudaEventQuery(cudaEvent_t e) { return kw::gpu ? cudaError_t(kw::gpu->cuEventQuery(e)) : cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+  *milliseconds = 1;
+  return kw::gpu ? told(kw::gpu->cuEventElapsedTime(milliseconds, from, to)) : cudaSuccess;
+}
 
 cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, int value) {
   if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
@@ -369,23 +434,43 @@ cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, in
   kw::shared_limit[kw::identify(kernel)] = value;
   return cudaSuccess;
 }
-cudaError_t kw_get_attributes(cudaFuncAttributes* attributes, const void*) {
+// The CUfunction behind a stub's address.
+static void* function_of(const void* stub) {
+  std::string key = kw::identify(stub);
+  bool instance = key.find('<') != std::string::npos;
+  return kw::gpu_function(key.substr(0, key.find('<')).c_str(), instance ? key : std::string());
+}
+cudaError_t kw_get_attributes(cudaFuncAttributes* attributes, const void* kernel) {
   std::memset(attributes, 0, sizeof *attributes);
+  if (kw::gpu) {
+    void* function = function_of(kernel);
+    int value = 0;
+    auto get = [&](int attribute) { kw::gpu->cuFuncGetAttribute(&value, attribute, function); return value; };
+    attributes->maxThreadsPerBlock = get(0);
+    attributes->sharedSizeBytes = size_t(get(1));
+    attributes->numRegs = get(4);
+    attributes->ptxVersion = get(5);
+    attributes->binaryVersion = get(6);
+    attributes->maxDynamicSharedSizeBytes = get(8);
+    return cudaSuccess;
+  }
   attributes->maxThreadsPerBlock = 1024;
   attributes->numRegs = 32;
   attributes->ptxVersion = attributes->binaryVersion = 90;
   attributes->maxDynamicSharedSizeBytes = 49152;
   return cudaSuccess;
 }
-cudaError_t kw_occupancy(int* blocks, const void*, int threads, size_t shared) {
+cudaError_t kw_occupancy(int* blocks, const void* kernel, int threads, size_t shared) {
   if (threads <= 0) return note(cudaErrorInvalidValue);
+  if (kw::gpu)
+    return told(kw::gpu->cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks, function_of(kernel), threads, shared));
   int by_threads = 2048 / threads;
   int by_shared = shared ? int(233472 / (shared + 1024)) : 32;
   *blocks = std::min({32, by_threads, by_shared});
   return cudaSuccess;
 }
-cudaError_t kw_launch(const void* kernel, dim3 grid, dim3 block, void** args, size_t shared) {
-  kw::configure(grid, block, shared);
+cudaError_t kw_launch(const void* kernel, dim3 grid, dim3 block, void** args, size_t shared, cudaStream_t stream) {
+  kw::configure(grid, block, shared, stream);
   kw::raw_args = args;
   try {
     reinterpret_cast<void (*)()>(const_cast<void*>(kernel))();
