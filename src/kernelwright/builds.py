@@ -35,6 +35,8 @@ class BuildRequest(_Message):
     cpp_flags: tuple[str, ...] = ()
     expressions: tuple[str, ...] = ()
     """NVRTC name expressions, e.g. `softmax<float, 256>`, for `device` and `instances`."""
+    arch: str = ""
+    """The device to make machine code for (`sm_90a`); empty for PTX only."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,8 @@ class BuildResult(_Message):
     missing: tuple[str, ...] = ()
     """For `unsupported`: what is missing, by name (`torch::cumsum`, `ptx: wgmma.mma_async`)."""
     ptx: str | None = None
+    cubin: str | None = None
+    """Machine code in base64, where the request named a device."""
     device_source: str | None = None
     """The device text NVRTC saw, to be sent back in an `instances` request."""
     lowered: dict[str, str] = field(default_factory=dict)

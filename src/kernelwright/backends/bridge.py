@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from kernelwright.backends import values
 from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _MOVES = frozenset(
@@ -102,7 +103,7 @@ def _bind(schema: Any, args: Sequence[Any], out: Any) -> tuple[list[Any], dict[s
             kind = str(argument.real_type)
             if not _fits(value, kind):
                 return None
-            value = "cpu" if isinstance(value, DeviceValue) else value
+            value = _place(value.cuda) if isinstance(value, DeviceValue) else value
             if isinstance(value, int) and "List[" in kind:
                 value = [value]  # C++ turns one number into an IntArrayRef
             if argument.kwarg_only:
@@ -142,8 +143,18 @@ def _fits(value: Any, kind: str) -> bool:
     return False
 
 
+def _place(cuda: bool) -> str:
+    """Where a tensor that is to be on CUDA, or not, is put in this process."""
+    return "cuda" if cuda and values.real_cuda else "cpu"
+
+
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Fresh memory filled with a pattern that no computation yields by chance: NaN, or 0x5A bytes for integers."""
+    """Fresh memory filled with a pattern that no computation yields by chance: NaN, or 0x5A bytes for integers.
+
+    On a GPU memory comes poisoned from the runner, since filling it here would cost the candidate time.
+    """
+    if values.real_cuda:
+        return tensor
     if tensor.is_floating_point() or tensor.is_complex():
         return tensor.fill_(float("nan"))
     if tensor.dtype == torch.bool:
@@ -174,10 +185,12 @@ _NO_GRAD_FACTORIES = frozenset(("tril_indices", "triu_indices"))
 def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
     options = args[-1] if args and isinstance(args[-1], Options) else Options(None, False, False, False)
     plain = [a for a in args if not isinstance(a, Options)]
-    fields: dict[str, Any] = {"device": "cpu"}
+    fields: dict[str, Any] = {"device": _place(options.cuda)}
     if options.dtype is not None:
         fields["dtype"] = options.dtype
     if name == "from_blob":
+        if options.cuda and values.real_cuda:
+            raise Unforwardable("torch::from_blob of device memory")
         return _from_blob(plain, options), options.cuda
     if name == "empty":
         made = poisoned(torch.empty(plain[0], **fields))
@@ -219,6 +232,8 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
     options = next((a for a in args if isinstance(a, Options)), None)
     formats = [a for a in args if isinstance(a, torch.memory_format)]
     fields: dict[str, Any] = {"dtype": options.dtype} if options and options.dtype is not None else {}
+    if options and options.device_given:
+        fields["device"] = _place(options.cuda)
     if formats and name.endswith("_like"):
         fields["memory_format"] = formats[0]
     make = getattr(model, name) if name.startswith("new_") else lambda *a, **k: getattr(torch, name)(model, *a, **k)
@@ -233,6 +248,7 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
 def _to(args: Sequence[Any]) -> torch.Tensor:
     """`tensor.to(...)` in all its C++ forms: dtype, device, options, another tensor, flags, memory format."""
     tensor, dtype, copy, format_ = args[0], None, False, None
+    where = {"device": _place(_target_device(args, tensor.is_cuda))} if values.real_cuda else {}
     flags = [a for a in args[1:] if isinstance(a, bool)]
     for a in args[1:]:
         if isinstance(a, torch.dtype):
@@ -246,8 +262,8 @@ def _to(args: Sequence[Any]) -> torch.Tensor:
     if len(flags) > 1:
         copy = flags[1]
     if format_ is None:
-        return tensor.to(dtype=dtype or tensor.dtype, copy=copy)
-    return tensor.to(dtype=dtype or tensor.dtype, copy=copy, memory_format=format_)
+        return tensor.to(**where, dtype=dtype or tensor.dtype, copy=copy)
+    return tensor.to(**where, dtype=dtype or tensor.dtype, copy=copy, memory_format=format_)
 
 
 def _target_device(args: Sequence[Any], cuda: bool) -> bool:

@@ -7,6 +7,7 @@ code goes to g++ with the stand-in headers. Results are kept by content, failure
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -110,18 +111,20 @@ def _device(request: BuildRequest) -> BuildResult:
     flags = request.cuda_flags
     if request.kind == "instances":
         flags += tuple(re.findall(r"^// flag: (\S+)$", request.cuda_source, re.MULTILINE))
-    return _nvrtc(request.cuda_source, flags, request.expressions)
+    return _nvrtc(request.cuda_source, flags, request.expressions, request.arch)
 
 
-def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> BuildResult:
-    from kernelwright.machine.nvrtc import compile_ptx
+def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], arch: str) -> BuildResult:
+    from kernelwright.machine.nvrtc import ARCH, compile_ptx
 
     start = time.perf_counter()
-    done = compile_ptx(source, flags=device_flags(flags), expressions=expressions)
+    done = compile_ptx(source, arch=arch or ARCH, flags=device_flags(flags), expressions=expressions)
     seconds = {"nvrtc": time.perf_counter() - start}
     if not done.ok:
         return _failed(done.log, diagnose.device_missing(done.log), seconds)
-    return BuildResult("ok", log=done.log, ptx=done.ptx, device_source=source, lowered=done.lowered, seconds=seconds)
+    cubin = base64.b64encode(done.cubin).decode() if done.cubin else None
+    made = {"ptx": done.ptx, "cubin": cubin, "device_source": source, "lowered": done.lowered}
+    return BuildResult("ok", log=done.log, seconds=seconds, **made)  # type: ignore[arg-type]
 
 
 def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -169,6 +172,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     return replace(
         host,
         ptx=device.ptx,
+        cubin=device.cubin,
         device_source=device.device_source,
         lowered=device.lowered,
         log=device.log,
@@ -186,10 +190,10 @@ def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.guesses:
-        result = _nvrtc(source, flags, parts.guesses)
+        result = _nvrtc(source, flags, parts.guesses, request.arch)
         if result.status == "ok" or NAME_ERROR not in result.log:
             return result
-    return _nvrtc(source, flags, ())
+    return _nvrtc(source, flags, (), request.arch)
 
 
 def _check_sources(request: BuildRequest) -> str | None:

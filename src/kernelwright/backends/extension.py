@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import values
+from kernelwright.backends import driver, values
 from kernelwright.backends.bridge import Bridge, Unforwardable
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
@@ -60,6 +60,7 @@ class Host:
         self.library = ctypes.CDLL("kwhost.so")  # already loaded: the first extension depends on it
         self.library.kw_call.restype = _P(Value)
         self.library.kw_call.argtypes = [ctypes.c_int, _P(Value), _P(ctypes.c_char_p), ctypes.c_int]
+        self.library.kw_gpu_launches.restype = ctypes.c_long
         for name in ("kw_function_name", "kw_function_doc", "kw_error_text"):
             getattr(self.library, name).restype = ctypes.c_char_p
         self.library.kw_demangle.restype = ctypes.c_char_p
@@ -79,6 +80,8 @@ class Host:
             _FREE(self._guarded(self._deallocate)),
         )
         self.library.kw_install(ctypes.byref(self._callbacks))
+        if values.real_cuda and (lacking := self.library.kw_gpu_enable()):
+            raise RuntimeError(f"the CUDA driver cannot be used (function {lacking})")
         atexit.register(self.library.kw_shut_down)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
@@ -137,6 +140,11 @@ class Host:
         return False
 
     def _launch(self, kernel: bytes, expression: bytes, config: Any, args: Any, sizes: Any, count: int) -> None:
+        if values.real_cuda:  # compiled code launches by itself, and asks only for what it does not know
+            extension = self.running[-1]
+            function = extension.function(kernel.decode(), expression.decode())
+            self.library.kw_gpu_add(expression or kernel, ctypes.c_void_p(function))
+            return
         data = [ctypes.string_at(args[k], sizes[k]) for k in range(count)]
         c = config[0]
         self.running[-1].launch(kernel.decode(), expression.decode(), tuple(c.grid), tuple(c.block), c.shared, data)
@@ -144,8 +152,21 @@ class Host:
     def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
         self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
 
+    def launch_counts(self) -> dict[str, int]:
+        """Launches on a real GPU since the last question, by kernel."""
+        counts: dict[str, int] = {}
+        key, index = ctypes.c_char_p(), 0
+        while (launches := self.library.kw_gpu_launches(index, ctypes.byref(key))) >= 0:
+            name = (key.value or b"?").decode(errors="replace")
+            counts[name] = counts.get(name, 0) + launches
+            index += 1
+        return counts
+
     def _allocate(self, count: int, address: Any) -> None:
-        block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
+        if values.real_cuda:
+            block = torch.empty(max(1, count), dtype=torch.uint8, device="cuda")
+        else:
+            block = torch.empty(max(1, count), dtype=torch.uint8).fill_(0xFF)
         self._blocks[block.data_ptr()] = block
         self.register(block, True)
         address[0] = block.data_ptr()
@@ -162,15 +183,20 @@ class Extension:
     would not convert, and `RuntimeError` with the message of a C++ exception.
     """
 
+    _made = 0
+
     def __init__(self, result: BuildResult, runtime: Any) -> None:
         if result.library is None:
             raise RuntimeError("the build made no library to load")
         self.runtime = runtime
+        self.number = Extension._made = Extension._made + 1
         self._result = result
         self._programs: list[tuple[Any, dict[str, str]]] = []
         self._writes: list[tuple[str, int, bytes]] = []
         library = ctypes.CDLL(result.library)
         host = Host.get()
+        if values.real_cuda:
+            runtime.launch_counts = host.launch_counts
         first = host.library.kw_function_count()
         host.library.kw_begin_module()
         entry = next((name for name in _module_entries(library)), None)
@@ -196,6 +222,11 @@ class Extension:
         """Runs one kernel; template instances that the first build did not hold are built now."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
         self.runtime.launch(program, entry, grid, block, shared, args)
+
+    def function(self, kernel: str, expression: str) -> int:
+        """The CUfunction of a kernel, on a real GPU."""
+        program, entry = self._entry(kernel, expression, [])
+        return int(program.function(entry))
 
     def _entry(self, kernel: str, expression: str, sizes: list[int]) -> tuple[Any, str]:
         wanted = normalised(expression or kernel)
@@ -242,7 +273,10 @@ class Extension:
         place = _symbol_place(program, name)
         if place is None or offset + len(data) > place[1]:
             return False
-        ctypes.memmove(place[0] + offset, data, len(data))
+        if values.real_cuda:
+            driver.copy(place[0] + offset, ctypes.addressof(ctypes.create_string_buffer(data, len(data))), len(data))
+        else:
+            ctypes.memmove(place[0] + offset, data, len(data))
         return True
 
     def copy_symbol(self, name: str, address: int, count: int, offset: int, to_device: bool) -> None:
@@ -258,7 +292,10 @@ class Extension:
         for program, _ in self._programs:
             place = _symbol_place(program, name)
             if place is not None and offset + count <= place[1]:
-                ctypes.memmove(address, place[0] + offset, count)
+                if values.real_cuda:
+                    driver.copy(address, place[0] + offset, count)
+                else:
+                    ctypes.memmove(address, place[0] + offset, count)
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
 
@@ -294,6 +331,7 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
     count = len(args) + len(named)
     block, names, keep = (Value * max(1, count))(), (ctypes.c_char_p * max(1, count))(), []  # type: ignore[var-annotated]
     host.running.append(extension)
+    host.library.kw_gpu_module(extension.number)
     try:
         for k, item in enumerate([*args, *named.values()]):
             values.write(block[k], item, host.handles, keep)
@@ -309,6 +347,8 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
         host.library.kw_forget_result()
         _release_all(host, block, count)
         host.running.pop()
+        if host.running:
+            host.library.kw_gpu_module(host.running[-1].number)
 
 
 def _register_all(host: Host, items: list[Any]) -> None:

@@ -127,7 +127,7 @@ def host_library(cache: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         sources = [str(STAND_IN / "kw" / f"{name}.cpp") for name in LIBRARY_SOURCES]
         target = folder / f"kwhost.{os.getpid()}.tmp"
-        flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so"]
+        flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so", "-ldl"]
         done = run_compiler([*flags, "-include", str(ACCESSOR), *sources, "-o", str(target)], folder, timeout=300)
         if not done.ok:
             raise HarnessError(f"the host library does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")

@@ -64,8 +64,12 @@ class Options(NamedTuple):
     requires_grad: bool
 
 
+real_cuda = False
+"""Whether tensors are on a real GPU. Otherwise all are in host memory, and being a CUDA tensor is only a mark."""
+
+
 class DeviceValue(NamedTuple):
-    """`torch::Device`; every tensor of the runner is in host memory, so this is only a mark."""
+    """`torch::Device`."""
 
     cuda: bool
 
@@ -81,6 +85,7 @@ class Handles:
     def add(self, tensor: torch.Tensor, cuda: bool) -> int:
         """A new handle with one holder."""
         handle, self._next = self._next, self._next + 1
+        cuda = tensor.is_cuda if real_cuda else cuda
         self._tensors[handle] = (tensor, cuda)
         self._counts[handle] = 1
         return handle

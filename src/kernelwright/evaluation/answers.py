@@ -101,6 +101,7 @@ class _Request(_Model):
     cuda_flags: _SourceNames = ()
     cpp_flags: _SourceNames = ()
     expressions: _SourceNames = ()
+    arch: Annotated[str, Field(pattern=r"^(?:sm_\d{2,3}[af]?)?$")] = ""
 
 
 _ANSWERS: dict[str, type[_State]] = {"load": _Loaded, "model": _Made, "call": _Called}

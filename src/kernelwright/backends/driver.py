@@ -1,0 +1,158 @@
+"""NVIDIA's driver by ctypes: cubins loaded and launched, memory shared between processes, L2 reset. No torch.
+
+The counterpart of `Program` where there is a device. It works in the CUDA context that is current (torch's), and checks
+nothing that the driver does not. Failures raise RuntimeError ("CUDA error: ...").
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Sequence
+from functools import cache
+
+from kernelwright.errors import MachineError
+from kernelwright.machine import KernelInfo
+
+_MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+_UNASKED_SHARED = 48 << 10
+_LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
+
+
+@cache
+def load() -> ctypes.CDLL:
+    """libcuda; raises `MachineError` where there is none."""
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise MachineError(f"the CUDA driver cannot be loaded: {error}", hint="install NVIDIA's driver") from None
+
+
+def check(status: int) -> None:
+    """Raises RuntimeError with the driver's own words for a status that is not success."""
+    if status:
+        text = ctypes.c_char_p()
+        load().cuGetErrorString(status, ctypes.byref(text))
+        raise RuntimeError(f"CUDA error: {(text.value or b'unknown error').decode()}")
+
+
+class IpcHandle(ctypes.Structure):
+    """A name for device memory that another process can open."""
+
+    _fields_ = [("reserved", ctypes.c_char * 64)]
+
+    def hex(self) -> str:
+        return bytes(self).hex()
+
+
+def allocate(nbytes: int) -> int:
+    """Address of fresh device memory in an allocation of its own."""
+    address = ctypes.c_uint64()
+    check(load().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)))
+    return address.value
+
+
+def free(address: int) -> None:
+    check(load().cuMemFree_v2(ctypes.c_uint64(address)))
+
+
+def export(address: int) -> str:
+    """Hex of the handle by which another process opens this allocation."""
+    handle = IpcHandle()
+    check(load().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(address)))
+    return handle.hex()
+
+
+def open_shared(handle: str) -> int:
+    """Address, in this process, of memory that another one exported."""
+    address = ctypes.c_uint64()
+    known = IpcHandle.from_buffer_copy(bytes.fromhex(handle))
+    check(load().cuIpcOpenMemHandle_v2(ctypes.byref(address), known, _LAZY_PEER_ACCESS))
+    return address.value
+
+
+def close_shared(address: int) -> None:
+    check(load().cuIpcCloseMemHandle(ctypes.c_uint64(address)))
+
+
+def reset_persisting_l2() -> None:
+    """Turns all lines that were marked as persisting in L2 into ordinary ones."""
+    load().cuCtxResetPersistingL2Cache()
+
+
+class DeviceProgram:
+    """A cubin in the current context."""
+
+    def __init__(self, cubin: bytes) -> None:
+        self._module = ctypes.c_void_p()
+        check(load().cuModuleLoadData(ctypes.byref(self._module), cubin))
+
+    def launch(
+        self,
+        entry: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        args: Sequence[bytes],
+        stream: int,
+    ) -> None:
+        """Starts a kernel on a stream and does not wait for it; `args` holds the bytes of each parameter."""
+        function = ctypes.c_void_p()
+        check(load().cuModuleGetFunction(ctypes.byref(function), self._module, entry.encode()))
+        launch(function.value or 0, grid, block, shared_bytes, args, stream)
+
+
+def launch(
+    function: int, grid: Sequence[int], block: Sequence[int], shared_bytes: int, args: Sequence[bytes], stream: int
+) -> None:
+    """Starts a CUfunction on a stream; missing dimensions of `grid` and `block` are 1."""
+    if shared_bytes > _UNASKED_SHARED:
+        check(load().cuFuncSetAttribute(ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, shared_bytes))
+    values = [ctypes.create_string_buffer(value, len(value)) for value in args]
+    pointers = (ctypes.c_void_p * max(len(values), 1))(*[ctypes.addressof(v) for v in values])
+    three = [(*size, 1, 1)[:3] for size in (grid, block)]
+    sizes = [ctypes.c_uint(int(n)) for n in (*three[0], *three[1], shared_bytes)]
+    check(load().cuLaunchKernel(ctypes.c_void_p(function), *sizes, ctypes.c_void_p(stream), pointers, None))
+
+
+_ENTRY = re.compile(r"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?")
+_PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([bus]|f)(\d+)[^,\[]*(?:\[(\d+)\])?")
+
+
+class LoadedModule:
+    """Device code of one build, with its kernels' signatures read from the PTX beside the cubin."""
+
+    def __init__(self, ptx: str, cubin: bytes) -> None:
+        self._module = ctypes.c_void_p()
+        check(load().cuModuleLoadData(ctypes.byref(self._module), cubin or ptx.encode() + b"\0"))
+        self.kernels = {name: KernelInfo(name, _params(text or ""), 0, 0) for name, text in _ENTRY.findall(ptx)}
+        self._functions: dict[str, int] = {}
+
+    def function(self, entry: str) -> int:
+        """The CUfunction of an entry."""
+        if entry not in self._functions:
+            found = ctypes.c_void_p()
+            check(load().cuModuleGetFunction(ctypes.byref(found), self._module, entry.encode()))
+            self._functions[entry] = found.value or 0
+        return self._functions[entry]
+
+    def global_symbol(self, name: str) -> tuple[int, int]:
+        """Address and size in bytes of a device variable; raises `KeyError`."""
+        address, size = ctypes.c_uint64(), ctypes.c_size_t()
+        if load().cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self._module, name.encode()):
+            raise KeyError(name)
+        return address.value, size.value
+
+
+def _params(text: str) -> tuple[tuple[int, int], ...]:
+    """(bytes, alignment) of each parameter in a PTX parameter list."""
+    found = []
+    for align, _kind, bits, count in _PARAM.findall(text):
+        size = int(bits) // 8
+        found.append((size * int(count) if count else size, int(align or size)))
+    return tuple(found)
+
+
+def copy(target: int, source: int, nbytes: int) -> None:
+    """Copies between any two addresses, host or device, and waits."""
+    check(load().cuMemcpy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)))

@@ -1,0 +1,86 @@
+"""The CUDA runtime of a runner on a real GPU: the same face as the functional machine's, with the driver behind it.
+
+Kernels of an extension are launched by its compiled host code (`host_include/kw/gpu.cpp`), which asks here only for
+functions it does not know yet. Nothing is checked that the driver does not check.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.backends import driver
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine.runtime import CallFacts, LaunchRecord
+
+
+def architecture() -> str:
+    """NVRTC's name for the current device, with the instructions that only this architecture has."""
+    major, minor = torch.cuda.get_device_capability()
+    return f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")
+
+
+class GpuRuntime:
+    """Builds, loaded modules and what was launched, in one runner. `build` asks the builder."""
+
+    def __init__(self, build: Callable[[BuildRequest], BuildResult]) -> None:
+        self._build = build
+        self.device = "cuda"
+        self.builds: list[BuildResult] = []
+        self.findings: list[dict[str, Any]] = []
+        self.faults: list[Any] = []
+        self.unsupported: list[str] = []
+        self.library_ops: list[tuple[str, int]] = []
+        self.own_calls = 0
+        self.adopt: Callable[[Any], None] = lambda _tensor: None
+        self.launch_counts: Callable[[], dict[str, int]] = dict
+        """Launches by compiled host code since the last question, by kernel; set by the first extension."""
+        self._direct: dict[str, int] = {}
+        self._modules: dict[str, driver.LoadedModule] = {}
+
+    def compile(self, request: BuildRequest) -> BuildResult:
+        """Asks the builder for code of this device; the answer is kept whatever the candidate makes of it."""
+        result = self._build(dataclasses.replace(request, arch=architecture()))
+        self.builds.append(result)
+        return result
+
+    def program(self, result: BuildResult) -> driver.LoadedModule:
+        """The loaded device code of a build."""
+        key = result.cubin or result.ptx or ""
+        if key not in self._modules:
+            cubin = base64.b64decode(result.cubin) if result.cubin else b""
+            self._modules[key] = driver.LoadedModule(result.ptx or "", cubin)
+        return self._modules[key]
+
+    def register(self, tensor: torch.Tensor) -> None:
+        """Nothing to do: device code may touch all of the device's memory."""
+
+    def launch(
+        self,
+        program: driver.LoadedModule,
+        kernel: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        shared_bytes: int,
+        args: Sequence[bytes],
+    ) -> None:
+        """Starts a kernel of the plain form on the current stream."""
+        stream = torch.cuda.current_stream().cuda_stream
+        driver.launch(program.function(kernel), grid, block, shared_bytes, args, stream)
+        self._direct[kernel] = self._direct.get(kernel, 0) + 1
+
+    def begin_call(self) -> None:
+        self.launch_counts()
+        self._direct = {}
+        self.library_ops = []
+        self.own_calls = 0
+
+    def end_call(self) -> CallFacts:
+        """Launches since `begin_call`. What kernels wrote is not known here."""
+        counts = {**self._direct, **self.launch_counts()}
+        launches = [LaunchRecord(kernel, count) for kernel, count in counts.items() if count]
+        return CallFacts(launches, self.own_calls, {0: 1} if launches else {})
