@@ -190,7 +190,7 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
             "kernelwright.cuda.Module needs a GPU outside of an evaluation",
             hint="judge the file with `kernelwright eval TASK CANDIDATE`, which runs it without one",
         )
-    from kernelwright.backends.driver import DeviceProgram
+    from kernelwright.machine.driver import DeviceProgram
     from kernelwright.machine.nvrtc import compile_ptx
 
     major, minor = torch.cuda.get_device_capability()

@@ -13,7 +13,7 @@ import pytest
 from conformance import CASES, Case, arrays_of, compare, compile_case, pack
 from machine_launch import dims
 
-from kernelwright.backends import driver as gpu
+from kernelwright.machine import driver as gpu
 
 pytestmark = pytest.mark.gpu
 

@@ -15,10 +15,11 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import driver, values
+from kernelwright.backends import values
 from kernelwright.backends.bridge import Bridge, Unforwardable
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine import driver
 
 _P = ctypes.POINTER
 _OP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int))

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import driver
 from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine import driver
 from kernelwright.machine.runtime import CallFacts, LaunchRecord
 
 
