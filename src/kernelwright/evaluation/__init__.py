@@ -12,10 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import TaskError, UsageError
-from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
+    from kernelwright.evaluation.gpus import Gpu
     from kernelwright.evaluation.session import Plan
     from kernelwright.evaluation.worker import Worker
 
@@ -28,16 +29,19 @@ class Evaluator:
     Threads may share one evaluator: each gets a worker of its own.
     """
 
-    def __init__(self, options: EvalOptions | None = None) -> None:
+    def __init__(self, options: EvalOptions | None = None, device: str | None = None) -> None:
+        """`device` is `cpu` only in tests, to go the GPU's way without one."""
         from kernelwright.evaluation.pool import Pool
 
         self.options = options or EvalOptions()
-        if self.options.backend == "gpu":
+        if self.options.backend == "gpu" and not gpu_count() and device is None:
             raise UsageError(
-                "backend 'gpu' is not in this version",
+                "there is no NVIDIA GPU that torch could use here",
                 hint="use --backend cpu: candidates run on the functional CUDA machine, without timing",
             )
         self.pool = Pool(self.options.sandbox)
+        self._device = device or ("cuda" if self.options.resolved() == "gpu" else None)
+        self._gpu: Gpu | None = None
         self._local = threading.local()
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
@@ -53,8 +57,12 @@ class Evaluator:
 
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:
-            worker = self._local.worker = Worker(self.pool)
             with self._lock:
+                if self._device is not None and self._gpu is None:
+                    from kernelwright.evaluation.gpus import Gpu
+
+                    self._gpu = Gpu(self.pool, name=self._device)
+                worker = self._local.worker = Worker(self.pool, self._gpu)
                 self._workers.append(worker)
         return worker
 
@@ -72,6 +80,8 @@ class Evaluator:
             for worker in self._workers:
                 worker.close()
             self._workers.clear()
+            if self._gpu is not None:
+                self._gpu.close()
         self.pool.close()
 
 

@@ -82,6 +82,31 @@ class _Called(_State):
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
 
 
+class _Exchanged(_State):
+    kind: Literal["exchanged"]
+
+
+class _Times(_Model):
+    device_ms: Annotated[float, Field(ge=0, le=1e9)]
+    issue_ms: Annotated[float, Field(ge=0, le=1e9)]
+    slack_ms: float
+    hidden: bool
+
+
+class _Ran(_State):
+    """A full-size call: facts, times and shapes; the outputs are in the shared block."""
+
+    kind: Literal["ran"]
+    facts: _CallFacts
+    times: _Times
+    kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
+    outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
+    operators: _Sized
+    foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
+    mutated: list[_Count] = Field(max_length=1000)
+    problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+
+
 class _Failed(_State):
     kind: Literal["failed"]
     type: _Text
@@ -104,7 +129,13 @@ class _Request(_Model):
     arch: Annotated[str, Field(pattern=r"^(?:sm_\d{2,3}[af]?)?$")] = ""
 
 
-_ANSWERS: dict[str, type[_State]] = {"load": _Loaded, "model": _Made, "call": _Called}
+_ANSWERS: dict[str, type[_State]] = {
+    "load": _Loaded,
+    "model": _Made,
+    "call": _Called,
+    "exchange": _Exchanged,
+    "run": _Ran,
+}
 
 
 def read(asked: str, header: dict[str, Any]) -> dict[str, Any]:

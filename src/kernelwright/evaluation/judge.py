@@ -34,6 +34,7 @@ from kernelwright.records import (
     Policy,
     Seconds,
     Task,
+    Timing,
     Workload,
     WorkloadResult,
 )
@@ -61,6 +62,9 @@ class Attempt:
     log: str = ""
     level: str = "none"
     build_seconds: float = 0.0
+    time_seconds: float = 0.0
+    timing: Timing | None = None
+    environment: dict[str, str] = field(default_factory=dict)
 
 
 def judge(
@@ -78,15 +82,15 @@ def judge(
     advice = guards.static_findings(candidate)
     source, problem = plain.module_source(candidate)
     if problem is not None:
-        return _evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
+        return evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
     trials = trial_list(plan, options.trials, seed)
     attempt = _run(candidate, source, trials, task, policy, options, oracle, builder)
     failed, trial = attempt.failed, attempt.trial
     if failed is not None and trial is not None and _size_may_be_why(failed, trial):
         attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder)
     if attempt.failed is None:
-        attempt.failed = _guard_verdict(advice)
-    return _evaluation(task, candidate, options, attempt, advice, started)
+        attempt.failed = guard_verdict(advice)
+    return evaluation(task, candidate, options, attempt, advice, started)
 
 
 def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
@@ -141,7 +145,7 @@ def _run(
                 # The candidate names its weights otherwise: both sides then keep what the common seed gives.
                 data = oracle.trial(trial, call_seed, randomise=False)
             answer = session.call(data, call_seed, trial.reuse)
-            _check(attempt, session, trial, data, answer, task, policy)
+            check(attempt, session, trial, data, answer, task, policy)
             if attempt.failed is not None:
                 break
     except Failed as failed:
@@ -149,12 +153,12 @@ def _run(
     finally:
         attempt.build_seconds = session.build_seconds
         session.close()
-    attempt.failed = _build_verdict(session, attempt) or attempt.failed
-    attempt.log = _log(session, attempt)
+    attempt.failed = build_verdict(session, attempt) or attempt.failed
+    attempt.log = log_of(session, attempt)
     return attempt
 
 
-def _check(
+def check(
     attempt: Attempt,
     session: CandidateSession,
     trial: Trial,
@@ -165,7 +169,7 @@ def _check(
 ) -> None:
     """Compares one call's outputs, notes what ran, and sets `attempt.failed` where it fails."""
     facts = answer.header
-    _note_launches(attempt, facts)
+    note_launches(attempt, facts)
     outcome = compare.compare(
         [compare.Array.of(t) for t in answer.tensors],
         [t.array() for t in data.exact],
@@ -174,7 +178,7 @@ def _check(
         tolerance=task.tolerance,
         low_error=data.low_error,
     )
-    findings = _machine_findings(session, facts, trial.workload.name)
+    findings = machine_findings(session, facts, trial.workload.name)
     guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
     guarded += guards.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
@@ -196,12 +200,12 @@ def _check(
             reason=outcome.reason,
         )
     )
-    attempt.failed = _call_verdict(facts, outcome, findings, guarded, trial)
+    attempt.failed = call_verdict(facts, outcome, findings, guarded, trial)
 
 
-def _call_verdict(
+def call_verdict(
     facts: dict[str, Any],
-    outcome: compare.Comparison,
+    outcome: compare.Comparison | WorkloadResult,
     findings: list[Finding],
     guarded: list[Finding],
     trial: Trial,
@@ -230,7 +234,7 @@ def _call_verdict(
     return None
 
 
-def _machine_findings(session: CandidateSession, facts: dict[str, Any], workload: str) -> list[Finding]:
+def machine_findings(session: CandidateSession, facts: dict[str, Any], workload: str) -> list[Finding]:
     found = []
     text = session.candidate.text
     for one in facts.get("findings", [])[:50]:
@@ -247,7 +251,7 @@ def _machine_findings(session: CandidateSession, facts: dict[str, Any], workload
     return found
 
 
-def _note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
+def note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
     for one in facts.get("facts", {}).get("launches", []):
         name = str(one.get("kernel", "?"))
         before = attempt.launches.get(name, Launch(kernel=name, count=0))
@@ -262,7 +266,7 @@ def _note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
         )
 
 
-def _build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
+def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
     """What the builds decide, whatever the candidate made of their failure."""
     for result in session.builds:
         if result.status == "unsupported":
@@ -275,7 +279,7 @@ def _build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None
         return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
-    faults = [f for f in _machine_findings(session, session.last, "") if f.severity == "fault"]
+    faults = [f for f in machine_findings(session, session.last, "") if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
         return Failed("runtime_error", f"{faults[0].rule}: {faults[0].evidence}"[:500], faults[0])
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
@@ -369,14 +373,14 @@ def _mentions_sizes(candidate: Candidate, workload: Workload, declared: Workload
     return False
 
 
-def _guard_verdict(advice: Sequence[Finding]) -> Failed | None:
+def guard_verdict(advice: Sequence[Finding]) -> Failed | None:
     finding = guards.rejecting(advice)
     if finding is None:
         return None
     return Failed("rejected", f"{finding.rule}: {finding.evidence}", finding)
 
 
-def _log(session: CandidateSession, attempt: Attempt) -> str:
+def log_of(session: CandidateSession, attempt: Attempt) -> str:
     parts = []
     for index, result in enumerate(session.builds):
         if result.status != "ok":
@@ -389,14 +393,16 @@ def _log(session: CandidateSession, attempt: Attempt) -> str:
     return "\n".join(parts)
 
 
-def _evaluation(
+def evaluation(
     task: Task,
     candidate: Candidate,
     options: EvalOptions,
     attempt: Attempt,
     advice: Sequence[Finding],
     started: float,
+    backend: str = "cpu",
 ) -> Evaluation:
+    """The record of an attempt that is over."""
     failed = attempt.failed
     findings = list(advice) + attempt.findings
     if failed is not None and failed.finding is not None and failed.finding not in findings:
@@ -409,18 +415,25 @@ def _evaluation(
         candidate_id=candidate.content_hash,
         verdict=failed.verdict if failed else "correct",
         reason=failed.reason if failed else "",
-        backend="cpu",
+        backend=backend,
         sandbox=attempt.level,
         workloads=tuple(attempt.results),
+        timing=attempt.timing if failed is None else None,
         findings=tuple(findings),
         launches=tuple(attempt.launches.values()),
         library_ops=tuple(attempt.library_ops),
         seconds=Seconds(
             build=round(attempt.build_seconds, 4),
-            check=round(max(0.0, total - attempt.build_seconds), 4),
+            check=round(max(0.0, total - attempt.build_seconds - attempt.time_seconds), 4),
+            time=round(attempt.time_seconds, 4),
             total=round(total, 4),
         ),
         log=attempt.log or (failed.log if failed else ""),
-        environment={"python": platform.python_version(), "machine": platform.machine(), "system": platform.system()},
+        environment={
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            **attempt.environment,
+        },
         options={**options.model_dump(mode="json", exclude={"seed"}), "policy": policy},
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
@@ -12,6 +14,18 @@ from kernelwright.records import Candidate, Policy, Record, Task
 
 PROTOCOL = 1
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
+
+
+_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
+
+
+def gpu_count() -> int:
+    """NVIDIA GPUs that this process could use; 0 with a torch that was built without CUDA. Imports no torch."""
+    cards = len([p for p in Path("/dev").glob("nvidia[0-9]*") if p.name[6:].isdigit()])
+    try:
+        return 0 if importlib.metadata.version("torch").endswith("+cpu") else cards
+    except importlib.metadata.PackageNotFoundError:
+        return 0
 
 
 class EvalOptions(Record):
@@ -30,13 +44,28 @@ class EvalOptions(Record):
     """Address space that the candidate may add to that of a bare interpreter with torch."""
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
+    baselines: tuple[str, ...] = ("eager",)
+    """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
+    timing_seconds: float = Field(default=1.0, ge=0)
+    """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
+    gpu_memory_gb: float = Field(default=0.0, ge=0)
+    """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
     sandbox: str = "auto"
     """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
+
+    def resolved(self) -> Literal["cpu", "gpu"]:
+        """The backend that `auto` stands for on this machine."""
+        if self.backend != "auto":
+            return self.backend
+        return "gpu" if gpu_count() else "cpu"
 
     def key(self, task: Task, candidate: Candidate) -> str:
         """Names the result of judging this candidate on this task with these options."""
         fields = self.model_dump(mode="json")
-        fields["backend"] = "cpu" if self.backend == "auto" else self.backend
+        fields["backend"] = self.resolved()
+        if fields["backend"] == "cpu":
+            for name in _GPU_ONLY:
+                del fields[name]
         fields["policy"] = self.policy or task.policy
         fields["sandbox"] = ""
         parts = [str(PROTOCOL), task.content_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]

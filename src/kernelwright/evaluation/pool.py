@@ -180,8 +180,19 @@ class Pool:
             allow_fork=True,
         )
 
-    def spawn(self, role: Role, *, cpu_seconds: int, memory_mb: int, deadline: float | None = None) -> Child:
-        """A fresh confined child; raises `WorkerDied` when it does not come up."""
+    def spawn(
+        self,
+        role: Role,
+        *,
+        cpu_seconds: int,
+        memory_mb: int,
+        device: dict[str, Any] | None = None,
+        programs: bool = False,
+    ) -> Child:
+        """A fresh confined child; raises `WorkerDied` when it does not come up.
+
+        `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
+        """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
                 self._stop()
@@ -199,6 +210,10 @@ class Pool:
                 "sandbox": self.sandbox_level,
                 "cpu_seconds": cpu_seconds,
                 "memory_mb": memory_mb,
+                "device": device,
+                "programs": programs,
+                # Without a GPU, referee and runner share a file in place of device memory.
+                "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
             }
             try:
                 socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno(), status_theirs.fileno()])
@@ -210,7 +225,7 @@ class Pool:
                 status_theirs.close()
         child = Child(channel, status, scratch, role)
         try:
-            ready = channel.receive(deadline or time.monotonic() + START_SECONDS)
+            ready = channel.receive(time.monotonic() + START_SECONDS)
         except (ChannelClosed, ChannelTimeout) as error:
             fate = child.fate()
             child.end()

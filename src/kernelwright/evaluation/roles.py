@@ -1,7 +1,7 @@
-"""The three kinds of child and what each may touch.
+"""The kinds of child and what each may touch.
 
-Oracle and runner see the interpreter's libraries and an empty scratch folder; they start no process. The builder starts
-compilers, and is the only one that writes to the build cache.
+Oracle, referee and runner see the interpreter's libraries and an empty scratch folder; they start no process. The
+builder starts compilers, and is the only one that writes to the build cache.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Literal
 from kernelwright.evaluation import sandbox
 from kernelwright.evaluation.channel import Channel
 
-Role = Literal["oracle", "runner", "builder"]
+Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee"]
 
 
 def library_paths() -> tuple[Path, ...]:
@@ -38,6 +38,10 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     """The confinement of one child, from the judge's order."""
     scratch, cache = Path(order["scratch"]), Path(order["cache"])
     builder = order["role"] == "builder"
+    on_gpu = (order.get("device") or {}).get("name") == "cuda"
+    writable = (scratch, cache) if builder else (scratch,)
+    # On a GPU both sides start programs where they must: Triton and torch.compile call a C compiler.
+    starts = builder or (on_gpu and bool(order.get("programs")))
     limits = sandbox.Limits(
         cpu_seconds=int(order["cpu_seconds"]),
         memory_mb=int(order["memory_mb"]),
@@ -48,15 +52,19 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
         readable=library_paths(),
         # A runner opens what was built for it; what was built for others it cannot find by listing.
         openable=() if builder else (cache,),
-        writable=(scratch, cache) if builder else (scratch,),
+        writable=(*writable, *_device_files()) if on_gpu else (*writable, *map(Path, order.get("shared", ()))),
         limits=limits,
-        allow_exec=builder,
-        allow_fork=builder,
+        allow_exec=starts,
+        allow_fork=starts,
     )
 
 
-def serve(role: Role, channel_fd: int, level: str) -> None:
-    """Runs the role's loop until the judge closes the channel."""
+def _device_files() -> tuple[Path, ...]:
+    return (*sorted(Path("/dev").glob("nvidia*")), Path("/dev/shm"))
+
+
+def serve(role: Role, channel_fd: int, level: str, device: str = "cpu") -> None:
+    """Runs the role's loop until the judge closes the channel; `device` is that of a GPU's runner and referee."""
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
     if role == "oracle":
@@ -67,6 +75,14 @@ def serve(role: Role, channel_fd: int, level: str) -> None:
         from kernelwright.evaluation import builder
 
         builder.serve(channel, level)
+    elif role == "referee":
+        from kernelwright.evaluation import referee
+
+        referee.serve(channel, level, device)
+    elif role == "gpu_runner":
+        from kernelwright.evaluation import gpu_runner
+
+        gpu_runner.serve(channel, level, device)
     else:
         from kernelwright.evaluation import runner
 

@@ -22,7 +22,7 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -99,9 +99,12 @@ _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
 
+    more: ClassVar[dict[str, str]] = {}
+    """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
+
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
-        self.runtime = Runtime(self._build)
+        self.runtime: Any = self.make_runtime()
         self.operators = fakecuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.missing = _MissingLibraries()
@@ -114,11 +117,35 @@ class Runner:
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the call before
 
+    def make_runtime(self) -> Any:
+        """What launches this candidate's kernels: here, the functional machine."""
+        return Runtime(self._build)
+
+    def pretend(self) -> list[Any]:
+        """Modes under which candidate code believes in a GPU."""
+        return [fakecuda.FakeCuda(self.runtime.register)] if self.on_cuda else []
+
+    def received(self, value: Any) -> Any:
+        """A value from the judge, with its tensors where the candidate expects them."""
+        return value
+
+    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        """An output in host memory."""
+        return tensor
+
+    def settle(self) -> None:
+        """Waits for what a call has started."""
+
     def _build(self, request: BuildRequest) -> BuildResult:
         """Asks the builder, through the judge. Raises `ChannelClosed` when the judge is gone."""
         self.channel.send({"kind": "build", "request": dataclasses.asdict(request)})
         answer = self.channel.receive()
         return BuildResult.from_fields(answer.header["result"])
+
+    def install(self) -> None:
+        """Prepares this process for the candidate's module."""
+        if self.on_cuda:
+            fakecuda.install(self.runtime.unsupported)
 
     def load(self, message: Message) -> dict[str, Any]:
         """Executes the candidate's module; there are no facts to it but that it worked."""
@@ -126,9 +153,8 @@ class Runner:
         self.entry = header["entry_point"]
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
-        if self.on_cuda:
-            fakecuda.install(self.runtime.unsupported)
-        _patch_builds(self.runtime)
+        self.install()
+        patch_builds(self.runtime)
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
         module.__file__ = os.path.abspath(path)
@@ -147,7 +173,7 @@ class Runner:
 
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
-        init, state = wire.unpack_values(message)
+        init, state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
             if hasattr(self.model, "reference_weights"):
                 self.model.reference_weights = state
@@ -158,27 +184,32 @@ class Runner:
         assert self.module is not None
         with self._watching():
             build = self.module.__dict__[self.entry]
-            self.model = build(**init) if isinstance(init, dict) else build(*init)
+            self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
             if hasattr(self.model, "reference_weights"):
                 self.model.reference_weights = state
             return {"weights": load_weights(self.model, state)}
 
+    def placed(self, model: Any) -> Any:
+        """The candidate's model where its inputs will be."""
+        return model
+
     def call(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """One forward pass on fresh contents; returns facts and outputs."""
-        (inputs,) = wire.unpack_values(message)
+        inputs = self.received(wire.unpack_values(message)[0])
         if message.header.get("reuse"):
             inputs = self._at_same_addresses(inputs)
         self.buffers = wire.tensors_of(inputs)
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
-        for tensor in (*given, *_weights(self.model)):
+        for tensor in (*given, *weights_of(self.model)):
             self.runtime.register(tensor)
-        self.operators.adopt((*given, *_weights(self.model)))
+        self.operators.adopt((*given, *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
+            self.settle()
         facts = self.runtime.end_call()
         outputs, problems = plain_outputs(result, given)
         with torch.no_grad():
@@ -228,9 +259,7 @@ class NoEntryPoint(Exception):
 class _Watch:
     def __init__(self, owner: Runner) -> None:
         self.owner = owner
-        self.modes: list[Any] = [fakecuda.HostReads(owner.operators), owner.operators]
-        if owner.on_cuda:
-            self.modes.insert(0, fakecuda.FakeCuda(owner.runtime.register))
+        self.modes: list[Any] = [*owner.pretend(), fakecuda.HostReads(owner.operators), owner.operators]
 
     def __enter__(self) -> None:
         self.streams = (sys.stdout, sys.stderr)
@@ -249,7 +278,7 @@ class _Watch:
         sys.stdout, sys.stderr = self.streams
 
 
-def _patch_builds(runtime: Runtime) -> None:
+def patch_builds(runtime: Runtime) -> None:
     """Points torch's extension builders at our builder."""
     import torch.utils.cpp_extension as cpp_extension
 
@@ -306,7 +335,7 @@ def _joined(sources: str | Sequence[str] | None) -> str:
     return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
-def _weights(model: Any) -> list[torch.Tensor]:
+def weights_of(model: Any) -> list[torch.Tensor]:
     if not isinstance(model, torch.nn.Module):
         return []
     return [*model.parameters(), *model.buffers()]
@@ -406,21 +435,27 @@ def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]
     }
 
 
-def serve(channel: Channel, level: str) -> None:
+def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
     """Answers the judge until it closes the channel."""
-    runner = Runner(channel)
+    runner = runner or Runner(channel)
     channel.send({"kind": "ready", "level": level})
     handlers: dict[str, Callable[[Message], None]] = {
         "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
         "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
         "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
     }
+    for name, kind in runner.more.items():
+        handlers[name] = _further(runner, name, kind)
     while True:
         try:
             message = channel.receive()
         except ChannelClosed:
             return
         handlers[message.kind](message)
+
+
+def _further(runner: Runner, name: str, kind: str) -> Callable[[Message], None]:
+    return lambda message: _answer(runner, message, kind, lambda: getattr(runner, name)(message))
 
 
 def _answer(
@@ -433,5 +468,5 @@ def _answer(
     except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
         runner.channel.send(_failure(error, runner, message.kind))
         return
-    packed = tuple(wire.pack_tensor(t, read_bytes(t)) for t in outputs)
+    packed = tuple(wire.pack_tensor(t, read_bytes(runner.sent(t))) for t in outputs)
     runner.channel.send({"kind": kind, **facts, **runner.state()}, packed)

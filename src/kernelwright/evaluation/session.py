@@ -229,7 +229,15 @@ class Builder:
 class CandidateSession:
     """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
 
-    def __init__(self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: Builder) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        source: str,
+        options: EvalOptions,
+        pool: Pool,
+        builder: Builder,
+        child: Child | None = None,
+    ) -> None:
         self.candidate = candidate
         self.options = options
         self.builder = builder
@@ -240,7 +248,7 @@ class CandidateSession:
         self.left = options.timeout
         # The processor limit is the second line of defence, behind the wall clock that is watched here.
         cpu = int(options.timeout * 2) + 5
-        self.child = pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb)
+        self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb)
         self.level = self.child.level
         self.source = source
 
@@ -265,6 +273,14 @@ class CandidateSession:
         nodes, tensors = data.packed(0)
         header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
         return self._ask(header, tensors, "in its forward pass")
+
+    def exchange(self, handle: str, nbytes: int) -> None:
+        """Has the runner open memory that the referee shares, or, with an empty handle, close it. Raises `Failed`."""
+        self._ask({"kind": "exchange", "handle": handle, "nbytes": nbytes}, (), "while it was prepared")
+
+    def run(self, header: dict[str, Any]) -> dict[str, Any]:
+        """One full-size call on shared memory. Raises `Failed`."""
+        return self._ask({"kind": "run", **header}, (), "at full size").header
 
     def _ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...], where: str) -> Message:
         started = time.monotonic()

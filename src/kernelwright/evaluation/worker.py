@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
+from kernelwright.evaluation.full_size import judge_on_gpu
+from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import judge
 from kernelwright.evaluation.options import PROTOCOL, EvalOptions
 from kernelwright.evaluation.pool import Pool
@@ -24,8 +26,9 @@ PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 class Worker:
     """Judges candidates one after another. Belongs to one thread."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, gpu: Gpu | None = None) -> None:
         self.pool = pool
+        self.gpu = gpu
         self.builder = Builder(pool)
         self.oracles: OrderedDict[str, TaskSession] = OrderedDict()
         self.plans: dict[str, Plan] = {}
@@ -36,11 +39,15 @@ class Worker:
         for attempt in (1, 2):
             try:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
-                return judge(task, candidate, options, seed, self.plan(task), self.oracle(task), self.builder)
+                plan, oracle = self.plan(task), self.oracle(task)
+                if self.gpu is not None:
+                    return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
+                return judge(task, candidate, options, seed, plan, oracle, self.builder)
             except HarnessError as error:
                 self.close()  # whatever is left may belong to a worker process that is gone
                 if attempt == 2:
-                    return _harness_error(task, candidate, options, error)
+                    backend = "cpu" if self.gpu is None else "gpu"
+                    return _harness_error(task, candidate, options, error, backend)
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def oracle(self, task: Task) -> TaskSession:
@@ -108,14 +115,16 @@ def _write_plan(path: Path, plan: Plan) -> None:
     os.replace(temporary, path)
 
 
-def _harness_error(task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError) -> Evaluation:
+def _harness_error(
+    task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError, backend: str
+) -> Evaluation:
     return Evaluation(
         task_id=task.task_id,
         task_hash=task.content_hash,
         candidate_id=candidate.content_hash,
         verdict="harness_error",
         reason=f"{type(error).__name__}: {error}"[:500],
-        backend="cpu",
+        backend=backend,
         seconds=Seconds(),
         options=options.model_dump(mode="json", exclude={"seed"}),
     )

@@ -204,12 +204,19 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
     """In the fork: confine, then serve the role. Never returns to the zygote's loop."""
     from kernelwright.evaluation import roles
 
+    device = order.get("device") or {"name": "cpu"}
     try:
-        level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=(channel_fd,))
+        kept = [channel_fd]
+        if device["name"] == "cuda":
+            from kernelwright.evaluation import devices
+
+            kept += devices.begin(device["index"])
+        level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
     except Exception:
         sys.stderr.write(traceback.format_exc())
+        sys.stderr.flush()
         os._exit(71)
-    roles.serve(order["role"], channel_fd, level)
+    roles.serve(order["role"], channel_fd, level, device["name"])
     os._exit(0)
 
 

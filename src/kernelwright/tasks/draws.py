@@ -25,6 +25,9 @@ _RANDOM = {
     *("uniform_", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_", "multinomial", "poisson"),
     *("random_", "exponential_", "cauchy_", "geometric_", "log_normal_", "binomial"),
 }
+home = "cpu"
+"""Where inputs are made and references run; a child that works on a GPU sets it once, for its whole life."""
+
 _HEAVY_LIMIT = 60.0
 _OUTLIER = 200.0
 
@@ -81,8 +84,8 @@ class Draws(TorchFunctionMode):
         if law is None or not isinstance(out, torch.Tensor) or not out.is_floating_point():
             return out
         self.floats += 1
-        if self.distribution != "own" and out.device.type == "cpu":
-            generator = torch.Generator().manual_seed(key)
+        if self.distribution != "own" and out.device.type != "meta":
+            generator = torch.Generator(out.device).manual_seed(key)
             with torch.no_grad():
                 out.copy_(_draw(self.distribution, out.shape, generator, *law))
         return out
@@ -115,10 +118,10 @@ def _draw(
 ) -> torch.Tensor:
     """Float32 values of one distribution. `unit`: the task's own are uniform from `centre` to `centre + size`."""
     if kind == "uniform":
-        values = torch.rand(shape, generator=generator)
+        values = torch.rand(shape, generator=generator, device=generator.device)
         values = values if unit else 2 * values - 1
     elif kind == "normal":
-        values = torch.randn(shape, generator=generator)
+        values = torch.randn(shape, generator=generator, device=generator.device)
     elif kind == "heavy_tail":
         values = _heavy_tail(shape, generator)
     else:
@@ -128,8 +131,8 @@ def _draw(
 
 def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     """Student's t with two degrees of freedom, bounded, and about one far outlier in 4096, one of them near the end."""
-    normal = torch.randn(shape, generator=generator)
-    chi = torch.empty(shape).exponential_(generator=generator)
+    normal = torch.randn(shape, generator=generator, device=generator.device)
+    chi = torch.empty(shape, device=generator.device).exponential_(generator=generator)
     values = normal / chi.sqrt().clamp_min(1e-6)
     # Squeezed instead of clipped: clipping would make ties.
     values = values / (1 + values.abs() / _HEAVY_LIMIT)
@@ -137,9 +140,14 @@ def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     count = flat.numel()
     if count >= 16:
         far = 1 + count // 4096
-        where = torch.randint(0, count, (far,), generator=generator)
-        where[-1] = count - 1 - int(torch.randint(0, max(1, count // 64), (1,), generator=generator))
-        flat[where] = torch.sign(flat[where]) * _OUTLIER * (0.25 + 0.75 * torch.rand(far, generator=generator))
+        where = torch.randint(0, count, (far,), generator=generator, device=generator.device)
+        back = torch.randint(0, max(1, count // 64), (1,), generator=generator, device=generator.device)
+        where[-1] = count - 1 - int(back)
+        flat[where] = (
+            torch.sign(flat[where])
+            * _OUTLIER
+            * (0.25 + 0.75 * torch.rand(far, generator=generator, device=generator.device))
+        )
     return values
 
 
@@ -151,8 +159,8 @@ def _constant_rows(shape: torch.Size, generator: torch.Generator, unit: bool) ->
     """
     rows = shape[:-1]
     if unit:
-        values = torch.randint(1, 8, rows, generator=generator).to(torch.float32) / 8
+        values = torch.randint(1, 8, rows, generator=generator, device=generator.device).to(torch.float32) / 8
     else:
-        sign = 2 * torch.randint(0, 2, rows, generator=generator) - 1
-        values = sign * torch.randint(1, 9, rows, generator=generator).to(torch.float32) / 4
+        sign = 2 * torch.randint(0, 2, rows, generator=generator, device=generator.device) - 1
+        values = sign * torch.randint(1, 9, rows, generator=generator, device=generator.device).to(torch.float32) / 4
     return values.unsqueeze(-1).expand(shape) if len(shape) else values

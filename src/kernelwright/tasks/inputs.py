@@ -21,12 +21,17 @@ from torch.overrides import TorchFunctionMode
 
 from kernelwright.errors import TaskError
 from kernelwright.records import Distribution
-from kernelwright.tasks import metric
+from kernelwright.tasks import draws, metric
 from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
 
 Namespace = dict[str, Any]
+
+
+def home() -> str:
+    """The device of this process's inputs and references (`draws.home`)."""
+    return draws.home
 
 
 def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> list[Any]:
@@ -37,13 +42,13 @@ def make_inputs(namespace: Namespace, distribution: Distribution, seed: int) -> 
     return _inputs(namespace, Draws(distribution, seed))
 
 
-def _inputs(namespace: Namespace, draws: Draws) -> list[Any]:
+def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
     get_inputs = namespace.get("get_inputs")
     if not callable(get_inputs):
         raise TaskError("the reference defines no get_inputs", hint="add get_inputs() that returns a list of arguments")
-    random.seed(draws.seed)
-    np.random.seed(draws.seed % (1 << 32))
-    with torch.no_grad(), OnDevice("cpu"), draws:
+    random.seed(source.seed)
+    np.random.seed(source.seed % (1 << 32))
+    with torch.no_grad(), OnDevice(home()), source:
         values = get_inputs()
     if not isinstance(values, (list, tuple)):
         raise TaskError(
@@ -187,7 +192,7 @@ def reference_outputs(
     twin = _twin(model, _wide if wide else None)
     values = to_float64(list(inputs)) if wide else map_tensors(list(inputs), torch.Tensor.clone)
     torch.manual_seed(call_seed)
-    with torch.no_grad(), OnDevice("cpu"):
+    with torch.no_grad(), OnDevice(home()):
         if wide:
             with _float64_default():
                 return flatten_outputs(twin(*values))
@@ -268,7 +273,12 @@ def round_significant(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def low_precision_error(
-    model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], exact: Sequence[torch.Tensor], call_seed: int = 0
+    model: Any,
+    state: dict[str, torch.Tensor],
+    inputs: Sequence[Any],
+    exact: Sequence[torch.Tensor],
+    call_seed: int = 0,
+    worst: Callable[[torch.Tensor, torch.Tensor], float] | None = None,
 ) -> list[float | None]:
     """Per output, the error of the reference on inputs and weights rounded to the next lower precision.
 
@@ -276,11 +286,9 @@ def low_precision_error(
     what goes in is rounded, arithmetic stays float64: no kernel of that lower precision does better.
     """
     _restore(model, state)
+    worst = worst or (lambda a, b: metric.worst(a.numpy(), b.numpy()))
     low = _run_changed(model, inputs, round_significant, call_seed)
-    return [
-        metric.worst(a.numpy(), b.numpy()) if _is_inexact(b) and a.shape == b.shape else None
-        for a, b in zip(low, exact, strict=True)
-    ]
+    return [worst(a, b) if _is_inexact(b) and a.shape == b.shape else None for a, b in zip(low, exact, strict=True)]
 
 
 def widen_honest(
@@ -318,7 +326,8 @@ def _nudge(tensor: torch.Tensor) -> torch.Tensor:
     if tensor.dtype not in _UNIT_ROUNDOFF:
         return tensor
     wide = tensor.to(torch.float64)
-    up = torch.rand(wide.shape, generator=torch.Generator().manual_seed(wide.numel())) < 2 / 3
+    generator = torch.Generator(wide.device).manual_seed(wide.numel())
+    up = torch.rand(wide.shape, generator=generator, device=wide.device) < 2 / 3
     return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * torch.where(up, 1.0, -1.0)
 
 
@@ -329,7 +338,7 @@ def _run_changed(
     twin = _twin(model, lambda t: _wide(change(t)))
     values = to_float64(map_tensors(list(inputs), change))
     torch.manual_seed(call_seed)
-    with torch.no_grad(), OnDevice("cpu"), _float64_default():
+    with torch.no_grad(), OnDevice(home()), _float64_default():
         return flatten_outputs(twin(*values))
 
 

@@ -1,0 +1,190 @@
+"""The comparison of `compare`, for outputs too large to leave their device: the same rule in torch, block by block.
+
+Which elements pass, and what the largest errors are, follows `compare`'s docstring and `tasks.metric` to the letter;
+what is left out is its description of patterns. It runs in the trusted referee, in float64, on whole rows of at most
+about `BLOCK` elements at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernelwright.evaluation import compare
+from kernelwright.tasks import metric
+
+BLOCK = 1 << 25
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One output's comparison; the fields of `compare.Comparison`."""
+
+    passed: bool
+    max_abs_error: float
+    max_rel_error: float
+    tolerance: float
+    reason: str = ""
+    honest_error: float | None = None
+
+
+def segment_index(shape: tuple[int, ...], device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
+    """(elements of a row, index, mask): element `index[s, j]` of a row is the j-th of its segment s where `mask`."""
+    row = 1
+    for extent in reversed(shape):
+        row *= extent
+        if row >= metric.MIN_ROW:
+            break
+    row = max(row, 1)
+    pieces = -(-row // metric.SEGMENT)
+    starts = (torch.arange(pieces + 1, device=device, dtype=torch.int64) * row) // pieces
+    longest = int((starts[1:] - starts[:-1]).max())
+    index = starts[:-1, None] + torch.arange(longest, device=device)
+    mask = index < starts[1:, None]
+    return row, torch.where(mask, index, starts[:-1, None]), mask
+
+
+def blocks(count: int, row: int) -> Iterator[slice]:
+    """Slices of whole rows, each of about `BLOCK` elements."""
+    step = max(1, BLOCK // row) * row
+    for start in range(0, count, step):
+        yield slice(start, min(count, start + step))
+
+
+def _real(tensor: torch.Tensor) -> torch.Tensor:
+    """Flat float64; complex values as pairs."""
+    flat = tensor.detach().contiguous()
+    flat = torch.view_as_real(flat) if flat.is_complex() else flat
+    return flat.reshape(-1)
+
+
+def _per_segment(rows: torch.Tensor, index: torch.Tensor, mask: torch.Tensor, how: str) -> torch.Tensor:
+    """Maximum or sum over each segment of rows [R, row], given back to its elements: [R, row]."""
+    pieces = torch.where(mask, rows[:, index], 0.0)
+    reduced = pieces.amax(-1) if how == "max" else pieces.sum(-1)
+    spread = torch.empty_like(rows)
+    lengths = mask.sum(-1)
+    spread.copy_(torch.repeat_interleave(reduced, lengths, dim=1, output_size=rows.shape[1]))
+    return spread
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    return values.abs().nan_to_num(0.0, 0.0, 0.0)
+
+
+def compare_output(
+    position: int,
+    got: torch.Tensor,
+    exact: torch.Tensor,
+    honest: torch.Tensor,
+    low_error: float | None,
+    input_scale: float,
+    tolerance: float | None,
+) -> Verdict:
+    """One output of a candidate against float64 `exact` and the reference in its own dtype, all of one shape."""
+    name = str(honest.dtype).removeprefix("torch.")
+    if name not in compare.TOLERANCES:
+        return _exact(position, got, exact)
+    limit = compare.bound(name, low_error) if tolerance is None else tolerance
+    shape = tuple(torch.view_as_real(exact).shape if exact.is_complex() else exact.shape)
+    out, ref, own = _real(got), _real(exact), _real(honest)
+    if not ref.numel():
+        return Verdict(True, 0.0, 0.0, limit)
+    row, index, mask = segment_index(shape, ref.device)
+    size = _whole_size(ref, row, input_scale)
+    margin = compare.MARGINS.get(name, compare.MARGIN)
+    worst_abs = worst_rel = worst_own = 0.0
+    wrong, first = 0, -1
+    for part in blocks(ref.numel(), row):
+        a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
+        relative, absolute, own_error, misplaced = _block_errors(
+            a, b, c, index, mask, size, limit, margin, compare.FLUSH[name]
+        )
+        bad = (misplaced | (relative > limit)).view(-1)
+        worst_abs, worst_rel = max(worst_abs, float(absolute.max())), max(worst_rel, float(relative.max()))
+        worst_own = max(worst_own, own_error)
+        count = int(bad.sum())
+        if count and first < 0:
+            first = part.start + int(bad.to(torch.int8).argmax())
+        wrong += count
+    if not wrong:
+        return Verdict(True, worst_abs, worst_rel, limit, honest_error=worst_own)
+    where = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
+    values = f"got {float(out[first]):.7g}, expected {float(ref[first]):.7g}"
+    reason = f"output {position} differs at {where}: {values}; {wrong} of {ref.numel()} elements are wrong"
+    return Verdict(False, worst_abs, worst_rel, limit, reason, worst_own)
+
+
+def _block_errors(
+    out: torch.Tensor,
+    ref: torch.Tensor,
+    own: torch.Tensor,
+    index: torch.Tensor,
+    mask: torch.Tensor,
+    size: float,
+    limit: float,
+    margin: float,
+    flush: float,
+) -> tuple[torch.Tensor, torch.Tensor, float, torch.Tensor]:
+    """Of rows [R, row]: relative and absolute errors, the honest run's largest, and misplaced NaN or infinity."""
+    same = (out == ref) | (out.isnan() & ref.isnan()) | (out.isfinite() & ref.isfinite())
+    overflowed = ~own.isfinite() & ref.isfinite()
+    same |= overflowed & ((out == own) | (out.isnan() & own.isnan()))
+    flat = _finite(ref)
+    peak = _per_segment(flat, index, mask, "max")
+    unit = flat / torch.where(peak > 0, peak, 1.0)
+    lengths = torch.repeat_interleave(mask.sum(-1), mask.sum(-1), output_size=ref.shape[1])
+    rms = peak * (_per_segment(unit * unit, index, mask, "sum") / lengths).sqrt()
+    scale = flat + torch.where(peak > 0, rms, metric.ZERO_SEGMENT * size)
+    own_error = (own - ref).abs().nan_to_num(0.0, 0.0, 0.0)
+    honest = 0.0
+    if limit > 0:
+        scale += flush / limit
+        honest = float((own_error / scale.clamp_min(torch.finfo(torch.float64).tiny)).max())
+        scale += margin * _per_segment(own_error, index, mask, "max") / limit
+    absolute = (out - ref).abs().nan_to_num(0.0, 0.0, 0.0)
+    relative = torch.where(absolute > 0, absolute / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
+    return relative, absolute, honest, ~same
+
+
+def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> float:
+    """Root mean square of the whole reference; `input_scale` where it is zero throughout."""
+    whole, total = 0.0, 0.0
+    for part in blocks(ref.numel(), row):
+        whole = max(whole, float(_finite(ref[part]).max()))
+    if whole == 0.0:
+        return input_scale
+    for part in blocks(ref.numel(), row):
+        total += float((_finite(ref[part]).to(torch.float64) / whole).square().sum())
+    return whole * (total / ref.numel()) ** 0.5
+
+
+def _exact(position: int, got: torch.Tensor, exact: torch.Tensor) -> Verdict:
+    wrong = got != exact.to(got.dtype)
+    count = int(wrong.sum())
+    if not count:
+        return Verdict(True, 0.0, 0.0, 0.0)
+    first = int(wrong.reshape(-1).to(torch.int8).argmax())
+    where = [int(i) for i in torch.unravel_index(torch.tensor(first), tuple(exact.shape))] if exact.dim() else []
+    far = float((got.to(torch.float64) - exact.to(torch.float64)).abs().max())
+    values = f"got {got.reshape(-1)[first].item()}, expected {exact.reshape(-1)[first].item()}"
+    reason = f"output {position} differs at {where}: {values}; {count} of {exact.numel()} elements are wrong"
+    return Verdict(False, far, far / max(1.0, float(exact.to(torch.float64).abs().max())), 0.0, reason)
+
+
+def worst(output: torch.Tensor, reference: torch.Tensor) -> float:
+    """`metric.worst` on the tensors' own device."""
+    shape = tuple(torch.view_as_real(reference).shape if reference.is_complex() else reference.shape)
+    out, ref = _real(output), _real(reference)
+    if not ref.numel():
+        return 0.0
+    row, index, mask = segment_index(shape, ref.device)
+    size = _whole_size(ref, row, 1.0)
+    largest = 0.0
+    for part in blocks(ref.numel(), row):
+        a, b = (t[part].to(torch.float64).view(-1, row) for t in (out, ref))
+        relative, _, _, _ = _block_errors(a, b, b, index, mask, size, 0.0, 0.0, 0.0)
+        largest = max(largest, float(relative.max()))
+    return largest

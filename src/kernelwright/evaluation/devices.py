@@ -1,0 +1,219 @@
+"""The device on which full-size calls run: memory shared between processes, and the clock. Runs in children only.
+
+`CudaDevice` is one GPU. `HostDevice` speaks the same protocol with the processor and a memory-mapped file: tests use it
+to run the judge's whole way through full-size checks and timing without a GPU; its times are never a GPU's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+
+ALIGNMENT = 512
+SPIN_CYCLES = 400_000
+"""About 0.2 ms in which the host can run ahead, so that launch overhead is not timed as the device's work."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """One timed call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms` how much longer the
+    host saw the device busy than the events on the current stream say."""
+
+    device_ms: float
+    issue_ms: float
+    slack_ms: float
+    hidden: bool
+    """Whether the host had issued everything before the device began."""
+
+
+class Device(Protocol):
+    """Where full-size calls run."""
+
+    name: str
+
+    def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
+        """Memory that other processes can open: its bytes, and the handle to open it by."""
+
+    def open(self, handle: str, nbytes: int) -> torch.Tensor:
+        """The bytes behind a handle."""
+
+    def release(self, shared: torch.Tensor, owner: bool) -> None:
+        """Gives shared memory back."""
+
+    def synchronize(self) -> None: ...
+
+    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
+        """Runs `call` once with a cold cache, and times it."""
+
+    def facts(self) -> dict[str, Any]:
+        """Name, memory, clocks and throttling of the device now."""
+
+
+class _Raw:
+    """Device memory at an address, in the form that torch takes over without a copy."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (nbytes,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+
+class CudaDevice:
+    """The current GPU of this process."""
+
+    name = "cuda"
+
+    def __init__(self) -> None:
+        from kernelwright.machine import driver
+
+        self.driver = driver
+        properties = torch.cuda.get_device_properties(0)
+        cache = getattr(properties, "L2_cache_size", 64 << 20)
+        self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
+        self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        self._addresses: dict[int, int] = {}
+
+    def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
+        address = self.driver.allocate(nbytes)
+        tensor = torch.as_tensor(_Raw(address, nbytes), device="cuda")
+        return tensor, self.driver.export(address)
+
+    def open(self, handle: str, nbytes: int) -> torch.Tensor:
+        return torch.as_tensor(_Raw(self.driver.open_shared(handle), nbytes), device="cuda")
+
+    def release(self, shared: torch.Tensor, owner: bool) -> None:
+        address = shared.data_ptr()
+        (self.driver.free if owner else self.driver.close_shared)(address)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
+        before, start, end = self._events
+        torch.cuda.synchronize()
+        self.driver.reset_persisting_l2()
+        clock = time.perf_counter
+        began = clock()
+        before.record()
+        self._flush.add_(1)
+        torch.cuda._sleep(SPIN_CYCLES)
+        start.record()
+        ready = clock()
+        result = call()
+        issued = clock()
+        end.record()
+        torch.cuda.synchronize()
+        done = clock()
+        lead = before.elapsed_time(start)
+        device = start.elapsed_time(end)
+        # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
+        slack = (done - began) * 1e3 - lead - device
+        return result, Times(device, (issued - ready) * 1e3, slack, (issued - began) * 1e3 < lead)
+
+    def facts(self) -> dict[str, Any]:
+        properties = torch.cuda.get_device_properties(0)
+        free, total = torch.cuda.mem_get_info()
+        return {"name": properties.name, "free_bytes": free, "total_bytes": total, **_clocks()}
+
+
+def _clocks() -> dict[str, Any]:
+    """SM and memory clock in MHz and the reasons that hold them down, from NVML; nothing where it is missing."""
+    import ctypes
+
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return {}
+    nvml.nvmlInit_v2()
+    handle, value, reasons = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_ulonglong()
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
+    index = int(visible) if visible.isdigit() else 0
+    if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+        return {}
+    found: dict[str, Any] = {}
+    for name, kind in (("sm_mhz", 1), ("memory_mhz", 2)):
+        if nvml.nvmlDeviceGetClockInfo(handle, kind, ctypes.byref(value)) == 0:
+            found[name] = value.value
+    if nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle, ctypes.byref(reasons)) == 0:
+        found["throttle_reasons"] = reasons.value
+    return found
+
+
+class HostDevice:
+    """The processor in place of a GPU, for tests of the protocol."""
+
+    name = "cpu"
+
+    def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
+        path = Path.cwd() / f"exchange-{os.getpid()}-{time.monotonic_ns()}"
+        with open(path, "wb") as file:
+            file.truncate(nbytes)
+        return self.open(str(path), nbytes), str(path)
+
+    def open(self, handle: str, nbytes: int) -> torch.Tensor:
+        with open(handle, "r+b") as file:
+            return torch.frombuffer(mmap.mmap(file.fileno(), nbytes), dtype=torch.uint8)
+
+    def release(self, shared: torch.Tensor, owner: bool) -> None:
+        if owner:
+            for path in Path.cwd().glob(f"exchange-{os.getpid()}-*"):
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
+    def synchronize(self) -> None:
+        return
+
+    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
+        began = time.perf_counter()
+        result = call()
+        seconds = time.perf_counter() - began
+        return result, Times(seconds * 1e3, seconds * 1e3, 0.0, True)
+
+    def facts(self) -> dict[str, Any]:
+        return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}
+
+
+def make(name: str) -> Device:
+    """The device of a child, by the name in the judge's order."""
+    return CudaDevice() if name == "cuda" else HostDevice()
+
+
+def begin(index: int) -> tuple[int, ...]:
+    """Opens a GPU in a fresh fork, before it is confined; returns the descriptors that the driver needs afterwards."""
+    held = set(os.listdir("/proc/self/fd"))
+    os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
+    torch.cuda.init()
+    a = torch.randn(64, 64, device="cuda")
+    (a @ a).sum().item()
+    torch.cuda._sleep(10)
+    torch.cuda.synchronize()
+    return tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
+
+
+def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Offsets at which blocks of these sizes (bytes) start, and the bytes of all together."""
+    offsets, end = [], 0
+    for size in sizes:
+        offsets.append(end)
+        end += -(-max(size, 1) // ALIGNMENT) * ALIGNMENT
+    return offsets, max(end, ALIGNMENT)
+
+
+def view(shared: torch.Tensor, offset: int, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """The tensor that lies at an offset of shared memory."""
+    count = 1
+    for size in shape:
+        count *= size
+    return shared[offset : offset + count * dtype.itemsize].view(dtype).reshape(tuple(shape))

@@ -1,0 +1,199 @@
+"""The runner on a GPU: small calls by bytes like on the CPU, full-size calls through memory shared with the referee.
+
+At full size the candidate gets copies of what the judge's referee left in the shared block, at addresses that change
+from call to call, and its outputs are copied back behind them; the referee, not this process, compares. Seeds, expected
+outputs and the reference stay out of reach.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+from typing import Any, ClassVar
+
+import torch
+
+from kernelwright.backends import values
+from kernelwright.evaluation import devices, wire
+from kernelwright.evaluation.channel import Channel, Message
+from kernelwright.evaluation.devices import Device
+from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
+from kernelwright.evaluation.runner import serve as serve_runner
+
+KEPT_CALLS = 2
+"""Inputs of so many earlier calls stay allocated, so that addresses change."""
+KEPT_BYTES = 2 << 30
+
+
+class GpuRunner(Runner):
+    """One candidate's life on a GPU (or, in tests, on the processor)."""
+
+    more: ClassVar[dict[str, str]] = {"exchange": "exchanged", "run": "ran"}
+
+    def __init__(self, channel: Channel, device: Device) -> None:
+        self.place = device
+        super().__init__(channel)
+        self.shared: torch.Tensor | None = None
+        self.kept: list[list[torch.Tensor]] = []
+        self.profiler: Any = None
+
+    def make_runtime(self) -> Any:
+        if self.place.name != "cuda":
+            return super().make_runtime()
+        from kernelwright.backends.gpu import GpuRuntime
+
+        values.real_cuda = True
+        return GpuRuntime(self._build)
+
+    def install(self) -> None:
+        if self.place.name != "cuda":
+            super().install()
+
+    def pretend(self) -> list[Any]:
+        return [] if self.place.name == "cuda" else super().pretend()
+
+    def received(self, value: Any) -> Any:
+        tensors = [t.to(self.place.name) for t in wire.tensors_of(value)]
+        return wire.replace_tensors(value, tensors)
+
+    def placed(self, model: Any) -> Any:
+        return model.to(self.place.name) if isinstance(model, torch.nn.Module) else model
+
+    def settle(self) -> None:
+        self.place.synchronize()
+
+    def sent(self, tensor: torch.Tensor) -> torch.Tensor:
+        return tensor.cpu()
+
+    def exchange(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """Opens the block that the referee shares, in place of the one before."""
+        if self.shared is not None:
+            self.place.release(self.shared, owner=False)
+            self.shared = None
+        self.kept = []
+        header = message.header
+        if header["handle"]:
+            self.shared = self.place.open(header["handle"], header["nbytes"])
+        return {}, []
+
+    def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """One full-size call on copies of the shared inputs; its outputs are copied to the shared block."""
+        header = message.header
+        assert self.shared is not None
+        given = [self._copy(*place) for place in header["inputs"]]
+        queue = iter(given)
+        arguments = [_unpacked(node, queue) for node in header["values"]]
+        self._keep(given)
+        self._poison(header["outputs"])
+        watch = header["watch"]
+        self.operators.adopt((*given, *weights_of(self.model)))
+        self.operators.seen.clear()
+        self.runtime.begin_call()
+        torch.manual_seed(header["call_seed"])
+        profile: list[Any] = []
+        with self._watching() if watch else self._quiet(), torch.no_grad():
+            if header["profile"]:
+                result, profile = self._profiled(arguments)
+                times = devices.Times(0.0, 0.0, 0.0, False)
+            else:
+                result, times = self.place.measure(lambda: self.model(*arguments))
+        facts = self.runtime.end_call()
+        outputs, problems = plain_outputs(result, given)
+        shapes = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
+        fits = shapes == [[dtype, shape] for _, dtype, shape in header["outputs"]]
+        if fits:
+            for out, (offset, dtype, shape) in zip(outputs, header["outputs"], strict=True):
+                devices.view(self.shared, offset, getattr(torch, dtype), shape).copy_(out)
+        mutated: list[int] = []
+        foreign: list[list[int]] = []
+        if watch:
+            written = bool(facts.written)
+            foreign = [[i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, written)]
+            originals = [self._view(*place) for place in header["inputs"]]
+            mutated = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
+        del outputs, result
+        self.place.synchronize()
+        report = {
+            "facts": dataclasses.asdict(facts),
+            "times": dataclasses.asdict(times),
+            "kernels": profile,
+            "outputs": shapes,
+            "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50] if watch else [],
+            "foreign": foreign,
+            "mutated": mutated,
+            "problems": problems,
+        }
+        return report, []
+
+    def _view(self, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
+        assert self.shared is not None
+        return devices.view(self.shared, offset, getattr(torch, dtype), shape)
+
+    def _copy(self, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
+        return self._view(offset, dtype, shape).clone()
+
+    def _keep(self, given: list[torch.Tensor]) -> None:
+        size = sum(t.nbytes for t in given)
+        if size * KEPT_CALLS > KEPT_BYTES:
+            self.kept = []
+            return
+        self.kept = [*self.kept, given][-KEPT_CALLS:]
+
+    def _poison(self, outputs: list[Any]) -> None:
+        """Leaves NaN in the memory that the candidate's outputs will probably get."""
+        blocks = []
+        for _, dtype, shape in outputs:
+            block = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.place.name)
+            blocks.append(block.view(torch.uint8).fill_(0xFF) if block.dim() and block.numel() else block)
+
+    def _quiet(self) -> Any:
+        watch = self._watching()
+        watch.modes = self.pretend()  # the operator log would be timed with the candidate
+        return watch
+
+    def _profiled(self, arguments: list[Any]) -> tuple[Any, list[Any]]:
+        """A call under torch's profiler (CUPTI): its kernels with their count and device time in microseconds."""
+        if self.place.name != "cuda":
+            return self.model(*arguments), []
+        from torch.profiler import ProfilerActivity, profile
+
+        self.place.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as trace:
+            result = self.model(*arguments)
+            self.place.synchronize()
+        kernels = [
+            [event.key[:300], int(event.count), float(event.device_time_total)]
+            for event in trace.key_averages()
+            if event.device_time_total > 0
+        ]
+        return result, sorted(kernels, key=lambda k: -k[2])[:50]
+
+
+def _unpacked(node: dict[str, Any], tensors: Any) -> Any:
+    """A value of `wire.pack_values` whose tensors come in order."""
+    ((kind, value),) = node.items()
+    if kind == "t":
+        return next(tensors)
+    if kind == "l":
+        return [_unpacked(v, tensors) for v in value]
+    if kind == "p":
+        return tuple(_unpacked(v, tensors) for v in value)
+    if kind == "d":
+        return {k: _unpacked(v, tensors) for k, v in value}
+    return getattr(torch, value) if kind == "y" else value
+
+
+def serve(channel: Channel, level: str, device_name: str) -> None:
+    """Answers the judge until it closes the channel."""
+    device = devices.make(device_name)
+    runner = GpuRunner(channel, device)
+    if device_name == "cuda":
+        # CUPTI takes a second to start: before the candidate is there.
+        x = torch.ones(8, device="cuda")
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]):
+            x.add_(1)
+            torch.cuda.synchronize()
+    gc.collect()
+    serve_runner(channel, level, runner)

@@ -1,0 +1,118 @@
+"""What the judge holds of one GPU: its lease, the referee on it, and runners that wait with the device opened.
+
+The lease is taken for everything that computes on the GPU, so that no two candidates are timed at once. Opening a GPU
+takes a runner seconds, so a few are opened ahead; each serves one candidate.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from typing import Any
+
+from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message
+from kernelwright.evaluation.pool import Child, Pool
+
+REFEREE_SECONDS = 180.0
+
+
+class TooLarge(Exception):
+    """The size does not fit the device, with the reason in words."""
+
+
+class Referee:
+    """The referee's child, asked one thing after another by whoever holds the lease; started again when it dies."""
+
+    def __init__(self, pool: Pool, device: dict[str, Any]) -> None:
+        self.pool = pool
+        self.device = device
+        self.child: Child | None = None
+
+    def ask(self, task_id: str, header: dict[str, Any]) -> Message:
+        """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends."""
+        if self.child is None:
+            self.child = self.pool.spawn("referee", cpu_seconds=0, memory_mb=0, device=self.device, programs=True)
+        try:
+            answer = self.child.ask(header, deadline=time.monotonic() + REFEREE_SECONDS)
+        except ChannelTimeout:
+            self.close()
+            message = f"the reference of task {task_id!r} did not finish within {REFEREE_SECONDS:.0f} s on the GPU"
+            raise TaskError(message, hint="make the task's sizes smaller") from None
+        except ChannelClosed as error:
+            fate = self.child.natural_fate()
+            self.close()
+            raise HarnessError(f"the referee of task {task_id!r} went away: it {fate} ({error})") from error
+        if answer.kind == "failed":
+            if answer.header["why"] == "large":
+                raise TooLarge(answer.header["message"])
+            # A fault of the device stays with the process that met it.
+            if "CUDA error" in answer.header["message"]:
+                self.close()
+                raise HarnessError(f"the referee: {answer.header['message'][:400]}")
+            hint = answer.header.get("hint") or "run the reference by itself to see the whole error"
+            raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
+        return answer
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None
+
+
+class Gpu:
+    """One GPU. Threads share it; what needs the device is done under `lease`."""
+
+    def __init__(self, pool: Pool, index: int = 0, name: str = "cuda", spares: int = 3) -> None:
+        self.pool = pool
+        self.device = {"name": name, "index": index}
+        self.lease = threading.Lock()
+        self.referee = Referee(pool, self.device)
+        self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
+        self._wanted = threading.Semaphore(spares)
+        self._closed = False
+        self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(2)]
+        for thread in self._makers:
+            thread.start()
+
+    def _make(self) -> None:
+        while True:
+            self._wanted.acquire()
+            if self._closed:
+                return
+            try:
+                child = self._open()
+            except HarnessError as error:
+                self._spares.put(error)
+                continue
+            if self._closed:
+                child.end()
+                return
+            self._spares.put(child)
+
+    def _open(self, programs: bool = False) -> Child:
+        return self.pool.spawn("gpu_runner", cpu_seconds=0, memory_mb=0, device=self.device, programs=programs)
+
+    def runner(self, programs: bool = False) -> Child:
+        """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers."""
+        if programs:
+            return self._open(programs=True)
+        found = self._spares.get()
+        self._wanted.release()
+        if isinstance(found, HarnessError):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """Ends the referee and the runners that wait. May be called twice."""
+        self._closed = True
+        for _ in self._makers:
+            self._wanted.release()
+        for thread in self._makers:
+            thread.join(60)
+        while not self._spares.empty():
+            left = self._spares.get()
+            if isinstance(left, Child):
+                left.end()
+        self.referee.close()

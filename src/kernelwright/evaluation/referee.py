@@ -1,0 +1,275 @@
+"""The referee: the trusted child that makes full-size inputs, knows what is expected, compares, and times baselines.
+
+It works on the same device as the runner, and shares one block of memory with it: inputs are written there, outputs are
+read from there. It never takes anything from the block but outputs: for a comparison the inputs are made anew from the
+judge's seed, so a candidate that scribbles over the shared inputs changes nothing. One referee serves many tasks, one
+after another; it runs a task's own code and nothing of a candidate's.
+
+Messages in: `prepare`, `fill`, `check`, `time`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `timed`,
+`told`, `failed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import gc
+import io
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import blockwise, devices, wire
+from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.devices import Device
+from kernelwright.tasks import draws
+from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import workloads as task_workloads
+
+
+class TooLarge(Exception):
+    """The task does not fit the device with the room that checking needs."""
+
+
+@dataclasses.dataclass
+class Place:
+    """One tensor in the shared block."""
+
+    offset: int
+    dtype: str
+    shape: list[int]
+
+    def fields(self) -> list[Any]:
+        return [self.offset, self.dtype, self.shape]
+
+
+class Referee:
+    """The task at hand: its model on the device, the shared block, and how it is divided."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        draws.home = device.name
+        self.namespace: dict[str, Any] = {}
+        self.model: Any = None
+        self.state: dict[str, torch.Tensor] = {}
+        self.shared: torch.Tensor | None = None
+        self.inputs: list[Place] = []
+        self.outputs: list[Place] = []
+        self.low_error: list[float | None] | None = None
+        self.compiled: dict[str, Any] = {}
+        self.handle = ""
+
+    def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """Makes the model and the shared block; answers with constructor arguments and weights for the runner."""
+        header = message.header
+        self.drop()
+        self.namespace = task_workloads.instantiate(header["source"], header["constants"])
+        seed = header["weight_seed"]
+        model = task_inputs.construct(self.namespace, seed)
+        torch.manual_seed(seed)
+        init = task_inputs.init_arguments(self.namespace)
+        if header["randomise"] and isinstance(model, torch.nn.Module):
+            task_inputs.randomise_weights(model, seed)
+        state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
+        nodes, tensors = wire.pack_values([], init, state)
+        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
+        self.state = {k: v.to(self.device.name) for k, v in state.items()}
+        values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
+        given = wire.tensors_of(values)
+        self._fits(sum(t.nbytes for t in given), header["memory_bytes"])
+        made = self._honest(values, 0)
+        places, total = _divide([given, made])
+        self.inputs, self.outputs = places
+        shapes = [list(t.shape) for t in given]
+        dtypes = [wire.dtype_name(t.dtype) for t in given]
+        nbytes = [sum(t.nbytes for t in group) for group in (given, made)]
+        elements = max((t.numel() for t in given), default=0)
+        del values, given, made
+        self.shared, self.handle = self.device.create(total)
+        facts = {
+            "values": nodes,
+            "handle": self.handle,
+            "nbytes": total,
+            "inputs": [p.fields() for p in self.inputs],
+            "outputs": [p.fields() for p in self.outputs],
+            "shapes": shapes,
+            "dtypes": dtypes,
+            "input_bytes": nbytes[0],
+            "output_bytes": nbytes[1],
+            "largest_input": elements,
+        }
+        return facts, tensors
+
+    def _fits(self, input_bytes: int, budget: int) -> None:
+        """Raises `TooLarge` when even one copy of the inputs for either side, and their float64, do not fit."""
+        facts = self.device.facts()
+        room = min(facts["free_bytes"], budget or facts["free_bytes"])
+        need = 6 * input_bytes
+        if need > room:
+            gigabytes = need / 2**30, room / 2**30
+            raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
+
+    def fill(self, message: Message) -> dict[str, Any]:
+        """Inputs of one call into the shared block, outputs there poisoned."""
+        header = message.header
+        assert self.shared is not None
+        values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+        given = wire.tensors_of(values)
+        if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
+            raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes every time")
+        for tensor, place in zip(given, self.inputs, strict=True):
+            self._at(place).copy_(tensor)
+        for place in self.outputs:
+            self._at(place).view(-1).view(torch.uint8).fill_(0xFF)
+        nodes, _ = _structure(values)
+        self.device.synchronize()
+        return {"values": nodes}
+
+    def check(self, message: Message) -> dict[str, Any]:
+        """Compares what lies in the shared block with what the inputs of this seed give."""
+        header = message.header
+        # A copy first: what is compared is what was there when the runner said that it had finished.
+        got = [self._at(place).clone() for place in self.outputs]
+        values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+        call_seed = header["call_seed"]
+        with _plain_precision():
+            exact = task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
+            honest = self._honest(values, call_seed)
+            if header["thorough"]:
+                honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
+                self.low_error = task_inputs.low_precision_error(
+                    self.model, self.state, values, exact, call_seed, worst=blockwise.worst
+                )
+        scale = _scale(values)
+        del values
+        results = []
+        for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True)):
+            low = self.low_error[k] if self.low_error and k < len(self.low_error) else None
+            results.append(dataclasses.asdict(blockwise.compare_output(k, a, b, c, low, scale, header["tolerance"])))
+        return {"results": results}
+
+    def time(self, message: Message) -> dict[str, Any]:
+        """One timed call of a baseline on inputs of its own."""
+        header = message.header
+        values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+        torch.manual_seed(header["call_seed"])
+        call = self._baseline(header["baseline"])
+        with torch.no_grad(), draws.OnDevice(self.device.name):
+            for _ in range(header["warm"]):
+                call(*values)
+            _, times = self.device.measure(lambda: call(*values))
+        return {"times": dataclasses.asdict(times)}
+
+    def facts(self, _message: Message) -> dict[str, Any]:
+        """What the device says of itself now."""
+        return {"device": self.device.facts()}
+
+    def _baseline(self, name: str) -> Callable[..., Any]:
+        if name not in self.compiled:
+            twin = copy.deepcopy(self.model)  # a module in training mode changes itself when called
+            mode = None if name == "compile" else "max-autotune-no-cudagraphs"
+            self.compiled[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
+        return self.compiled[name]  # type: ignore[no-any-return]
+
+    def _honest(self, values: Any, call_seed: int) -> list[torch.Tensor]:
+        return task_inputs.reference_outputs(self.model, values, None, call_seed)
+
+    def _at(self, place: Place) -> torch.Tensor:
+        assert self.shared is not None
+        return devices.view(self.shared, place.offset, getattr(torch, place.dtype), place.shape)
+
+    def drop(self) -> None:
+        """Forgets the task before."""
+        self.model, self.state, self.namespace, self.compiled = None, {}, {}, {}
+        self.low_error = None
+        if self.shared is not None:
+            shared, self.shared = self.shared, None
+            self.device.release(shared, owner=True)
+        gc.collect()
+        if self.device.name == "cuda":
+            torch.cuda.empty_cache()
+
+
+@contextlib.contextmanager
+def _plain_precision() -> Iterator[None]:
+    """The reference without TF32: what is expected has the declared precision. Baselines are timed with torch's own."""
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+def _divide(groups: list[list[torch.Tensor]]) -> tuple[list[list[Place]], int]:
+    flat = [t for group in groups for t in group]
+    offsets, total = devices.layout([t.nbytes for t in flat])
+    places = [Place(o, wire.dtype_name(t.dtype), list(t.shape)) for o, t in zip(offsets, flat, strict=True)]
+    first = len(groups[0])
+    return [places[:first], places[first:]], total
+
+
+def _structure(values: list[Any]) -> tuple[list[Any], int]:
+    """The nest of each argument in `wire`'s form, its tensors by number only."""
+    empty = wire.replace_tensors(values, [torch.empty(0) for _ in wire.tensors_of(values)])
+    nodes, tensors = wire.pack_values(*empty)
+    return nodes, len(tensors)
+
+
+def _scale(values: Any) -> float:
+    """Root mean square of all floating inputs together; 1 where there are none."""
+    total, count = 0.0, 0
+    for tensor in wire.tensors_of(values):
+        if tensor.is_floating_point() and tensor.numel():
+            flat = tensor.reshape(-1)
+            for part in blockwise.blocks(flat.numel(), 1):
+                total += float(flat[part].to(torch.float64).nan_to_num(0, 0, 0).square().sum())
+            count += tensor.numel()
+    return (total / count) ** 0.5 if count else 1.0
+
+
+def serve(channel: Channel, level: str, device_name: str) -> None:
+    """Answers the judge until it closes the channel. What the task prints goes nowhere."""
+    referee = Referee(devices.make(device_name))
+    channel.send({"kind": "ready", "level": level})
+    answers: dict[str, tuple[str, Callable[[Message], Any]]] = {
+        "prepare": ("prepared", referee.prepare),
+        "fill": ("filled", referee.fill),
+        "check": ("checked", referee.check),
+        "time": ("timed", referee.time),
+        "facts": ("told", referee.facts),
+    }
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        sys.stdout = sys.stderr = io.StringIO()
+        kind, act = answers[message.kind]
+        try:
+            answer = act(message)
+            facts, tensors = answer if isinstance(answer, tuple) else (answer, ())
+            channel.send({"kind": kind, **facts}, tensors)
+        except ChannelClosed:
+            return
+        except BaseException as error:  # a reference may raise anything, SystemExit included
+            channel.send(_failure(error))
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    """What went wrong, and why: `large` says that the size does not fit, `task` that the reference failed."""
+    memory = isinstance(error, TooLarge | MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    known = isinstance(error, TaskError | TooLarge)
+    text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
+    return {
+        "kind": "failed",
+        "why": "large" if memory else "task",
+        "message": text[:2000],
+        "hint": error.hint if isinstance(error, TaskError) else None,
+        "traceback": traceback.format_exc(limit=-4)[-4000:],
+    }

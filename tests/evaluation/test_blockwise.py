@@ -1,0 +1,78 @@
+"""The blockwise comparison agrees with `compare`, element for element, where both can run."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.evaluation import blockwise, compare
+from kernelwright.tasks import metric
+
+SHAPES = st.lists(st.integers(1, 70), min_size=1, max_size=3).map(tuple)
+DTYPES = st.sampled_from([torch.float32, torch.float16, torch.bfloat16, torch.float64])
+
+
+def _both(got: torch.Tensor, exact: torch.Tensor, honest: torch.Tensor, low: float | None) -> tuple[object, object]:
+    name = str(honest.dtype).removeprefix("torch.")
+    numpy_honest = honest.float().numpy() if honest.dtype == torch.bfloat16 else honest.numpy()
+    numpy_got = got.float().numpy() if got.dtype == torch.bfloat16 else got.numpy()
+    spec = compare.OutputSpec(name, tuple(honest.shape))
+    one = compare.compare([compare.Array(numpy_got, name)], [exact.numpy()], [numpy_honest], [spec], low_error=low)
+    return one, blockwise.compare_output(0, got, exact, honest, low, 1.0, None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(SHAPES, DTYPES, st.integers(0, 2**31), st.floats(0, 3), st.sampled_from(["none", "nan", "inf", "zero", "shift"]))
+def test_same_verdict_and_errors(shape: tuple[int, ...], dtype: torch.dtype, seed: int, far: float, fault: str) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.randn(shape, generator=generator, dtype=torch.float64) * 10 ** torch.randn(
+        shape[:1] + (1,) * (len(shape) - 1), generator=generator, dtype=torch.float64
+    )
+    honest = exact.to(dtype)
+    strict = compare.TOLERANCES[str(dtype).removeprefix("torch.")][1]
+    got = (exact * (1 + far * strict * torch.randn(shape, generator=generator, dtype=torch.float64))).to(dtype)
+    flat = got.view(-1)
+    place = seed % flat.numel()
+    if fault == "nan":
+        flat[place] = float("nan")
+    elif fault == "inf":
+        flat[place] = float("-inf")
+    elif fault == "zero":
+        flat[place] = 0
+    elif fault == "shift":
+        got = torch.roll(got, 1, -1)
+    one, other = _both(got, exact, honest, None)
+    assert other.passed == one.passed
+    assert other.max_abs_error == pytest.approx(one.max_abs_error, rel=1e-9, abs=1e-300)
+    assert other.max_rel_error == pytest.approx(one.max_rel_error, rel=1e-9, abs=1e-12)
+    assert other.tolerance == one.tolerance and other.honest_error == pytest.approx(one.honest_error, rel=1e-9)
+
+
+def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    exact = torch.randn(37, 130, dtype=torch.float64)
+    honest = exact.float()
+    got = honest.clone()
+    got[20, 7] += 1
+    whole = blockwise.compare_output(0, got, exact, honest, None, 1.0, None)
+    monkeypatch.setattr(blockwise, "BLOCK", 300)
+    assert blockwise.compare_output(0, got, exact, honest, None, 1.0, None) == whole
+    assert not whole.passed and "[20, 7]" in whole.reason and "1 of 4810" in whole.reason
+
+
+def test_integers_are_exact() -> None:
+    exact = torch.arange(12).view(3, 4)
+    got = exact.clone()
+    assert blockwise.compare_output(0, got, exact, exact, None, 1.0, None).passed
+    got[2, 1] = 0
+    failed = blockwise.compare_output(0, got, exact, exact, None, 1.0, None)
+    assert not failed.passed and "[2, 1]: got 0, expected 9" in failed.reason
+
+
+def test_the_ruler_is_the_same() -> None:
+    reference = torch.randn(64, 200, dtype=torch.float64)
+    rounded = reference.float().double()
+    mine = blockwise.worst(rounded, reference)
+    assert mine == pytest.approx(metric.worst(np.asarray(rounded), np.asarray(reference)), rel=1e-12)
