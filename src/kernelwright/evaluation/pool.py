@@ -135,6 +135,8 @@ class Pool:
             "TMPDIR": str(self.home),
             "KERNELWRIGHT_CACHE": str(self.cache),
             "CUDA_VISIBLE_DEVICES": "",
+            # Whoever asks for a GPU is answered by NVML: the CUDA runtime could not be used in a fork afterwards.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "inductor"),
             "LC_ALL": "C.UTF-8",
         }

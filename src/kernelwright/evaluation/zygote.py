@@ -46,9 +46,13 @@ def preload() -> None:
     import numpy  # noqa: F401
     import torch
     import torch.nn
+
+    # cpp_extension asks whether there is a GPU when it is imported. The runtime that answers cannot be used in a fork.
+    asked, torch.cuda.is_available = torch.cuda.is_available, lambda: True
     import torch.utils.cpp_extension
     import torch.utils.flop_counter
 
+    torch.cuda.is_available = asked
     torch.set_num_threads(1)
     with contextlib.suppress(RuntimeError):
         torch.set_num_interop_threads(1)
