@@ -50,7 +50,7 @@ class ModelNew(nn.Module):
 RELU = " ".join(f"v.{c} = fmaxf(v.{c}, 0.f);" for c in "xyzw")
 WRONG = " ".join(f"v.{c} = fmaxf(v.{c}, 0.0001f);" for c in "xyzw")
 FAULT = RELU + " if (i == 5) ((float4*)x)[1ll << 40] = v;"
-ENDLESS = "while (v.x != 12345.f) v.x = fminf(v.x + 1e-9f, 1.f);" + RELU
+ENDLESS = "while (*(volatile const float*)x < 1e30f) {}" + RELU
 TORCH_ONLY = """
 import torch, torch.nn as nn
 class ModelNew(nn.Module):

@@ -70,7 +70,9 @@ def test_arguments(module: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "args", [(), ("1",), (1.5,), (2**40,), (None,), (1, 2, 3, 4, 5, 6), (torch.ones(3),), (object(),)], ids=str
+    "args",
+    [(), ("1",), (1.5,), (2**40,), (None,), (1, 2, 3, 4, 5, 6), (torch.ones(3),), (object(),)],
+    ids=lambda args: f"{len(args)}-{type(args[0]).__name__ if args else ''}",
 )
 def test_wrong_arguments_are_type_errors(module: Any, args: tuple[Any, ...]) -> None:
     with pytest.raises(TypeError):

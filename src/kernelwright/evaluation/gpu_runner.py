@@ -8,7 +8,6 @@ outputs and the reference stay out of reach.
 from __future__ import annotations
 
 import dataclasses
-import gc
 from typing import Any, ClassVar
 
 import torch
@@ -91,10 +90,13 @@ class GpuRunner(Runner):
         self.runtime.begin_call()
         torch.manual_seed(header["call_seed"])
         profile: list[Any] = []
+        times = devices.Times(0.0, 0.0, 0.0, False)
         with self._watching() if watch else self._quiet(), torch.no_grad():
             if header["profile"]:
                 result, profile = self._profiled(arguments)
-                times = devices.Times(0.0, 0.0, 0.0, False)
+            elif watch:  # the operator log would see the clock's own work
+                result = self.model(*arguments)
+                self.place.synchronize()
             else:
                 result, times = self.place.measure(lambda: self.model(*arguments))
         facts = self.runtime.end_call()
@@ -183,17 +185,6 @@ def _unpacked(node: dict[str, Any], tensors: Any) -> Any:
     return getattr(torch, value) if kind == "y" else value
 
 
-def serve(channel: Channel, level: str, device_name: str) -> None:
+def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel."""
-    device = devices.make(device_name)
-    runner = GpuRunner(channel, device)
-    if device_name == "cuda":
-        # CUPTI takes a second to start: before the candidate is there.
-        x = torch.ones(8, device="cuda")
-        from torch.profiler import ProfilerActivity, profile
-
-        with profile(activities=[ProfilerActivity.CUDA]):
-            x.add_(1)
-            torch.cuda.synchronize()
-    gc.collect()
-    serve_runner(channel, level, runner)
+    serve_runner(channel, level, GpuRunner(channel, device))

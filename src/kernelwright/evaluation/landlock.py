@@ -42,11 +42,16 @@ def abi() -> int:
 
 
 def restrict(
-    readable: Iterable[Path], writable: Iterable[Path], allow_exec: bool, openable: Iterable[Path] = ()
+    readable: Iterable[Path],
+    writable: Iterable[Path],
+    allow_exec: bool,
+    openable: Iterable[Path] = (),
+    devices: Iterable[Path] = (),
 ) -> int:
     """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted.
 
-    Files under `openable` can be read by those who know their names; its folders cannot be listed.
+    Files under `openable` can be read by those who know their names; its folders cannot be listed. `devices` are the
+    files of a GPU's driver, which work by ioctl.
     """
     version = abi()
     if version <= 0:
@@ -70,6 +75,8 @@ def restrict(
         _allow(libc, ruleset, Path(name), _READ_FILE | _READ_DIR)
     for path in writable:
         _allow(libc, ruleset, path, handled & ~(_EXECUTE | _IOCTL_DEV))
+    for path in devices:
+        _allow(libc, ruleset, path, (_READ_FILE | _WRITE_FILE | _IOCTL_DEV) & handled)
     for name in _DEVICES:
         _allow(libc, ruleset, Path(name), (_READ_FILE | _WRITE_FILE) & handled)
     held = libc.syscall(_RESTRICT, ruleset, 0)
@@ -83,7 +90,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: Path, access: int) -> None:
     except OSError:
         return
     if not path.is_dir():
-        access &= _FILE_RIGHTS | _TRUNCATE
+        access &= _FILE_RIGHTS | _TRUNCATE | _IOCTL_DEV
     rule = _Beneath(access, fd)
     libc.syscall(_ADD, ruleset, 1, ctypes.byref(rule), 0)
     os.close(fd)

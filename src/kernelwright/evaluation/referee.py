@@ -233,9 +233,9 @@ def _scale(values: Any) -> float:
     return (total / count) ** 0.5 if count else 1.0
 
 
-def serve(channel: Channel, level: str, device_name: str) -> None:
+def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel. What the task prints goes nowhere."""
-    referee = Referee(devices.make(device_name))
+    referee = Referee(device)
     channel.send({"kind": "ready", "level": level})
     answers: dict[str, tuple[str, Callable[[Message], Any]]] = {
         "prepare": ("prepared", referee.prepare),

@@ -11,10 +11,13 @@ import socket
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from kernelwright.evaluation import sandbox
 from kernelwright.evaluation.channel import Channel
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation.devices import Device
 
 Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee"]
 
@@ -52,19 +55,16 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
         readable=library_paths(),
         # A runner opens what was built for it; what was built for others it cannot find by listing.
         openable=() if builder else (cache,),
-        writable=(*writable, *_device_files()) if on_gpu else (*writable, *map(Path, order.get("shared", ()))),
+        writable=(*writable, *map(Path, order.get("shared", ()))),
+        devices=tuple(sorted(Path("/dev").glob("nvidia*"))) if on_gpu else (),
         limits=limits,
         allow_exec=starts,
         allow_fork=starts,
     )
 
 
-def _device_files() -> tuple[Path, ...]:
-    return (*sorted(Path("/dev").glob("nvidia*")), Path("/dev/shm"))
-
-
-def serve(role: Role, channel_fd: int, level: str, device: str = "cpu") -> None:
-    """Runs the role's loop until the judge closes the channel; `device` is that of a GPU's runner and referee."""
+def serve(role: Role, channel_fd: int, level: str, device: Device | None = None) -> None:
+    """Runs the role's loop until the judge closes the channel; `device` is for a GPU's runner and referee."""
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
     if role == "oracle":
@@ -78,10 +78,12 @@ def serve(role: Role, channel_fd: int, level: str, device: str = "cpu") -> None:
     elif role == "referee":
         from kernelwright.evaluation import referee
 
+        assert device is not None
         referee.serve(channel, level, device)
     elif role == "gpu_runner":
         from kernelwright.evaluation import gpu_runner
 
+        assert device is not None
         gpu_runner.serve(channel, level, device)
     else:
         from kernelwright.evaluation import runner

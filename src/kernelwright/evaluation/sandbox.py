@@ -75,6 +75,8 @@ class Jail:
     limits: Limits
     openable: tuple[Path, ...] = ()
     """Folders whose files may be read by name, but not listed."""
+    devices: tuple[Path, ...] = ()
+    """Files of a GPU's driver, for a child that works on one."""
     allow_exec: bool = False
     allow_fork: bool = False
 
@@ -89,7 +91,7 @@ def enter(jail: Jail, level: str = "auto", keep_fds: tuple[int, ...] = ()) -> st
     if not jail.allow_fork and (level == "none" or not seccomp.available()):
         _limit_processes(jail.limits.processes)
     if level != "none":
-        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec, jail.openable)
+        abi = landlock.restrict(jail.readable, jail.writable, jail.allow_exec, jail.openable, jail.devices)
         if abi:
             names.insert(0, f"landlock{abi}")
         if seccomp.install(jail.allow_exec, jail.allow_fork):

@@ -208,19 +208,25 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
     """In the fork: confine, then serve the role. Never returns to the zygote's loop."""
     from kernelwright.evaluation import roles
 
-    device = order.get("device") or {"name": "cpu"}
+    wanted = order.get("device")
+    errors = os.dup(2)  # what goes wrong before the child serves is for the pool to read
+    kept = [channel_fd, errors]
+    device = None
     try:
-        kept = [channel_fd]
-        if device["name"] == "cuda":
+        if wanted and wanted["name"] == "cuda":
             from kernelwright.evaluation import devices
 
-            kept += devices.begin(device["index"])
+            kept += devices.begin(wanted["index"])
         level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
-    except Exception:
-        sys.stderr.write(traceback.format_exc())
-        sys.stderr.flush()
+        if wanted:
+            from kernelwright.evaluation import devices
+
+            device = devices.make(wanted["name"])
+    except BaseException:
+        os.write(errors, traceback.format_exc().encode(errors="replace"))
         os._exit(71)
-    roles.serve(order["role"], channel_fd, level, device["name"])
+    os.close(errors)
+    roles.serve(order["role"], channel_fd, level, device)
     os._exit(0)
 
 
