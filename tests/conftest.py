@@ -13,6 +13,7 @@ import pytest
 from running import Command
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # what tests mean by `auto`; those of a GPU name it
 
 
 @cache

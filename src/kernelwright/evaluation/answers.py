@@ -94,11 +94,11 @@ class _Times(_Model):
 
 
 class _Ran(_State):
-    """A full-size call: facts, times and shapes; the outputs are in the shared block."""
+    """Full-size calls: facts, times and shapes; the outputs are in the shared block."""
 
     kind: Literal["ran"]
     facts: _CallFacts
-    times: _Times
+    times: list[_Times] = Field(max_length=64)
     kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
     outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
     operators: _Sized

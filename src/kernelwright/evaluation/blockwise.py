@@ -161,6 +161,22 @@ def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> float:
     return whole * (total / ref.numel()) ** 0.5
 
 
+def nearness(out: torch.Tensor, near: torch.Tensor, relative: float) -> float | None:
+    """The largest difference when |out - near| <= relative * |near| everywhere and both are finite; else None."""
+    if out.numel() == 0:
+        return 0.0
+    if not near.is_floating_point():
+        return 0.0 if torch.equal(out, near) else None
+    largest = 0.0
+    a, b = out.reshape(-1), near.reshape(-1)
+    for part in blocks(a.numel(), 1):
+        difference = (a[part].to(torch.float64) - b[part].to(torch.float64)).abs()
+        if not bool((difference <= relative * b[part].to(torch.float64).abs()).all()):  # false for NaN as well
+            return None
+        largest = max(largest, float(difference.max()))
+    return largest
+
+
 def _exact(position: int, got: torch.Tensor, exact: torch.Tensor) -> Verdict:
     wrong = got != exact.to(got.dtype)
     count = int(wrong.sum())

@@ -18,8 +18,10 @@ from typing import Any, Protocol
 import torch
 
 ALIGNMENT = 512
-SPIN_CYCLES = 400_000
-"""About 0.2 ms in which the host can run ahead, so that launch overhead is not timed as the device's work."""
+SPIN_MS, MOST_SPIN_MS = 0.2, 5.0
+"""How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
+timed as the device's work: at least, and at most where a call takes the host longer."""
+CYCLES_A_MS = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class CudaDevice:
         cache = getattr(properties, "L2_cache_size", 64 << 20)
         self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        self._addresses: dict[int, int] = {}
+        self._spin_ms = SPIN_MS
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         address = self.driver.allocate(nbytes)
@@ -108,7 +110,7 @@ class CudaDevice:
         began = clock()
         before.record()
         self._flush.add_(1)
-        torch.cuda._sleep(SPIN_CYCLES)
+        torch.cuda._sleep(int(self._spin_ms * CYCLES_A_MS))
         start.record()
         ready = clock()
         result = call()
@@ -118,6 +120,7 @@ class CudaDevice:
         done = clock()
         lead = before.elapsed_time(start)
         device = start.elapsed_time(end)
+        self._spin_ms = min(MOST_SPIN_MS, max(self._spin_ms, 2e3 * (issued - ready)))
         # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
         slack = (done - began) * 1e3 - lead - device
         return result, Times(device, (issued - ready) * 1e3, slack, (issued - began) * 1e3 < lead)
@@ -185,31 +188,25 @@ class HostDevice:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}
 
 
-def make(name: str) -> Device:
-    """The device of a child, by the name in the judge's order; slow parts are started before a candidate is there."""
+def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
+    """A child's device, opened in a fresh fork before it is confined, and the descriptors that the driver keeps.
+
+    What is slow to start, or needs files that a confined child cannot open, is started here.
+    """
     if name != "cuda":
-        return HostDevice()
-    device = CudaDevice()
-    x = torch.ones(8, device="cuda")
-    device.measure(lambda: x.add_(1))
-    from torch.profiler import ProfilerActivity, profile
-
-    with profile(activities=[ProfilerActivity.CUDA]):  # CUPTI takes a second to start
-        x.add_(1)
-        torch.cuda.synchronize()
-    return device
-
-
-def begin(index: int) -> tuple[int, ...]:
-    """Opens a GPU in a fresh fork, before it is confined; returns the descriptors that the driver needs afterwards."""
+        return HostDevice(), ()
     held = set(os.listdir("/proc/self/fd"))
     os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
     torch.cuda.init()
+    device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
-    (a @ a).sum().item()
-    torch.cuda._sleep(10)
-    torch.cuda.synchronize()
-    return tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
+    device.measure(lambda: a @ a)
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]):  # CUPTI takes a second to start
+        a.add_(1)
+        torch.cuda.synchronize()
+    return device, tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
 
 
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:

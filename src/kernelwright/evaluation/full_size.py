@@ -37,8 +37,12 @@ from kernelwright.records import (
 
 VERIFY_ALL = 1 << 22
 """Outputs of up to so many elements are verified after every timed call; of larger ones, a random quarter."""
-FEWEST_ROUNDS, MOST_ROUNDS = 5, 60
-NARROW = 0.01
+THOROUGH_ALWAYS = 1 << 24
+"""Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
+FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
+SHORT_MS = 0.2
+NARROW = 0.008
+"""The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
 _LIBRARY_KERNEL = re.compile(
@@ -61,6 +65,8 @@ class Bench:
     workload: Workload
     kinds: list[Distribution]
     layout: dict[str, Any] = field(default_factory=dict)
+    kernels: list[Any] = field(default_factory=list)
+    own_kernels: list[Any] = field(default_factory=list)
 
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
@@ -189,15 +195,21 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         _prepare(bench, randomise=False)
 
 
-def _call(bench: Bench, kind: Distribution, seed: int, profile: bool = False, watch: bool = False) -> dict[str, Any]:
-    """Fresh inputs into the shared block, and one call of the candidate on them."""
-    filled = bench.referee("fill", distribution=kind, seed=seed)
-    header = {"values": filled["values"], "call_seed": seed ^ 0x5EED, "profile": profile, "watch": watch}
-    return bench.session.run({**header, "inputs": bench.layout["inputs"], "outputs": bench.layout["outputs"]})
+def _call(
+    bench: Bench, kind: Distribution, seeds: list[int], profile: bool = False, watch: bool = False
+) -> dict[str, Any]:
+    """Fresh inputs into the shared block, and a call of the candidate on each slot's."""
+    filled = bench.referee("fill", distribution=kind, seeds=seeds)
+    layout = bench.layout
+    header = {"calls": filled["calls"], "call_seeds": [s ^ 0x5EED for s in seeds], "profile": profile, "watch": watch}
+    places = {"inputs": layout["inputs"], "outputs": layout["outputs"], "stride": layout["stride"]}
+    return bench.session.run({**header, **places})
 
 
-def _compared(bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any], thorough: bool) -> WorkloadResult:
-    """The referee's comparison of the call before, as a result."""
+def _compared(
+    bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any], thorough: bool, slot: int = 0
+) -> WorkloadResult:
+    """The referee's comparison of one call's outputs, as a result."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
     got = [list(one) for one in facts["outputs"]]
     fields: dict[str, Any] = {
@@ -211,6 +223,7 @@ def _compared(bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any]
         return WorkloadResult(**fields, passed=False, reason=_other_outputs(got, expected))
     answer = bench.referee(
         "check",
+        slot=slot,
         distribution=kind,
         seed=seed,
         call_seed=seed ^ 0x5EED,
@@ -237,14 +250,19 @@ def _other_outputs(got: list[list[Any]], expected: list[list[Any]]) -> str:
 
 
 def _checked_call(bench: Bench, kind: Distribution, first: bool) -> None:
-    """One verified call with all guards; the first one's kernels are listed by the profiler in a second call."""
+    """One verified call with all guards; after the first, the profiler lists the kernels of another one."""
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
-    facts = _call(bench, kind, seed, watch=True)
-    result = _compared(bench, kind, seed, facts, thorough=first)
-    kernels = _call(bench, kind, bench.seed(), profile=True)["kernels"] if first else []
-    if kernels:
-        _attest(bench, facts, kernels)
+    facts = _call(bench, kind, [seed], watch=True)
+    large = bench.layout["largest_input"] > THOROUGH_ALWAYS
+    result = _compared(bench, kind, seed, facts, thorough=first or not large)
+    if first:
+        bench.kernels = _call(bench, kind, [bench.seed()], profile=True)["kernels"]
+        _attest(bench)
+    if not facts["facts"]["launches"] and bench.own_kernels:
+        # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
+        facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
+        facts["facts"]["written"] = {"0": 1}
     judging.note_launches(attempt, facts)
     largest = bench.layout["largest_input"]
     findings = judging.machine_findings(session, facts, bench.workload.name)
@@ -256,16 +274,16 @@ def _checked_call(bench: Bench, kind: Distribution, first: bool) -> None:
     attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial)
 
 
-def _attest(bench: Bench, facts: dict[str, Any], kernels: list[Any]) -> None:
-    """Whose kernels the device ran, by the profiler. Kernels of other compilers (Triton, CuPy) show only here."""
-    own = [k for k in kernels if not _LIBRARY_KERNEL.search(k[0])]
+def _attest(bench: Bench) -> None:
+    """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
+    kernels = bench.kernels
+    own = bench.own_kernels = [k for k in kernels if not _LIBRARY_KERNEL.search(k[0])]
     total = sum(k[2] for k in kernels)
-    share = sum(k[2] for k in own) / total if total > 0 else 0.0
+    if total <= 0:
+        return
+    share = sum(k[2] for k in own) / total
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
-    if not facts["facts"]["launches"] and own:
-        facts["facts"]["launches"] = [{"kernel": name, "count": count, "counters": {}} for name, count, _ in own[:20]]
-        facts["facts"]["written"] = {"0": 1}
-    if bench.policy != "libraries" and total > 0 and share < 0.5 and own:
+    if bench.policy != "libraries" and share < 0.5 and own:
         names = ", ".join(k[0][:60] for k in kernels if k not in own)
         evidence = f"own kernels take {share:.0%} of the device's time in a call, the rest is {names}"[:900]
         bench.attempt.findings.append(
@@ -281,18 +299,21 @@ def _timed(bench: Bench) -> None:
     samples: dict[str, list[float]] = {"candidate": [], **{b: [] for b in options.baselines}}
     slacks: dict[str, list[float]] = {name: [] for name in samples}
     issues: list[float] = []
+    batch = 1
     for index in range(MOST_ROUNDS):
         turn = ["candidate", *options.baselines]
         for who in (*turn, *reversed(turn)):
-            times = _one_time(bench, who, warm=2 if index == 0 else 0)
+            times = _some_times(bench, who, batch, warm=2 if index == 0 else 0)
             if attempt.failed is not None:
                 return
-            samples[who].append(times["device_ms"])
-            slacks[who].append(times["slack_ms"])
+            samples[who] += [t["device_ms"] for t in times]
+            slacks[who] += [t["slack_ms"] for t in times]
             if who == "candidate":
-                issues.append(times["issue_ms"])
-        enough = index + 1 >= FEWEST_ROUNDS
-        if enough and (time.monotonic() > stop or _settled(samples, options)):
+                issues += [t["issue_ms"] for t in times]
+        # Short calls are noisier, and cheap: as many at once as the shared block has slots.
+        batch = bench.layout["slots"] if max(np.median(s) for s in samples.values()) < SHORT_MS else 1
+        enough = len(samples["candidate"]) >= FEWEST_SAMPLES
+        if time.monotonic() > stop or (enough and _settled(samples, options)):
             break
     after = bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
@@ -301,27 +322,31 @@ def _timed(bench: Bench) -> None:
     _suspicious(bench, samples, slacks, before)
 
 
-def _one_time(bench: Bench, who: str, warm: int) -> dict[str, Any]:
+def _some_times(bench: Bench, who: str, count: int, warm: int) -> list[dict[str, Any]]:
+    """Timed calls of the candidate or a baseline, each on fresh contents; the candidate's outputs are verified."""
     kind: Distribution = "own"
-    seed = bench.seed()
+    seeds = [bench.seed() for _ in range(count)]
     if who != "candidate":
-        answer = bench.referee("time", baseline=who, distribution=kind, seed=seed, call_seed=seed ^ 0x5EED, warm=warm)
-        times: dict[str, Any] = answer["times"]
+        answer = bench.referee("time", baseline=who, distribution=kind, seeds=seeds, warm=warm)
+        times: list[dict[str, Any]] = answer["times"]
         return times
-    facts = _call(bench, kind, seed)
+    facts = _call(bench, kind, seeds)
     small = sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL
-    if small or bench.rng.random() < 0.25:
-        result = _compared(bench, kind, seed, facts, thorough=False)
+    for slot, seed in enumerate(seeds):
+        if not small and bench.rng.random() > 0.25:
+            continue
+        result = _compared(bench, kind, seed, facts, thorough=False, slot=slot)
         if not result.passed:
             bench.attempt.results.append(result)
             bench.attempt.failed = Failed("wrong", f"in a timed call: {result.reason}"[:500])
+            break
     times = facts["times"]
     return times
 
 
 def _settled(samples: dict[str, list[float]], options: EvalOptions) -> bool:
     if not options.baselines:
-        return len(samples["candidate"]) >= 4 * FEWEST_ROUNDS
+        return len(samples["candidate"]) >= 4 * FEWEST_SAMPLES
     return intervals.is_narrow(intervals.ratio_interval(samples[options.baselines[0]], samples["candidate"]), NARROW)
 
 

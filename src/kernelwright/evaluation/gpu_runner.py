@@ -18,10 +18,12 @@ from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
+from kernelwright.machine.runtime import CallFacts, LaunchRecord
 
 KEPT_CALLS = 2
 """Inputs of so many earlier calls stay allocated, so that addresses change."""
 KEPT_BYTES = 2 << 30
+_UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
 
 
 class GpuRunner(Runner):
@@ -76,63 +78,75 @@ class GpuRunner(Runner):
         return {}, []
 
     def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
-        """One full-size call on copies of the shared inputs; its outputs are copied to the shared block."""
+        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block.
+
+        All inputs are copied before the first call, so that no call finds what an earlier one has touched.
+        """
         header = message.header
         assert self.shared is not None
-        given = [self._copy(*place) for place in header["inputs"]]
+        base = [slot * header["stride"] for slot in range(len(header["calls"]))]
+        given = [[self._view(b, *place).clone() for place in header["inputs"]] for b in base]
+        self._keep([t for call in given for t in call])
+        report: dict[str, Any] = {"times": [], "kernels": [], "outputs": [], "problems": []}
+        launches: dict[str, LaunchRecord] = {}
+        own_calls = 0
+        for slot, (nodes, tensors) in enumerate(zip(header["calls"], given, strict=True)):
+            facts = self._one(header, base[slot], nodes, tensors, report)
+            own_calls += facts.own_calls
+            for record in facts.launches:
+                known = launches.setdefault(record.kernel, LaunchRecord(record.kernel))
+                known.count += record.count
+            if report["outputs"] != [[dtype, shape] for _, dtype, shape in header["outputs"]]:
+                break
+        called = CallFacts(list(launches.values()), own_calls, {0: 1} if launches else {})
+        report |= self._watched(given[-1], base[-1], header) if header["watch"] else _UNWATCHED
+        self.place.synchronize()
+        return {"facts": dataclasses.asdict(called), **report}, []
+
+    def _one(
+        self, header: dict[str, Any], base: int, nodes: list[Any], given: list[torch.Tensor], report: dict[str, Any]
+    ) -> CallFacts:
+        """One call; what was seen is added to the report."""
         queue = iter(given)
-        arguments = [_unpacked(node, queue) for node in header["values"]]
-        self._keep(given)
+        arguments = [_unpacked(node, queue) for node in nodes]
         self._poison(header["outputs"])
-        watch = header["watch"]
+        seed = header["call_seeds"][len(report["times"])]
         self.operators.adopt((*given, *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
-        torch.manual_seed(header["call_seed"])
-        profile: list[Any] = []
+        torch.manual_seed(seed)
         times = devices.Times(0.0, 0.0, 0.0, False)
-        with self._watching() if watch else self._quiet(), torch.no_grad():
+        with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                result, profile = self._profiled(arguments)
-            elif watch:  # the operator log would see the clock's own work
+                result, report["kernels"] = self._profiled(arguments)
+            elif header["watch"]:  # the operator log would see the clock's own work
                 result = self.model(*arguments)
                 self.place.synchronize()
             else:
                 result, times = self.place.measure(lambda: self.model(*arguments))
-        facts = self.runtime.end_call()
+        facts: CallFacts = self.runtime.end_call()
         outputs, problems = plain_outputs(result, given)
-        shapes = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
-        fits = shapes == [[dtype, shape] for _, dtype, shape in header["outputs"]]
-        if fits:
-            for out, (offset, dtype, shape) in zip(outputs, header["outputs"], strict=True):
-                devices.view(self.shared, offset, getattr(torch, dtype), shape).copy_(out)
-        mutated: list[int] = []
-        foreign: list[list[int]] = []
-        if watch:
-            written = bool(facts.written)
-            foreign = [[i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, written)]
-            originals = [self._view(*place) for place in header["inputs"]]
-            mutated = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
-        del outputs, result
-        self.place.synchronize()
-        report = {
-            "facts": dataclasses.asdict(facts),
-            "times": dataclasses.asdict(times),
-            "kernels": profile,
-            "outputs": shapes,
-            "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50] if watch else [],
-            "foreign": foreign,
-            "mutated": mutated,
-            "problems": problems,
-        }
-        return report, []
+        report["problems"] += [p for p in problems if p not in report["problems"]]
+        report["times"].append(dataclasses.asdict(times))
+        report["outputs"] = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
+        if report["outputs"] == [[dtype, shape] for _, dtype, shape in header["outputs"]]:
+            for out, place in zip(outputs, header["outputs"], strict=True):
+                self._view(base, *place).copy_(out)
+        if header["watch"]:
+            report["foreign"] = [
+                [i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, bool(facts.written))
+            ]
+        return facts
 
-    def _view(self, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
+    def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
+        """What only a checked call looks at: operators, and inputs that were written to."""
+        originals = [self._view(base, *place) for place in header["inputs"]]
+        changed = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
+        return {"operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50], "mutated": changed}
+
+    def _view(self, base: int, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
         assert self.shared is not None
-        return devices.view(self.shared, offset, getattr(torch, dtype), shape)
-
-    def _copy(self, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
-        return self._view(offset, dtype, shape).clone()
+        return devices.view(self.shared, base + offset, getattr(torch, dtype), shape)
 
     def _keep(self, given: list[torch.Tensor]) -> None:
         size = sum(t.nbytes for t in given)

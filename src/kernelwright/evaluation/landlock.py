@@ -20,6 +20,8 @@ _NET = 3
 _SCOPES = 3
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")
 _PROC_READ = ("/proc/self", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/sys/devices/system/cpu")
+_DRIVER_READ = ("/sys/devices/system", "/sys/bus/pci", "/proc/driver/nvidia", "/proc/sys/vm", "/etc/passwd")
+"""What a GPU's driver, its profiler and compilers for it read."""
 
 
 class _Attributes(ctypes.Structure):
@@ -46,7 +48,7 @@ def restrict(
     writable: Iterable[Path],
     allow_exec: bool,
     openable: Iterable[Path] = (),
-    devices: Iterable[Path] = (),
+    devices: tuple[Path, ...] = (),
 ) -> int:
     """Confines the calling thread and what it starts. Returns the ABI used, or 0 when nothing was restricted.
 
@@ -75,6 +77,8 @@ def restrict(
         _allow(libc, ruleset, Path(name), _READ_FILE | _READ_DIR)
     for path in writable:
         _allow(libc, ruleset, path, handled & ~(_EXECUTE | _IOCTL_DEV))
+    for name in _DRIVER_READ if devices else ():
+        _allow(libc, ruleset, Path(name), _READ_FILE | _READ_DIR)
     for path in devices:
         _allow(libc, ruleset, path, (_READ_FILE | _WRITE_FILE | _IOCTL_DEV) & handled)
     for name in _DEVICES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -54,9 +55,12 @@ class EvalOptions(Record):
     """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
 
     def resolved(self) -> Literal["cpu", "gpu"]:
-        """The backend that `auto` stands for on this machine."""
+        """The backend that `auto` stands for: KERNELWRIGHT_BACKEND if that is set, else the GPU where there is one."""
         if self.backend != "auto":
             return self.backend
+        wished = os.environ.get("KERNELWRIGHT_BACKEND")
+        if wished in ("cpu", "gpu"):
+            return "gpu" if wished == "gpu" else "cpu"
         return "gpu" if gpu_count() else "cpu"
 
     def key(self, task: Task, candidate: Candidate) -> str:

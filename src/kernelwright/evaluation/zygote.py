@@ -213,15 +213,12 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
     kept = [channel_fd, errors]
     device = None
     try:
-        if wanted and wanted["name"] == "cuda":
-            from kernelwright.evaluation import devices
-
-            kept += devices.begin(wanted["index"])
-        level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
         if wanted:
             from kernelwright.evaluation import devices
 
-            device = devices.make(wanted["name"])
+            device, opened = devices.make(wanted["name"], wanted["index"])
+            kept += opened
+        level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
     except BaseException:
         os.write(errors, traceback.format_exc().encode(errors="replace"))
         os._exit(71)

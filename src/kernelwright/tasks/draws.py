@@ -143,6 +143,9 @@ def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
         where = torch.randint(0, count, (far,), generator=generator, device=generator.device)
         back = torch.randint(0, max(1, count // 64), (1,), generator=generator, device=generator.device)
         where[-1] = count - 1 - int(back)
+        if where.is_cuda:  # a GPU writes to the same place twice in any order
+            where = where.unique()
+            far = where.numel()
         flat[where] = (
             torch.sign(flat[where])
             * _OUTLIER
