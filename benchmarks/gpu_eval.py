@@ -1,0 +1,152 @@
+"""How many CUDA candidates a minute one GPU judges and times, and where the time goes.
+
+    python benchmarks/gpu_eval.py [--jsonl FILE] [--own 70] [--jobs 8] [--json FILE]
+
+The candidates are those of a JSONL file in KernelBench's shape (fields llm_candidate, reference, problem_id; only those
+with CUDA code are taken) and `--own` distinct ones of our own at full size. Each is built (nothing from the cache),
+checked five times at full size and, where right, timed against eager. Afterwards one ReLU of 4096 x 393216 alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import datetime
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from cpu_eval import CANDIDATE, FAMILIES
+from gpu_smoke import cases
+
+from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
+
+TASK = """
+import torch
+import torch.nn as nn
+
+rows = {rows}
+cols = {cols}
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+def get_inputs():
+    return [torch.randn(rows, cols)]
+
+def get_init_inputs():
+    return []
+"""
+SIZES = ((1024, 1024), (4096, 4096), (16384, 2048), (128, 65536), (8192, 8192))
+
+
+def own_pairs(count: int) -> list[tuple[Task, Candidate]]:
+    """Distinct candidates over four families and five sizes."""
+    made = []
+    start = int(time.time()) % 1_000_000 * 1000
+    for i in range(count):
+        expression, kernel, body, launch = FAMILIES[i % len(FAMILIES)]
+        rows, cols = SIZES[i // len(FAMILIES) % len(SIZES)]
+        text = CANDIDATE.format(kernel=kernel.format(body=body, number=start + i), launch=launch, number=start + i)
+        source = TASK.format(expression=expression, rows=rows, cols=cols)
+        task = Task(task_id=f"own-{i % len(FAMILIES)}-{rows}x{cols}", source=source)
+        made.append((task, Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")))
+    return made
+
+
+def file_pairs(path: Path) -> list[tuple[Task, Candidate]]:
+    """The rows of a KernelBench-shaped file that have CUDA code, with a comment that makes each text new."""
+    made = []
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        text = row.get("llm_candidate") or ""
+        if "__global__" not in text:
+            continue
+        task = Task(task_id=str(row["problem_id"]), source=row["reference"])
+        text += f"\n# {time.time_ns()}\n"
+        made.append((task, Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")))
+    return made
+
+
+def summary(results: list[Evaluation | Exception], wall: float) -> dict[str, object]:
+    good = [r for r in results if isinstance(r, Evaluation)]
+    correct = [r for r in good if r.verdict == "correct"]
+    stages = {
+        name: round(statistics.mean(getattr(r.seconds, name) for r in good), 4)
+        for name in ("build", "check", "time", "total")
+    }
+    return {
+        "evaluations": len(results),
+        "wall_s": round(wall, 2),
+        "per_minute": round(60 * len(results) / wall, 1),
+        "verdicts": dict(collections.Counter(r.verdict if isinstance(r, Evaluation) else "task" for r in results)),
+        "timed": len([r for r in correct if r.timing]),
+        "mean_seconds_by_stage": stages,
+    }
+
+
+def lines(results: list[Evaluation | Exception]) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = []
+    for r in results:
+        if not isinstance(r, Evaluation):
+            rows.append({"task": str(r)})
+            continue
+        rows.append(
+            {
+                "task": r.task_id,
+                "verdict": r.verdict,
+                "reason": r.reason,
+                "findings": [f"{f.rule}: {f.evidence}"[:300] for f in r.findings],
+                "timing": r.timing.model_dump(mode="json") if r.timing else None,
+                "seconds": r.seconds.model_dump(),
+                "environment": r.environment,
+                "log": r.log[-600:] if r.verdict in ("harness_error", "unsupported", "runtime_error") else "",
+            }
+        )
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jsonl", type=Path)
+    parser.add_argument("--own", type=int, default=70)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--timing-seconds", type=float, default=0.3)
+    args = parser.parse_args()
+    with Evaluator(EvalOptions(backend="gpu", timing_seconds=args.timing_seconds)) as evaluator:
+        list(evaluate_many(own_pairs(2 * args.jobs), pool=evaluator, jobs=args.jobs))
+        work = (file_pairs(args.jsonl) if args.jsonl else []) + own_pairs(args.own)
+        started = time.perf_counter()
+        results = list(evaluate_many(work, pool=evaluator, jobs=args.jobs))
+        many = summary(results, time.perf_counter() - started)
+        alone = []
+        for _ in range(3):
+            _, _, task, candidate = next(c for c in cases() if c[0] == "relu-large")
+            text = candidate.text + f"\n# {time.time_ns()}\n"
+            candidate = candidate.model_copy(update={"sources": (SourceFile(path="candidate.py", content=text),)})
+            started = time.perf_counter()
+            result = evaluator.evaluate(task, candidate)
+            alone.append({"wall_s": time.perf_counter() - started, "row": lines([result])[0]})
+            print(f"large ReLU: {result.verdict} {alone[-1]['wall_s']:.2f} s {result.seconds} {result.reason[:200]}")
+    report = {
+        "benchmark": "gpu_eval",
+        "date": datetime.date.today().isoformat(),
+        "jobs": args.jobs,
+        "timing_seconds": args.timing_seconds,
+        "together": many,
+        "large_relu": alone,
+        "rows": lines(results),
+    }
+    if args.json:
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(many))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
