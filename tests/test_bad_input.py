@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from running import Command
 
+from kernelwright.evaluation.options import gpu_count
+
 REFERENCE = """
 import torch
 import torch.nn as nn
@@ -27,6 +29,7 @@ def get_init_inputs():
     return []
 """
 
+NO_GPU = pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU here")
 CANDIDATE = '''
 import torch
 import torch.nn as nn
@@ -105,7 +108,9 @@ UNREADABLE = [
     ("eval task.py", "CANDIDATE"),
     ("eval", "CANDIDATE"),
     ("eval task.py candidate.py --backend banana", "--backend"),
-    ("eval task.py candidate.py --backend gpu", "gpu"),
+    pytest.param(
+        "eval task.py candidate.py --backend gpu", "gpu", marks=pytest.mark.skipif(gpu_count() > 0, reason="a GPU")
+    ),
     ("eval task.py candidate.py --policy anything", "--policy"),
     ("eval task.py candidate.py --policy from_scratch --libraries-allowed", "--libraries-allowed"),
     ("eval task.py candidate.py --sandbox banana", "--sandbox"),

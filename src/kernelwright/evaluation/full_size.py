@@ -19,6 +19,7 @@ import numpy as np
 
 from kernelwright.evaluation import guards, intervals, physics, plain
 from kernelwright.evaluation import judge as judging
+from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
@@ -67,12 +68,27 @@ class Bench:
     layout: dict[str, Any] = field(default_factory=dict)
     kernels: list[Any] = field(default_factory=list)
     own_kernels: list[Any] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    ruler: list[float | None] | None = None
+    """The rulers of a smaller size, for outputs that are too large to have their own."""
 
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
 
+    def ask(self, kind: str, **header: Any) -> Message:
+        """The referee's answer; the seconds are kept by kind."""
+        started = time.monotonic()
+        try:
+            return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header})
+        finally:
+            self.took(kind, started)
+
     def referee(self, kind: str, **header: Any) -> dict[str, Any]:
-        return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header}).header
+        return self.ask(kind, **header).header
+
+    def took(self, stage: str, started: float) -> None:
+        self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
 
 
 def judge_on_gpu(
@@ -121,14 +137,21 @@ def _attempt(
     try:
         session.load()
         others = _other_sizes(bench, plan, oracle)
+        bench.ruler = next((data.low_error for _, data in others), None)
+        waiting = time.monotonic()
         with gpu.lease:
+            bench.took("lease", waiting)
             _full_size(bench)
             if attempt.failed is None:
                 _generality(bench, others)
             session.exchange("", 0)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
+    except TooLarge as error:
+        attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
+        attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
+        attempt.waited = bench.stages.get("lease", 0.0)
         attempt.build_seconds = session.build_seconds
         session.close()
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
@@ -156,10 +179,7 @@ def _other_sizes(bench: Bench, plan: Plan, oracle: TaskSession) -> list[tuple[Tr
 
 def _full_size(bench: Bench) -> None:
     """Checks and timing at the main size. Sets `attempt.failed`; raises `Failed` where the candidate's road ends."""
-    try:
-        _prepare(bench, randomise=True)
-    except TooLarge as error:
-        raise Failed("unsupported", f"size: {error}") from None
+    _prepare(bench, randomise=True)
     for index in range(bench.options.trials):
         _checked_call(bench, bench.kinds[index % len(bench.kinds)], first=index == 0)
         if bench.attempt.failed is not None:
@@ -174,17 +194,15 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     """Task, weights and shared memory at referee and runner."""
     options = bench.options
     weight_seed = bench.seed()
-    answer = bench.gpu.referee.ask(
-        bench.task.task_id,
-        {
-            "kind": "prepare",
-            "source": bench.task.source,
-            "constants": bench.workload.constants,
-            "weight_seed": weight_seed,
-            "input_seed": bench.seed(),
-            "randomise": randomise,
-            "memory_bytes": int(options.gpu_memory_gb * 2**30),
-        },
+    answer = bench.ask(
+        "prepare",
+        source=bench.task.source,
+        constants=bench.workload.constants,
+        weight_seed=weight_seed,
+        input_seed=bench.seed(),
+        randomise=randomise,
+        memory_bytes=int(options.gpu_memory_gb * 2**30),
+        ruler=bench.ruler,
     )
     bench.layout = answer.header
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
@@ -203,7 +221,11 @@ def _call(
     layout = bench.layout
     header = {"calls": filled["calls"], "call_seeds": [s ^ 0x5EED for s in seeds], "profile": profile, "watch": watch}
     places = {"inputs": layout["inputs"], "outputs": layout["outputs"], "stride": layout["stride"]}
-    return bench.session.run({**header, **places})
+    started = time.monotonic()
+    try:
+        return bench.session.run({**header, **places})
+    finally:
+        bench.took("run", started)
 
 
 def _compared(
@@ -404,6 +426,16 @@ def _reject(bench: Bench, rule: str, evidence: str) -> None:
 def _generality(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
     """Calls at other sizes. At one that the task declares a failure decides; elsewhere it is a warning."""
     attempt, session = bench.attempt, bench.session
+    started = time.monotonic()
+    try:
+        _at_other_sizes(bench, attempt, session, others)
+    finally:
+        bench.took("other sizes", started)
+
+
+def _at_other_sizes(
+    bench: Bench, attempt: Attempt, session: CandidateSession, others: list[tuple[Trial, TrialData]]
+) -> None:
     for trial, data in others:
         aside = Attempt()
         call_seed = trial.input_seed ^ 0x5EED
