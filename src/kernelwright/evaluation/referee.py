@@ -185,7 +185,7 @@ class Referee:
         |out - honest| <= T/2 |honest| everywhere is enough: the rule allows T |ref| and several times the honest
         run's own error, and |out - ref| <= |out - honest| + |honest - ref|.
         """
-        torch.manual_seed(call_seed)
+        draws.seed_all(call_seed)
         with torch.no_grad(), draws.OnDevice(self.device.name):
             honest = task_inputs.flatten_outputs(self._baseline("eager")(*values))
         results = []
@@ -206,14 +206,18 @@ class Referee:
         """Timed calls of a baseline, one for each seed, on inputs of its own."""
         header = message.header
         call = self._baseline(header["baseline"])
+        seeds = header["seeds"]
+        made = [task_inputs.make_inputs(self.namespace, header["distribution"], seed) for seed in seeds]
         times = []
-        for seed in header["seeds"]:
-            values = task_inputs.make_inputs(self.namespace, header["distribution"], seed)
-            torch.manual_seed(seed ^ 0x5EED)
+        for index, seed in enumerate(seeds):
+            draws.seed_all(seed ^ 0x5EED)
+            before = functools.partial(call, *made[index - 1]) if len(made) > 1 else None
             with torch.no_grad(), draws.OnDevice(self.device.name):
                 for _ in range(header["warm"]):
-                    call(*values)
-                _, one = self.device.measure(functools.partial(call, *values))
+                    call(*made[index])
+            # Timed without our own mode, which would slow the host down.
+            with torch.no_grad(), torch.device(self.device.name):
+                _, one = self.device.measure(functools.partial(call, *made[index]), before)
             times.append(dataclasses.asdict(one))
         return {"times": times}
 
