@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 ALIGNMENT = 512
-SPIN_MS, MOST_SPIN_MS = 0.2, 5.0
+SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
 """How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
 timed as the device's work: at least, and at most where a call takes the host longer."""
 CYCLES_A_MS = 2_000_000
@@ -28,8 +28,8 @@ CYCLES_A_MS = 2_000_000
 
 @dataclass(frozen=True)
 class Times:
-    """One timed call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms` how much longer the
-    host saw the device busy than the events on the current stream say."""
+    """What one measurement says of one call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms`
+    how much longer the host saw the device busy than the events on the current stream say (for all calls together)."""
 
     device_ms: float
     issue_ms: float
@@ -54,11 +54,11 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def measure(self, call: Callable[[], Any], before: Callable[[], Any] | None = None) -> tuple[Any, Times]:
-        """Runs `call` once on data that no cache holds, and times it.
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+        """Runs calls on data that no cache holds, and times them together.
 
-        `before` is the same call on other data, run first and not timed: short kernels are then not charged for
-        fetching their instructions, which takes longer or shorter by where a process's code happens to lie.
+        One call is timed alone. Of several, which are short, the first is not timed: it fetches the code, which takes
+        longer or shorter by where a process's code happens to lie; the others share what a measurement itself costs.
         """
 
     def facts(self) -> dict[str, Any]:
@@ -108,36 +108,39 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def measure(self, call: Callable[[], Any], before: Callable[[], Any] | None = None) -> tuple[Any, Times]:
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
         first, start, end = self._events
+        untimed = 1 if len(calls) > 1 else 0
         torch.cuda.synchronize()
         self.driver.reset_persisting_l2()
         clock = time.perf_counter
         began = clock()
         first.record()
         self._flush.add_(1)
-        torch.cuda._sleep(int(self._spin_ms() * CYCLES_A_MS))
+        torch.cuda._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
         issuing = clock()
-        if before is not None:
-            before()
+        results = [call() for call in calls[:untimed]]
         start.record()
         ready = clock()
-        result = call()
+        for call in calls[untimed:]:
+            results.append(call())
         issued = clock()
         end.record()
         torch.cuda.synchronize()
         done = clock()
+        count = len(calls) - untimed
         lead = first.elapsed_time(start)
         device = start.elapsed_time(end)
-        self._issues.append(1e3 * (issued - issuing))
+        self._issues.append(1e3 * (issued - issuing) / len(calls))
         # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
         slack = (done - began) * 1e3 - lead - device
-        return result, Times(device, (issued - ready) * 1e3, slack, (issued - began) * 1e3 < lead)
+        issue = (issued - ready) * 1e3 / count
+        return results, Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
 
-    def _spin_ms(self) -> float:
+    def _spin_ms(self, calls: int) -> float:
         """Long enough for what recent calls took the host; the first ones, which set things up, do not count long."""
         usual = statistics.median(self._issues) if self._issues else 0.0
-        return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual))
+        return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))
 
     def facts(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
@@ -192,13 +195,13 @@ class HostDevice:
     def synchronize(self) -> None:
         return
 
-    def measure(self, call: Callable[[], Any], before: Callable[[], Any] | None = None) -> tuple[Any, Times]:
-        if before is not None:
-            before()
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+        untimed = 1 if len(calls) > 1 else 0
+        results = [call() for call in calls[:untimed]]
         began = time.perf_counter()
-        result = call()
-        seconds = time.perf_counter() - began
-        return result, Times(seconds * 1e3, seconds * 1e3, 0.0, True)
+        results += [call() for call in calls[untimed:]]
+        each = (time.perf_counter() - began) * 1e3 / (len(calls) - untimed)
+        return results, Times(each, each, 0.0, True)
 
     def facts(self) -> dict[str, Any]:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}
@@ -216,7 +219,7 @@ def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
     torch.cuda.init()
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
-    device.measure(lambda: a @ a)
+    device.measure([lambda: a @ a])
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]):  # CUPTI takes a second to start

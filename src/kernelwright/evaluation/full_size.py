@@ -219,7 +219,7 @@ def _call(
     """Fresh inputs into the shared block, and a call of the candidate on each slot's."""
     filled = bench.referee("fill", distribution=kind, seeds=seeds)
     layout = bench.layout
-    header = {"calls": filled["calls"], "call_seeds": [s ^ 0x5EED for s in seeds], "profile": profile, "watch": watch}
+    header = {"calls": filled["calls"], "call_seed": seeds[-1] ^ 0x5EED, "profile": profile, "watch": watch}
     places = {"inputs": layout["inputs"], "outputs": layout["outputs"], "stride": layout["stride"]}
     started = time.monotonic()
     try:
@@ -229,7 +229,13 @@ def _call(
 
 
 def _compared(
-    bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any], thorough: bool, slot: int = 0
+    bench: Bench,
+    kind: Distribution,
+    seed: int,
+    facts: dict[str, Any],
+    thorough: bool,
+    slot: int = 0,
+    call_seed: int | None = None,
 ) -> WorkloadResult:
     """The referee's comparison of one call's outputs, as a result."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
@@ -248,7 +254,7 @@ def _compared(
         slot=slot,
         distribution=kind,
         seed=seed,
-        call_seed=seed ^ 0x5EED,
+        call_seed=seed ^ 0x5EED if call_seed is None else call_seed,
         thorough=thorough,
         tolerance=bench.task.tolerance,
     )
@@ -325,15 +331,19 @@ def _timed(bench: Bench) -> None:
     for index in range(MOST_ROUNDS):
         turn = ["candidate", *options.baselines]
         for who in (*turn, *reversed(turn)):
-            times = _some_times(bench, who, batch, warm=2 if index == 0 else 0)
+            times = _times(bench, who, batch, warm=2 if index == 0 else 0)
             if attempt.failed is not None:
                 return
-            samples[who] += [t["device_ms"] for t in times]
-            slacks[who] += [t["slack_ms"] for t in times]
+            samples[who].append(times["device_ms"])
+            slacks[who].append(times["slack_ms"])
             if who == "candidate":
-                issues += [t["issue_ms"] for t in times]
-        # Short calls are noisier, and cheap: as many at once as the shared block has slots.
-        batch = bench.layout["slots"] if max(np.median(s) for s in samples.values()) < SHORT_MS else 1
+                issues.append(times["issue_ms"])
+        if index == 0 and max(np.median(s) for s in samples.values()) < SHORT_MS and bench.layout["slots"] > 2:
+            # Short calls are measured as many at once as the shared block has slots.
+            batch = bench.layout["slots"]
+            for name in samples:
+                samples[name].clear()
+                slacks[name].clear()
         enough = len(samples["candidate"]) >= FEWEST_SAMPLES
         if time.monotonic() > stop or (enough and _settled(samples, options)):
             break
@@ -344,20 +354,21 @@ def _timed(bench: Bench) -> None:
     _suspicious(bench, samples, slacks, before)
 
 
-def _some_times(bench: Bench, who: str, count: int, warm: int) -> list[dict[str, Any]]:
-    """Timed calls of the candidate or a baseline, each on fresh contents; the candidate's outputs are verified."""
+def _times(bench: Bench, who: str, count: int, warm: int) -> dict[str, Any]:
+    """The candidate or a baseline timed over calls on fresh contents; the candidate's outputs are verified."""
     kind: Distribution = "own"
     seeds = [bench.seed() for _ in range(count)]
+    call_seed = seeds[-1] ^ 0x5EED
     if who != "candidate":
-        answer = bench.referee("time", baseline=who, distribution=kind, seeds=seeds, warm=warm)
-        times: list[dict[str, Any]] = answer["times"]
+        answer = bench.referee("time", baseline=who, distribution=kind, seeds=seeds, call_seed=call_seed, warm=warm)
+        times: dict[str, Any] = answer["times"]
         return times
     facts = _call(bench, kind, seeds)
     small = sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL
     for slot, seed in enumerate(seeds):
         if not small and bench.rng.random() > 0.25:
             continue
-        result = _compared(bench, kind, seed, facts, thorough=False, slot=slot)
+        result = _compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed)
         if not result.passed:
             bench.attempt.results.append(result)
             bench.attempt.failed = Failed("wrong", f"in a timed call: {result.reason}"[:500])
