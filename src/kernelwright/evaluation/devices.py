@@ -42,6 +42,8 @@ class Device(Protocol):
     """Where full-size calls run."""
 
     name: str
+    launch_ms: float
+    """What launching a kernel that does nothing takes on the device, in this process."""
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         """Memory that other processes can open: its bytes, and the handle to open it by."""
@@ -92,6 +94,7 @@ class CudaDevice:
         self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
         self._issues: collections.deque[float] = collections.deque(maxlen=9)
+        self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         address = self.driver.allocate(nbytes)
@@ -175,6 +178,7 @@ class HostDevice:
     """The processor in place of a GPU, for tests of the protocol."""
 
     name = "cpu"
+    launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         path = Path.cwd() / f"exchange-{os.getpid()}-{time.monotonic_ns()}"
@@ -220,12 +224,26 @@ def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
     device.measure([lambda: a @ a])
+    device.launch_ms = launch_cost(device)
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]):  # CUPTI takes a second to start
         a.add_(1)
         torch.cuda.synchronize()
     return device, tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
+
+
+PROBE_CALLS, PROBES = 16, 25
+
+
+def launch_cost(device: Device) -> float:
+    """Milliseconds that launching an empty kernel takes in a row of them.
+
+    Two processes on one H200 differ by up to 0.2 us a launch (by where the driver put their command buffers, it seems),
+    while their kernels take equally long: this number is what makes short times comparable.
+    """
+    probes = [device.measure([lambda: torch.cuda._sleep(0)] * PROBE_CALLS)[1].device_ms for _ in range(PROBES)]
+    return statistics.median(probes)
 
 
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:

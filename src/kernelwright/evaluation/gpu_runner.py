@@ -33,6 +33,7 @@ class GpuRunner(Runner):
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device
+        self.launch_ms = device.launch_ms
         super().__init__(channel)
         self.shared: torch.Tensor | None = None
         self.kept: list[list[torch.Tensor]] = []

@@ -291,7 +291,7 @@ def _scale(values: Any) -> float:
 def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel. What the task prints goes nowhere."""
     referee = Referee(device)
-    channel.send({"kind": "ready", "level": level})
+    channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
     answers: dict[str, tuple[str, Callable[[Message], Any]]] = {
         "prepare": ("prepared", referee.prepare),
         "fill": ("filled", referee.fill),
