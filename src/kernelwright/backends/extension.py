@@ -275,7 +275,8 @@ class Extension:
         if place is None or offset + len(data) > place[1]:
             return False
         if values.real_cuda:
-            driver.copy(place[0] + offset, ctypes.addressof(ctypes.create_string_buffer(data, len(data))), len(data))
+            kept = ctypes.create_string_buffer(data, len(data))
+            driver.copy(place[0] + offset, ctypes.addressof(kept), len(data))
         else:
             ctypes.memmove(place[0] + offset, data, len(data))
         return True

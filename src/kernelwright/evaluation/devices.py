@@ -93,6 +93,10 @@ class CudaDevice:
         cache = getattr(properties, "L2_cache_size", 64 << 20)
         self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
+        # Taken now: a candidate may replace them.
+        self._stream = torch.cuda.current_stream()
+        self._record, self._elapsed = torch._C._CudaEventBase.record, torch._C._CudaEventBase.elapsed_time
+        self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
         self._issues: collections.deque[float] = collections.deque(maxlen=9)
         self.launch_ms = 0.0
 
@@ -114,26 +118,26 @@ class CudaDevice:
     def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
         first, start, end = self._events
         untimed = 1 if len(calls) > 1 else 0
-        torch.cuda.synchronize()
+        self._wait()
         self.driver.reset_persisting_l2()
-        clock = time.perf_counter
+        clock, record = self._clock, self._record
         began = clock()
-        first.record()
+        record(first, self._stream)
         self._flush.add_(1)
-        torch.cuda._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
+        self._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
         issuing = clock()
         results = [call() for call in calls[:untimed]]
-        start.record()
+        record(start, self._stream)
         ready = clock()
         for call in calls[untimed:]:
             results.append(call())
         issued = clock()
-        end.record()
-        torch.cuda.synchronize()
+        record(end, self._stream)
+        self._wait()
         done = clock()
         count = len(calls) - untimed
-        lead = first.elapsed_time(start)
-        device = start.elapsed_time(end)
+        lead = self._elapsed(first, start)
+        device = self._elapsed(start, end)
         self._issues.append(1e3 * (issued - issuing) / len(calls))
         # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
         slack = (done - began) * 1e3 - lead - device

@@ -182,7 +182,7 @@ def _full_size(bench: Bench) -> None:
     """Checks and timing at the main size. Sets `attempt.failed`; raises `Failed` where the candidate's road ends."""
     _prepare(bench, randomise=True)
     for index in range(bench.options.trials):
-        _checked_call(bench, bench.kinds[index % len(bench.kinds)], first=index == 0)
+        _checked_call(bench, bench.kinds[index % len(bench.kinds)], index)
         if bench.attempt.failed is not None:
             return
     if bench.options.timing_seconds > 0:
@@ -215,12 +215,26 @@ def _prepare(bench: Bench, randomise: bool) -> None:
 
 
 def _call(
-    bench: Bench, kind: Distribution, seeds: list[int], profile: bool = False, watch: bool = False
+    bench: Bench,
+    kind: Distribution,
+    seeds: list[int],
+    profile: bool = False,
+    watch: bool = False,
+    reuse: bool = False,
 ) -> dict[str, Any]:
-    """Fresh inputs into the shared block, and a call of the candidate on each slot's."""
+    """Fresh inputs into the shared block, and a call of the candidate on each slot's.
+
+    With `reuse` at the addresses of the checked call before, so that a result remembered by address shows.
+    """
     filled = bench.referee("fill", distribution=kind, seeds=seeds)
     layout = bench.layout
-    header = {"calls": filled["calls"], "call_seed": seeds[-1] ^ 0x5EED, "profile": profile, "watch": watch}
+    header: dict[str, Any] = {
+        "calls": filled["calls"],
+        "call_seed": seeds[-1] ^ 0x5EED,
+        "profile": profile,
+        "watch": watch,
+        "reuse": reuse,
+    }
     places = {"inputs": layout["inputs"], "outputs": layout["outputs"], "stride": layout["stride"]}
     started = time.monotonic()
     try:
@@ -278,11 +292,12 @@ def _other_outputs(got: list[list[Any]], expected: list[list[Any]]) -> str:
     return ""
 
 
-def _checked_call(bench: Bench, kind: Distribution, first: bool) -> None:
+def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     """One verified call with all guards; after the first, the profiler lists the kernels of another one."""
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
-    facts = _call(bench, kind, [seed], watch=True)
+    first = index == 0
+    facts = _call(bench, kind, [seed], watch=True, reuse=index == 2)
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
     result = _compared(bench, kind, seed, facts, thorough=first or not large)
     if first:

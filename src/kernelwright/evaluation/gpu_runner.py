@@ -37,7 +37,7 @@ class GpuRunner(Runner):
         super().__init__(channel)
         self.shared: torch.Tensor | None = None
         self.kept: list[list[torch.Tensor]] = []
-        self.profiler: Any = None
+        self.checked: list[torch.Tensor] = []
 
     def make_runtime(self) -> Any:
         if self.place.name != "cuda":
@@ -87,6 +87,9 @@ class GpuRunner(Runner):
         assert self.shared is not None
         base = [slot * header["stride"] for slot in range(len(header["calls"]))]
         given = [[self._view(b, *place).clone() for place in header["inputs"]] for b in base]
+        if header["reuse"]:
+            given = [self._at_addresses_of(self.checked, given[0])]
+        self.checked = given[0] if header["watch"] else []
         self._keep([t for call in given for t in call])
         arguments = [self._arguments(nodes, call) for nodes, call in zip(header["calls"], given, strict=True)]
         devices.poison(self.place, header["outputs"], len(given))
@@ -103,6 +106,11 @@ class GpuRunner(Runner):
             report |= self._watched(given[-1], base[-1], header)
         self.place.synchronize()
         return {"facts": dataclasses.asdict(facts), **report}, []
+
+    def _at_addresses_of(self, before: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The new contents in the memory of the checked call before."""
+        same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
+        return [old.copy_(new) for old, new in zip(before, given, strict=True)] if same else given
 
     def _arguments(self, nodes: list[Any], given: list[torch.Tensor]) -> list[Any]:
         queue = iter(given)
