@@ -262,7 +262,7 @@ def profile_(
     backend: Backend = "auto",
     rung: Annotated[str, typer.Option(help="auto, ncu (counters), trace (times) or static (no GPU needed).")] = "auto",
     arch: Annotated[
-        str, typer.Option(help="What static compiles for, e.g. sm_90a; default: this GPU, else sm_90.")
+        str, typer.Option(help="What static compiles for, e.g. sm_90a; default: this GPU, else sm_90a.")
     ] = "",
     timeout: Annotated[float, typer.Option(help="Wall seconds that one rung may take.")] = 180.0,
     seed: Annotated[int, typer.Option(help="Seed of inputs and weights.")] = 0,

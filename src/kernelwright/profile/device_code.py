@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.builds import BuildResult
-from kernelwright.errors import CandidateError
+from kernelwright.errors import CandidateError, UsageError
 from kernelwright.evaluation import plain
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Pool
@@ -81,9 +81,9 @@ def _compiled(
         raise _unusable(_broken(session) or failed) from None
     finally:
         session.close()
-    if problem and not any(cubins) and (broken := _broken(session)) is not None:
+    if problem and not cubins and (broken := _broken(session)) is not None:
         raise _unusable(broken)
-    return DeviceCode(tuple(c for c in cubins if c), launches, size, problem)
+    return DeviceCode(tuple(cubins), launches, size, problem)
 
 
 def _broken(session: CandidateSession) -> Failed | None:
@@ -109,7 +109,7 @@ def _called(session: CandidateSession, plan: Plan, oracle: TaskSession) -> tuple
 
 
 def _cubin(worker: Worker, request: Mapping[str, Any], result: BuildResult, arch: str, seconds: float) -> bytes:
-    """Machine code of one build's device text; empty where it does not compile for this architecture."""
+    """Machine code of one build's device text. Raises `UsageError` where it does not compile for this architecture."""
     again: dict[str, Any] = {
         # The text of an extension carries its flags; that of a plain build needs them again.
         "kind": "device" if request.get("kind") == "device" else "instances",
@@ -119,4 +119,10 @@ def _cubin(worker: Worker, request: Mapping[str, Any], result: BuildResult, arch
         "arch": arch,
     }
     made = worker.builder.build(again, seconds)
-    return base64.b64decode(made.cubin) if made.cubin else b""
+    if not made.cubin:
+        lines = [line.strip() for line in made.log.splitlines() if line.strip()] or ["NVRTC made no machine code"]
+        why = next((line for line in lines if "error" in line.lower()), lines[0])
+        raise UsageError(
+            f"the candidate does not compile for {arch}: {why[:300]}", hint="choose another architecture with --arch"
+        )
+    return base64.b64decode(made.cubin)

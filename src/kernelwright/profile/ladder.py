@@ -34,7 +34,7 @@ from kernelwright.profile.static import read_cubin
 from kernelwright.records import Candidate, Record, Task, Workload
 
 RUNGS: tuple[Rung, ...] = ("ncu", "trace", "static")
-DEFAULT_ARCH = "sm_90"
+DEFAULT_ARCH = "sm_90a"
 TRACED_CALLS = 10
 BLOCKS = (128, 256, 512)
 """Block sizes for which occupancy is worked out where a candidate's own is not known."""

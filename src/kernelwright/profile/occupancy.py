@@ -17,6 +17,7 @@ MAX_BLOCK = 1024
 MAX_REGISTERS = 255
 """A thread, on every capability listed here."""
 KIB = 1024
+_NO_LIMIT = 1 << 20
 _Limiter = Literal["registers", "shared memory", "warps", "blocks"]
 
 
@@ -92,7 +93,7 @@ def occupancy(arch: int, threads: int, registers: int, shared_bytes: int = 0) ->
 
 def _by_registers(most: Limits, warps: int, registers: int) -> int:
     if registers == 0:
-        return most.blocks
+        return _NO_LIMIT
     if registers > MAX_REGISTERS:
         return 0
     a_warp = _up(registers * WARP, most.register_unit)
@@ -102,10 +103,11 @@ def _by_registers(most: Limits, warps: int, registers: int) -> int:
 
 
 def _by_shared(most: Limits, shared_bytes: int) -> int:
+    if shared_bytes == 0:  # the driver's share alone never decides
+        return _NO_LIMIT
     if shared_bytes > most.shared_block:
         return 0
-    taken = _up(shared_bytes + most.reserved, most.shared_unit)
-    return most.shared // taken if taken else most.blocks
+    return most.shared // _up(shared_bytes + most.reserved, most.shared_unit)
 
 
 def _up(value: int, unit: int) -> int:

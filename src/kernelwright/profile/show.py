@@ -9,7 +9,7 @@ from rich import markup
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright.profile.facts import KernelProfile, Profile
+from kernelwright.profile.facts import KernelProfile, Occupancy, Profile
 from kernelwright.profile.trace import simple_name
 
 WIDTH = 160
@@ -62,8 +62,12 @@ def _resources(kernel: KernelProfile) -> list[str]:
         "?" if registers is None else f"{registers:.0f}",
         f"{used.shared_bytes} B" if used else "?",
         f"{used.stack_bytes} B" if used else "?",
-        f"{100 * fit.fraction:.0f} % ({fit.limiter})" if fit else "?",
+        _fit(fit) if fit else "?",
     ]
+
+
+def _fit(fit: Occupancy) -> str:
+    return f"{100 * fit.fraction:.0f} %" + (f" ({fit.limiter})" if fit.fraction < 1 else "")
 
 
 def _times(kernel: KernelProfile) -> list[str]:

@@ -38,19 +38,23 @@ KINDS: dict[int, str] = {
     0x184: "shared_load",
     0x188: "shared_store",
     0x1AE: "async_copy",
-    0x1A3: "atomic",
+    0x18A: "atomic",
+    0x18B: "atomic",
+    0x18C: "atomic",
+    0x18D: "atomic",
+    0x18E: "atomic",
+    0x1A2: "atomic",
     0x1A6: "atomic",
     0x1A8: "atomic",
-    0x18E: "atomic",
+    0x1A9: "atomic",
     0x020: "float32",
     0x021: "float32",
     0x023: "float32",
     0x028: "float64",
     0x029: "float64",
+    0x02A: "float64",
     0x02B: "float64",
-    0x030: "float16",
-    0x031: "float16",
-    0x032: "float16",
+    0x037: "tensor",
     0x03C: "tensor",
     0x03F: "tensor",
     0x1F0: "tensor",
@@ -58,6 +62,8 @@ KINDS: dict[int, str] = {
     0x189: "shuffle",
     0x11D: "barrier",
 }
+"""Kinds of instructions by opcode: LDG, STG, LDL, STL, LDS, STS, LDGSTS; ATOM, ATOMS, RED, REDG, ATOMG; FMUL, FADD, FFMA;
+DMUL, DADD, DSETP, DFMA; IMMA, HMMA, DMMA, HGMMA; MUFU, SHFL, BAR."""
 _PADDING = 0x118
 _GLOBAL_LOAD = 0x181
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16)

@@ -4,7 +4,8 @@
 
 Only the calls between cudaProfilerStart and cudaProfilerStop are of interest; what goes before is warming up. It runs
 the candidate with the user's rights and without the judge's sandbox, since a profiler must see into it: the ladder
-gives it an environment without secrets and a time limit, no more. A failure is one line, `target-failed: …`, and status 4.
+gives it an environment without secrets and a time limit, no more. A failure is one line,
+`target-failed: …`, and status 4.
 """
 
 from __future__ import annotations
