@@ -1,4 +1,4 @@
-"""Cubins as NVRTC makes them: what is read from their bytes is what the kernels' texts say, and what NVIDIA's tools say.
+"""Cubins as NVRTC makes them: what is read from their bytes is what the texts say, and what NVIDIA's tools say.
 
 Damaged cubins give an error of ours or an answer, never another exception.
 """

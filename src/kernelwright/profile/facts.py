@@ -135,5 +135,7 @@ class Profile(Record):
     """Of the whole forward call."""
     ceilings: str = ""
     """`measured` or `datasheet`: what the roofline compares with; empty without one."""
+    notes: tuple[str, ...] = ()
+    """What a reader must know about these numbers."""
     advice: tuple[str, ...] = ()
     seconds: float = 0.0

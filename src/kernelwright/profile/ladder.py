@@ -183,7 +183,11 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
     used = [k.resources for k in kernels if k.resources is not None]
     climb.resources = {trace.simple_name(readable(r.kernel)): r for r in used}
     climb.own = climb.own | climb.resources.keys()
-    return _profile(climb, "static", kernels, arch=arch, size=code.size)
+    found = _profile(climb, "static", kernels, arch=arch, size=code.size)
+    note = (
+        f"a call on the CPU ended early ({code.problem}); where no block size is known, the best of {BLOCKS} is shown"
+    )
+    return found.model_copy(update={"notes": (note,) if code.problem else ()})
 
 
 def kernels_of(code: DeviceCode) -> list[KernelProfile]:

@@ -33,6 +33,8 @@ def print_profile(profile: Profile) -> None:
         out.print(_table(profile))
     for line in _whole(profile):
         out.print(line, soft_wrap=True)
+    for note in profile.notes:
+        out.print(f"[dim]{_escape(note)}[/]", soft_wrap=True)
     for missed in profile.missed:
         out.print(f"[dim]no {missed.rung}: {_escape(missed.reason)}[/]", soft_wrap=True)
     for line in profile.advice:

@@ -62,8 +62,8 @@ KINDS: dict[int, str] = {
     0x189: "shuffle",
     0x11D: "barrier",
 }
-"""Kinds of instructions by opcode: LDG, STG, LDL, STL, LDS, STS, LDGSTS; ATOM, ATOMS, RED, REDG, ATOMG; FMUL, FADD, FFMA;
-DMUL, DADD, DSETP, DFMA; IMMA, HMMA, DMMA, HGMMA; MUFU, SHFL, BAR."""
+"""Kinds of instructions by opcode: LDG, STG, LDL, STL, LDS, STS, LDGSTS; ATOM, ATOMS, RED, REDG, ATOMG; FMUL, FADD,
+FFMA; DMUL, DADD, DSETP, DFMA; IMMA, HMMA, DMMA, HGMMA; MUFU, SHFL, BAR."""
 _PADDING = 0x118
 _GLOBAL_LOAD = 0x181
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16)

@@ -18,7 +18,7 @@ _ORIGINS = (
     ("cutlass", r"\bcutlass|cutlass_|cute::"),
     (
         "cublas",
-        r"cublas|^(?:sm\d+|ampere|volta|turing|hopper|maxwell)_.*gemm|gemv(?:N|T|x|_)|nvjet|splitKreduce|_s884|s16816",
+        r"cublas|^(?:sm\d+|ampere|volta|turing|hopper|maxwell)_.*gemm|gemv\w*_kernel|gemvx|nvjet|splitKreduce|_s884|s16816",
     ),
     ("triton", r"^triton_"),
     ("cub", r"\bcub::|thrust::"),
