@@ -51,7 +51,7 @@ template <typename T, int N> __global__ void __launch_bounds__(N) rows(const T* 
     extern __shared__ float kept[];
     kept[threadIdx.x] = x[blockIdx.x * n + threadIdx.x % n];
     __syncthreads();
-    for (int i = threadIdx.x; i < n; i += N) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * 2.0;
+    for (int i = threadIdx.x; i < n; i += N) y[blockIdx.x * n + i] = x[blockIdx.x * n + i] * 2.1;
 }
 torch::Tensor forward(torch::Tensor x) {
     auto y = torch::empty_like(x);

@@ -36,6 +36,8 @@ from kernelwright.records import Candidate, Record, Task, Workload
 RUNGS: tuple[Rung, ...] = ("ncu", "trace", "static")
 DEFAULT_ARCH = "sm_90a"
 TRACED_CALLS = 10
+COUNTED_LAUNCHES = 64
+MEASURING_SECONDS = 120.0
 BLOCKS = (128, 256, 512)
 """Block sizes for which occupancy is worked out where a candidate's own is not known."""
 
@@ -77,8 +79,8 @@ class Climb:
     card: Card
     size: Workload
     own: frozenset[str] = frozenset()
-    resources: dict[str, Resources] = field(default_factory=dict)
-    """By simple name."""
+    resources: dict[str, list[Resources]] = field(default_factory=dict)
+    """By simple name; instances of one template share it."""
     facts: dict[str, Any] = field(default_factory=dict)
     """Of the whole call, as the target counted them."""
 
@@ -181,7 +183,8 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
         missed.append(Missed(rung="static", reason=f"static-failed: {error}"))
         return None
     used = [k.resources for k in kernels if k.resources is not None]
-    climb.resources = {trace.simple_name(readable(r.kernel)): r for r in used}
+    for resources in used:
+        climb.resources.setdefault(trace.simple_name(readable(resources.kernel)), []).append(resources)
     climb.own = climb.own | climb.resources.keys()
     found = _profile(climb, "static", kernels, arch=arch, size=code.size)
     note = (
@@ -226,13 +229,23 @@ def _ncu(climb: Climb) -> Profile:
     with tempfile.TemporaryDirectory(prefix="kernelwright-profile-") as name:
         folder = Path(name)
         words = _target(climb, folder, 1)
-        found = ncu.run(words, seconds=climb.options.seconds, environment=_environment(folder), folder=folder)
+        found = ncu.run(
+            words,
+            seconds=climb.options.seconds,
+            environment=_environment(folder),
+            folder=folder,
+            count=COUNTED_LAUNCHES,
+        )
         climb.facts = _read_facts(folder)
     kernels = [_completed(k, climb) for k in ncu.merged(found)]
     known = _ceilings(climb.card)
     if known is not None:
         kernels = [k.model_copy(update={"roofline": roofline.of_counters(k, known)}) for k in kernels]
-    return _profile(climb, "ncu", kernels, known, sum(k.time_us or 0.0 for k in kernels) / 1e3)
+    made = _profile(climb, "ncu", kernels, known, sum(k.time_us or 0.0 for k in kernels) / 1e3)
+    if len(found) < COUNTED_LAUNCHES:
+        return made
+    note = f"only the first {COUNTED_LAUNCHES} launches of the call were counted"
+    return made.model_copy(update={"notes": (note,), "roofline": None})
 
 
 def _trace(climb: Climb) -> Profile:
@@ -274,6 +287,9 @@ _KEPT = re.compile(
 def _environment(folder: Path) -> dict[str, str]:
     """What the candidate's process may know of ours: where programs and libraries are, and no keys of services."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    # The target starts in another folder, where a relative path would not lead here.
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+    kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in paths)
     return {**kept, "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
@@ -310,7 +326,7 @@ def _ceilings(card: Card) -> ceilings.Ceilings | None:
     if ceilings.cached(card.name, card.driver, cache) is None:
         words = [sys.executable, "-m", "kernelwright.profile.ceilings", card.driver]
         try:
-            subprocess.run(words, capture_output=True, timeout=120)
+            subprocess.run(words, capture_output=True, timeout=MEASURING_SECONDS)
         except subprocess.TimeoutExpired:
             pass  # the data sheet will do
     return ceilings.for_card(card.name, card.driver, cache)
@@ -318,7 +334,7 @@ def _ceilings(card: Card) -> ceilings.Ceilings | None:
 
 def _completed(kernel: KernelProfile, climb: Climb) -> KernelProfile:
     """A kernel that ran, with its origin, and with the resources and occupancy that the machine code tells."""
-    resources = climb.resources.get(trace.simple_name(kernel.name))
+    resources = _match(climb.resources.get(trace.simple_name(kernel.name), []), kernel.metrics.get("registers"))
     update: dict[str, Any] = {"origin": trace.origin(kernel.name, climb.own), "resources": resources}
     registers = int(kernel.metrics.get("registers", resources.registers if resources else 0))
     arch = int(re.sub(r"\D", "", climb.card.arch) or 0)
@@ -329,6 +345,12 @@ def _completed(kernel: KernelProfile, climb: Climb) -> KernelProfile:
             shared = max(0, shared - LIMITS[arch].reserved)
         update["occupancy"] = occupancy(arch, threads, registers, shared)
     return kernel.model_copy(update=update)
+
+
+def _match(found: list[Resources], registers: float | None) -> Resources | None:
+    """The instance that ran: the only one there is, or the only one with as many registers."""
+    fits = found if len(found) == 1 else [r for r in found if r.registers == registers]
+    return fits[0] if len(fits) == 1 else None
 
 
 def _profile(

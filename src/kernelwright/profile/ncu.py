@@ -125,7 +125,7 @@ def run(
     seconds: float,
     environment: Mapping[str, str] | None = None,
     folder: Path | None = None,
-    count: int | None = 64,
+    count: int | None = None,
 ) -> list[KernelProfile]:
     """Profiles a command and returns its kernels in the order of their launches. Raises `NcuFailed`.
 

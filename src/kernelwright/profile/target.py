@@ -11,8 +11,11 @@ gives it an environment without secrets and a time limit, no more. A failure is 
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
+import shutil
 import sys
+import tempfile
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -88,18 +91,18 @@ def load_candidate(path: Path, entry: str, device: str) -> Callable[..., Any]:
     if failed is not None:
         raise failed
     if device != "cuda":
-        return _executed(source, path, entry)
+        return _executed(source, entry)
     import torch.utils.cpp_extension as cpp_extension
 
     originals = cpp_extension.load_inline, cpp_extension.load
     runtime = _fast_runtime()
     try:
-        return _executed(source, path, entry)
+        return _executed(source, entry)
     except Exception:
         if all(result.status != "unsupported" for result in runtime.builds):
             raise
     cpp_extension.load_inline, cpp_extension.load = originals
-    return _executed(source, path, entry)
+    return _executed(source, entry)
 
 
 def _fast_runtime() -> Any:
@@ -117,12 +120,14 @@ def _fast_runtime() -> Any:
     return runtime
 
 
-def _executed(source: str, path: Path, entry: str) -> Callable[..., Any]:
+def _executed(source: str, entry: str) -> Callable[..., Any]:
     import linecache
 
+    # A real file until the end of the process: Triton and inspect read a function's source from where it says it is.
+    folder = tempfile.mkdtemp(prefix="kernelwright-target-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     module = types.ModuleType("candidate")
-    # A file beside the given one: Triton and inspect read a function's source from where it says it is.
-    module.__file__ = str(path.with_name("candidate_module.py"))
+    module.__file__ = str(Path(folder) / "candidate.py")
     Path(module.__file__).write_text(source, encoding="utf-8")
     linecache.checkcache()
     sys.modules["candidate"] = module
