@@ -121,3 +121,11 @@ def test_the_largest_share_comes_first_and_lines_are_few_and_short() -> None:
     assert len(lines) == advice.LINES
     assert all(len(line) < advice.WIDTH for line in lines)
     assert all(line.startswith("huge_") for line in lines[:4]) and lines[4].startswith("tiny")
+
+
+def test_a_prompt_says_what_the_numbers_rest_on() -> None:
+    profile = _profile(rung="static", arch="sm_90a")
+    assert advice.prompt_text(profile) == ""
+    text = advice.prompt_text(profile.model_copy(update={"advice": advice.advise(profile)}))
+    assert text.splitlines()[0] == "Profile (machine code only, nothing was timed; sm_90a), most valuable first:"
+    assert text.splitlines()[1].startswith("- there is no device code")

@@ -35,6 +35,13 @@ def test_floors(nbytes: float, flops: float, dtype: str, expected: float) -> Non
     assert roofline.floor_ms(nbytes, flops, dtype, CARD) == pytest.approx(expected)
 
 
+def test_single_precision_may_use_tensor_cores() -> None:
+    faster = CARD.model_copy(update={"flops": {**CARD.flops, "tf32": 400e12}})
+    assert roofline.floor_ms(0, 400e9, "float32", faster) == pytest.approx(1.0)
+    slow = roofline.classify(0, 45e9, 1.0, "float32", faster)
+    assert slow.bound == "compute" and slow.compute_share == pytest.approx(0.9)  # of the ordinary units
+
+
 @pytest.mark.parametrize(
     "nbytes, flops, time_ms, l2, bound",
     [

@@ -36,6 +36,22 @@ def advise(profile: Profile) -> tuple[str, ...]:
     return tuple(line if len(line) < WIDTH else line[: WIDTH - 2] + "…" for _, line in best[:LINES])
 
 
+_SOURCES = {
+    "ncu": "hardware counters",
+    "trace": "device times, no counters",
+    "static": "machine code only, nothing was timed",
+}
+
+
+def prompt_text(profile: Profile) -> str:
+    """The advice as a paragraph for a prompt, which says what its numbers rest on; empty without advice."""
+    if not profile.advice:
+        return ""
+    where = profile.card or profile.arch
+    head = f"Profile ({_SOURCES[profile.rung]}; {where}), most valuable first:"
+    return "\n".join([head, *(f"- {line}" for line in profile.advice)])
+
+
 def _name(kernel: KernelProfile) -> str:
     name = kernel.name if kernel.name.startswith("_Z") else simple_name(kernel.name) or kernel.name
     return name if len(name) <= MOST_NAME else name[: MOST_NAME - 1] + "…"
