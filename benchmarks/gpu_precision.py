@@ -75,10 +75,13 @@ def candidate(text: str, language: str = "cuda") -> Candidate:
 
 
 def same(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
-    """A/A over sizes from 2**14 to 2**30 elements and chains of up to 6 kernels."""
+    """A/A at calls of 5 us to 50 ms, evenly in the logarithm: one to three kernels, many for the longest."""
     rows = []
     for i in range(count):
-        n, repeats = int(2 ** (14 + 16 * i / max(1, count - 1))), 1 + i % 6
+        target_us = 5 * 10 ** (4 * i / max(1, count - 1))
+        repeats = 1 + i % 3 if target_us < 2000 else round(target_us / 500)
+        # A kernel takes about 1.7 us and 8 bytes an element at 4.2 TB/s.
+        n = max(4096, int((target_us / repeats - 1.7) * 4.2e6 / 8))
         task = Task(task_id=f"aa-{i}", source=TASK.format(n=n, repeats=repeats), policy="libraries")
         result = evaluator.evaluate(task, candidate(SAME.format(repeats=repeats, stamp=time.time_ns())))
         timing = result.timing
@@ -92,6 +95,7 @@ def same(evaluator: Evaluator, count: int) -> list[dict[str, object]]:
                 "candidate_ms": timing.candidate_ms,
                 "ratio": timing.speedup,
                 "interval": timing.interval,
+                "launch": result.environment.get("launch_us"),
                 "samples": len(timing.samples["candidate"]),
                 "within_1_percent": abs(timing.speedup - 1) <= 0.01,
                 "covers_1": timing.interval[0] <= 1 <= timing.interval[1],

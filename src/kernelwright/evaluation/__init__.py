@@ -36,7 +36,7 @@ class Evaluator:
         self.options = options or EvalOptions()
         if self.options.backend == "gpu" and not gpu_count() and device is None:
             raise UsageError(
-                "there is no NVIDIA GPU that torch could use here",
+                "backend gpu: there is no NVIDIA GPU that torch could use here",
                 hint="use --backend cpu: candidates run on the functional CUDA machine, without timing",
             )
         self.pool = Pool(self.options.sandbox)

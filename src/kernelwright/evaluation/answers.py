@@ -101,7 +101,7 @@ class _Ran(_State):
 
     kind: Literal["ran"]
     facts: _CallFacts
-    times: list[_Times] = Field(max_length=64)
+    times: _Times
     kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
     outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
     operators: _Sized

@@ -6,9 +6,11 @@ to run the judge's whole way through full-size checks and timing without a GPU; 
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import mmap
 import os
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 import torch
 
 ALIGNMENT = 512
-SPIN_MS, MOST_SPIN_MS = 0.2, 5.0
+SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
 """How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
 timed as the device's work: at least, and at most where a call takes the host longer."""
 CYCLES_A_MS = 2_000_000
@@ -26,8 +28,8 @@ CYCLES_A_MS = 2_000_000
 
 @dataclass(frozen=True)
 class Times:
-    """One timed call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms` how much longer the
-    host saw the device busy than the events on the current stream say."""
+    """What one measurement says of one call. Milliseconds; `issue_ms` is how long the host took to start it, `slack_ms`
+    how much longer the host saw the device busy than the events on the current stream say (for all calls together)."""
 
     device_ms: float
     issue_ms: float
@@ -40,6 +42,8 @@ class Device(Protocol):
     """Where full-size calls run."""
 
     name: str
+    launch_ms: float
+    """What launching a kernel that does nothing takes on the device, in this process."""
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         """Memory that other processes can open: its bytes, and the handle to open it by."""
@@ -52,8 +56,12 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
-    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
-        """Runs `call` once with a cold cache, and times it."""
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+        """Runs calls on data that no cache holds, and times them together.
+
+        One call is timed alone. Of several, which are short, the first is not timed: it fetches the code, which takes
+        longer or shorter by where a process's code happens to lie; the others share what a measurement itself costs.
+        """
 
     def facts(self) -> dict[str, Any]:
         """Name, memory, clocks and throttling of the device now."""
@@ -85,7 +93,8 @@ class CudaDevice:
         cache = getattr(properties, "L2_cache_size", 64 << 20)
         self._flush = torch.zeros(2 * cache // 4, dtype=torch.int32, device="cuda")
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(3)]
-        self._spin_ms = SPIN_MS
+        self._issues: collections.deque[float] = collections.deque(maxlen=9)
+        self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         address = self.driver.allocate(nbytes)
@@ -102,28 +111,39 @@ class CudaDevice:
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
-    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
-        before, start, end = self._events
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+        first, start, end = self._events
+        untimed = 1 if len(calls) > 1 else 0
         torch.cuda.synchronize()
         self.driver.reset_persisting_l2()
         clock = time.perf_counter
         began = clock()
-        before.record()
+        first.record()
         self._flush.add_(1)
-        torch.cuda._sleep(int(self._spin_ms * CYCLES_A_MS))
+        torch.cuda._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
+        issuing = clock()
+        results = [call() for call in calls[:untimed]]
         start.record()
         ready = clock()
-        result = call()
+        for call in calls[untimed:]:
+            results.append(call())
         issued = clock()
         end.record()
         torch.cuda.synchronize()
         done = clock()
-        lead = before.elapsed_time(start)
+        count = len(calls) - untimed
+        lead = first.elapsed_time(start)
         device = start.elapsed_time(end)
-        self._spin_ms = min(MOST_SPIN_MS, max(self._spin_ms, 2e3 * (issued - ready)))
+        self._issues.append(1e3 * (issued - issuing) / len(calls))
         # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
         slack = (done - began) * 1e3 - lead - device
-        return result, Times(device, (issued - ready) * 1e3, slack, (issued - began) * 1e3 < lead)
+        issue = (issued - ready) * 1e3 / count
+        return results, Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
+
+    def _spin_ms(self, calls: int) -> float:
+        """Long enough for what recent calls took the host; the first ones, which set things up, do not count long."""
+        usual = statistics.median(self._issues) if self._issues else 0.0
+        return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))
 
     def facts(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
@@ -158,6 +178,7 @@ class HostDevice:
     """The processor in place of a GPU, for tests of the protocol."""
 
     name = "cpu"
+    launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
         path = Path.cwd() / f"exchange-{os.getpid()}-{time.monotonic_ns()}"
@@ -178,11 +199,13 @@ class HostDevice:
     def synchronize(self) -> None:
         return
 
-    def measure(self, call: Callable[[], Any]) -> tuple[Any, Times]:
+    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+        untimed = 1 if len(calls) > 1 else 0
+        results = [call() for call in calls[:untimed]]
         began = time.perf_counter()
-        result = call()
-        seconds = time.perf_counter() - began
-        return result, Times(seconds * 1e3, seconds * 1e3, 0.0, True)
+        results += [call() for call in calls[untimed:]]
+        each = (time.perf_counter() - began) * 1e3 / (len(calls) - untimed)
+        return results, Times(each, each, 0.0, True)
 
     def facts(self) -> dict[str, Any]:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}
@@ -200,13 +223,27 @@ def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
     torch.cuda.init()
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
-    device.measure(lambda: a @ a)
+    device.measure([lambda: a @ a])
+    device.launch_ms = launch_cost(device)
     from torch.profiler import ProfilerActivity, profile
 
     with profile(activities=[ProfilerActivity.CUDA]):  # CUPTI takes a second to start
         a.add_(1)
         torch.cuda.synchronize()
     return device, tuple(int(fd) for fd in os.listdir("/proc/self/fd") if fd not in held)
+
+
+PROBE_CALLS, PROBES = 16, 25
+
+
+def launch_cost(device: Device) -> float:
+    """Milliseconds that launching an empty kernel takes in a row of them.
+
+    Two processes on one H200 differ by up to 0.2 us a launch (by where the driver put their command buffers, it seems),
+    while their kernels take equally long: this number is what makes short times comparable.
+    """
+    probes = [device.measure([lambda: torch.cuda._sleep(0)] * PROBE_CALLS)[1].device_ms for _ in range(PROBES)]
+    return statistics.median(probes)
 
 
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:

@@ -19,6 +19,7 @@ import numpy as np
 
 from kernelwright.evaluation import guards, intervals, physics, plain
 from kernelwright.evaluation import judge as judging
+from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
@@ -41,6 +42,7 @@ THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
 SHORT_MS = 0.2
+MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 NARROW = 0.008
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
@@ -67,12 +69,27 @@ class Bench:
     layout: dict[str, Any] = field(default_factory=dict)
     kernels: list[Any] = field(default_factory=list)
     own_kernels: list[Any] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    ruler: list[float | None] | None = None
+    """The rulers of a smaller size, for outputs that are too large to have their own."""
 
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
 
+    def ask(self, kind: str, **header: Any) -> Message:
+        """The referee's answer; the seconds are kept by kind."""
+        started = time.monotonic()
+        try:
+            return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header})
+        finally:
+            self.took(kind, started)
+
     def referee(self, kind: str, **header: Any) -> dict[str, Any]:
-        return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header}).header
+        return self.ask(kind, **header).header
+
+    def took(self, stage: str, started: float) -> None:
+        self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
 
 
 def judge_on_gpu(
@@ -121,14 +138,21 @@ def _attempt(
     try:
         session.load()
         others = _other_sizes(bench, plan, oracle)
+        bench.ruler = next((data.low_error for _, data in others), None)
+        waiting = time.monotonic()
         with gpu.lease:
+            bench.took("lease", waiting)
             _full_size(bench)
             if attempt.failed is None:
                 _generality(bench, others)
             session.exchange("", 0)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
+    except TooLarge as error:
+        attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
+        attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
+        attempt.waited = bench.stages.get("lease", 0.0)
         attempt.build_seconds = session.build_seconds
         session.close()
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
@@ -156,10 +180,7 @@ def _other_sizes(bench: Bench, plan: Plan, oracle: TaskSession) -> list[tuple[Tr
 
 def _full_size(bench: Bench) -> None:
     """Checks and timing at the main size. Sets `attempt.failed`; raises `Failed` where the candidate's road ends."""
-    try:
-        _prepare(bench, randomise=True)
-    except TooLarge as error:
-        raise Failed("unsupported", f"size: {error}") from None
+    _prepare(bench, randomise=True)
     for index in range(bench.options.trials):
         _checked_call(bench, bench.kinds[index % len(bench.kinds)], first=index == 0)
         if bench.attempt.failed is not None:
@@ -174,17 +195,15 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     """Task, weights and shared memory at referee and runner."""
     options = bench.options
     weight_seed = bench.seed()
-    answer = bench.gpu.referee.ask(
-        bench.task.task_id,
-        {
-            "kind": "prepare",
-            "source": bench.task.source,
-            "constants": bench.workload.constants,
-            "weight_seed": weight_seed,
-            "input_seed": bench.seed(),
-            "randomise": randomise,
-            "memory_bytes": int(options.gpu_memory_gb * 2**30),
-        },
+    answer = bench.ask(
+        "prepare",
+        source=bench.task.source,
+        constants=bench.workload.constants,
+        weight_seed=weight_seed,
+        input_seed=bench.seed(),
+        randomise=randomise,
+        memory_bytes=int(options.gpu_memory_gb * 2**30),
+        ruler=bench.ruler,
     )
     bench.layout = answer.header
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
@@ -201,13 +220,23 @@ def _call(
     """Fresh inputs into the shared block, and a call of the candidate on each slot's."""
     filled = bench.referee("fill", distribution=kind, seeds=seeds)
     layout = bench.layout
-    header = {"calls": filled["calls"], "call_seeds": [s ^ 0x5EED for s in seeds], "profile": profile, "watch": watch}
+    header = {"calls": filled["calls"], "call_seed": seeds[-1] ^ 0x5EED, "profile": profile, "watch": watch}
     places = {"inputs": layout["inputs"], "outputs": layout["outputs"], "stride": layout["stride"]}
-    return bench.session.run({**header, **places})
+    started = time.monotonic()
+    try:
+        return bench.session.run({**header, **places})
+    finally:
+        bench.took("run", started)
 
 
 def _compared(
-    bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any], thorough: bool, slot: int = 0
+    bench: Bench,
+    kind: Distribution,
+    seed: int,
+    facts: dict[str, Any],
+    thorough: bool,
+    slot: int = 0,
+    call_seed: int | None = None,
 ) -> WorkloadResult:
     """The referee's comparison of one call's outputs, as a result."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
@@ -226,7 +255,7 @@ def _compared(
         slot=slot,
         distribution=kind,
         seed=seed,
-        call_seed=seed ^ 0x5EED,
+        call_seed=seed ^ 0x5EED if call_seed is None else call_seed,
         thorough=thorough,
         tolerance=bench.task.tolerance,
     )
@@ -299,19 +328,23 @@ def _timed(bench: Bench) -> None:
     samples: dict[str, list[float]] = {"candidate": [], **{b: [] for b in options.baselines}}
     slacks: dict[str, list[float]] = {name: [] for name in samples}
     issues: list[float] = []
-    batch = 1
+    batch, extra = 1, _launch_extra(bench)
     for index in range(MOST_ROUNDS):
         turn = ["candidate", *options.baselines]
         for who in (*turn, *reversed(turn)):
-            times = _some_times(bench, who, batch, warm=2 if index == 0 else 0)
+            times = _times(bench, who, batch, warm=2 if index == 0 else 0)
             if attempt.failed is not None:
                 return
-            samples[who] += [t["device_ms"] for t in times]
-            slacks[who] += [t["slack_ms"] for t in times]
+            samples[who].append(times["device_ms"] - (extra if who == "candidate" and batch > 1 else 0.0))
+            slacks[who].append(times["slack_ms"])
             if who == "candidate":
-                issues += [t["issue_ms"] for t in times]
-        # Short calls are noisier, and cheap: as many at once as the shared block has slots.
-        batch = bench.layout["slots"] if max(np.median(s) for s in samples.values()) < SHORT_MS else 1
+                issues.append(times["issue_ms"])
+        if index == 0 and max(np.median(s) for s in samples.values()) < SHORT_MS and bench.layout["slots"] > 2:
+            # Short calls are measured as many at once as the shared block has slots.
+            batch = bench.layout["slots"]
+            for name in samples:
+                samples[name].clear()
+                slacks[name].clear()
         enough = len(samples["candidate"]) >= FEWEST_SAMPLES
         if time.monotonic() > stop or (enough and _settled(samples, options)):
             break
@@ -322,20 +355,33 @@ def _timed(bench: Bench) -> None:
     _suspicious(bench, samples, slacks, before)
 
 
-def _some_times(bench: Bench, who: str, count: int, warm: int) -> list[dict[str, Any]]:
-    """Timed calls of the candidate or a baseline, each on fresh contents; the candidate's outputs are verified."""
+def _launch_extra(bench: Bench) -> float:
+    """Milliseconds of a short call that are due to the process: what its launches cost more than the baseline's.
+
+    Both costs were measured before the candidate was there. See `devices.launch_cost`.
+    """
+    referee = bench.gpu.referee.child
+    more = bench.session.child.launch_ms - (referee.launch_ms if referee else 0.0)
+    launches = min(MOST_LAUNCHES, sum(k[1] for k in bench.kernels))
+    bench.attempt.environment["launch_us"] = f"{bench.session.child.launch_ms * 1e3:.3f}, {launches} launches a call"
+    return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
+
+
+def _times(bench: Bench, who: str, count: int, warm: int) -> dict[str, Any]:
+    """The candidate or a baseline timed over calls on fresh contents; the candidate's outputs are verified."""
     kind: Distribution = "own"
     seeds = [bench.seed() for _ in range(count)]
+    call_seed = seeds[-1] ^ 0x5EED
     if who != "candidate":
-        answer = bench.referee("time", baseline=who, distribution=kind, seeds=seeds, warm=warm)
-        times: list[dict[str, Any]] = answer["times"]
+        answer = bench.referee("time", baseline=who, distribution=kind, seeds=seeds, call_seed=call_seed, warm=warm)
+        times: dict[str, Any] = answer["times"]
         return times
     facts = _call(bench, kind, seeds)
     small = sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL
     for slot, seed in enumerate(seeds):
         if not small and bench.rng.random() > 0.25:
             continue
-        result = _compared(bench, kind, seed, facts, thorough=False, slot=slot)
+        result = _compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed)
         if not result.passed:
             bench.attempt.results.append(result)
             bench.attempt.failed = Failed("wrong", f"in a timed call: {result.reason}"[:500])
@@ -404,6 +450,16 @@ def _reject(bench: Bench, rule: str, evidence: str) -> None:
 def _generality(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
     """Calls at other sizes. At one that the task declares a failure decides; elsewhere it is a warning."""
     attempt, session = bench.attempt, bench.session
+    started = time.monotonic()
+    try:
+        _at_other_sizes(bench, attempt, session, others)
+    finally:
+        bench.took("other sizes", started)
+
+
+def _at_other_sizes(
+    bench: Bench, attempt: Attempt, session: CandidateSession, others: list[tuple[Trial, TrialData]]
+) -> None:
     for trial, data in others:
         aside = Attempt()
         call_seed = trial.input_seed ^ 0x5EED

@@ -8,6 +8,7 @@ outputs and the reference stay out of reach.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +19,6 @@ from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
-from kernelwright.machine.runtime import CallFacts, LaunchRecord
 
 KEPT_CALLS = 2
 """Inputs of so many earlier calls stay allocated, so that addresses change."""
@@ -33,6 +33,7 @@ class GpuRunner(Runner):
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device
+        self.launch_ms = device.launch_ms
         super().__init__(channel)
         self.shared: torch.Tensor | None = None
         self.kept: list[list[torch.Tensor]] = []
@@ -87,56 +88,61 @@ class GpuRunner(Runner):
         base = [slot * header["stride"] for slot in range(len(header["calls"]))]
         given = [[self._view(b, *place).clone() for place in header["inputs"]] for b in base]
         self._keep([t for call in given for t in call])
-        report: dict[str, Any] = {"times": [], "kernels": [], "outputs": [], "problems": []}
-        launches: dict[str, LaunchRecord] = {}
-        own_calls = 0
-        for slot, (nodes, tensors) in enumerate(zip(header["calls"], given, strict=True)):
-            facts = self._one(header, base[slot], nodes, tensors, report)
-            own_calls += facts.own_calls
-            for record in facts.launches:
-                known = launches.setdefault(record.kernel, LaunchRecord(record.kernel))
-                known.count += record.count
-            if report["outputs"] != [[dtype, shape] for _, dtype, shape in header["outputs"]]:
-                break
-        called = CallFacts(list(launches.values()), own_calls, {0: 1} if launches else {})
-        report |= self._watched(given[-1], base[-1], header) if header["watch"] else _UNWATCHED
-        self.place.synchronize()
-        return {"facts": dataclasses.asdict(called), **report}, []
-
-    def _one(
-        self, header: dict[str, Any], base: int, nodes: list[Any], given: list[torch.Tensor], report: dict[str, Any]
-    ) -> CallFacts:
-        """One call; what was seen is added to the report."""
-        queue = iter(given)
-        arguments = [_unpacked(node, queue) for node in nodes]
-        self._poison(header["outputs"])
-        seed = header["call_seeds"][len(report["times"])]
-        self.operators.adopt((*given, *weights_of(self.model)))
+        arguments = [self._arguments(nodes, call) for nodes, call in zip(header["calls"], given, strict=True)]
+        self._poison(header["outputs"], len(given))
+        self.operators.adopt((*[t for call in given for t in call], *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
-        torch.manual_seed(seed)
+        torch.manual_seed(header["call_seed"])
+        results, report = self._calls(header, arguments)
+        facts = self.runtime.end_call()
+        report |= {"problems": [], "foreign": [], **_UNWATCHED}
+        for slot, result in enumerate(results):
+            self._hand_back(header, base[slot], result, given[slot], bool(facts.written), report)
+        if header["watch"]:
+            report |= self._watched(given[-1], base[-1], header)
+        self.place.synchronize()
+        return {"facts": dataclasses.asdict(facts), **report}, []
+
+    def _arguments(self, nodes: list[Any], given: list[torch.Tensor]) -> list[Any]:
+        queue = iter(given)
+        return [_unpacked(node, queue) for node in nodes]
+
+    def _calls(self, header: dict[str, Any], arguments: list[list[Any]]) -> tuple[list[Any], dict[str, Any]]:
+        """The candidate's results, with the clock's or the profiler's report."""
+        kernels: list[Any] = []
         times = devices.Times(0.0, 0.0, 0.0, False)
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                result, report["kernels"] = self._profiled(arguments)
+                result, kernels = self._profiled(arguments[0])
+                results = [result]
             elif header["watch"]:  # the operator log would see the clock's own work
-                result = self.model(*arguments)
+                results = [self.model(*arguments[0])]
                 self.place.synchronize()
             else:
-                result, times = self.place.measure(lambda: self.model(*arguments))
-        facts: CallFacts = self.runtime.end_call()
+                results, times = self.place.measure([functools.partial(self.model, *a) for a in arguments])
+        return results, {"times": dataclasses.asdict(times), "kernels": kernels}
+
+    def _hand_back(
+        self,
+        header: dict[str, Any],
+        base: int,
+        result: Any,
+        given: list[torch.Tensor],
+        written: bool,
+        report: dict[str, Any],
+    ) -> None:
+        """One call's outputs into the shared block, where they are of the expected kind; what is odd is reported."""
         outputs, problems = plain_outputs(result, given)
         report["problems"] += [p for p in problems if p not in report["problems"]]
-        report["times"].append(dataclasses.asdict(times))
+        if "outputs" in report and report["outputs"] != _expected(header):
+            return
         report["outputs"] = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
-        if report["outputs"] == [[dtype, shape] for _, dtype, shape in header["outputs"]]:
+        if report["outputs"] == _expected(header):
             for out, place in zip(outputs, header["outputs"], strict=True):
                 self._view(base, *place).copy_(out)
         if header["watch"]:
-            report["foreign"] = [
-                [i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, bool(facts.written))
-            ]
-        return facts
+            report["foreign"] = [[i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, written)]
 
     def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
         """What only a checked call looks at: operators, and inputs that were written to."""
@@ -155,10 +161,10 @@ class GpuRunner(Runner):
             return
         self.kept = [*self.kept, given][-KEPT_CALLS:]
 
-    def _poison(self, outputs: list[Any]) -> None:
+    def _poison(self, outputs: list[Any], calls: int) -> None:
         """Leaves NaN in the memory that the candidate's outputs will probably get."""
         blocks = []
-        for _, dtype, shape in outputs:
+        for _, dtype, shape in outputs * calls:
             block = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.place.name)
             blocks.append(block.view(torch.uint8).fill_(0xFF) if block.dim() and block.numel() else block)
 
@@ -183,6 +189,10 @@ class GpuRunner(Runner):
             if event.device_time_total > 0
         ]
         return result, sorted(kernels, key=lambda k: -k[2])[:50]
+
+
+def _expected(header: dict[str, Any]) -> list[list[Any]]:
+    return [[dtype, shape] for _, dtype, shape in header["outputs"]]
 
 
 def _unpacked(node: dict[str, Any], tensors: Any) -> Any:

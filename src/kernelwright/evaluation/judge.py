@@ -63,6 +63,8 @@ class Attempt:
     level: str = "none"
     build_seconds: float = 0.0
     time_seconds: float = 0.0
+    waited: float = 0.0
+    """Seconds in which others held the GPU; part of no stage."""
     timing: Timing | None = None
     environment: dict[str, str] = field(default_factory=dict)
 
@@ -407,7 +409,7 @@ def evaluation(
     findings = list(advice) + attempt.findings
     if failed is not None and failed.finding is not None and failed.finding not in findings:
         findings.append(failed.finding)
-    total = time.monotonic() - started
+    total = time.monotonic() - started - attempt.waited
     policy = options.policy or task.policy
     return Evaluation(
         task_id=task.task_id,

@@ -56,6 +56,7 @@ class Child:
         self.scratch = scratch
         self.role = role
         self.level = "none"
+        self.launch_ms = 0.0
 
     def ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> Message:
         """Sends one message and waits for the answer; raises `ChannelClosed` or `ChannelTimeout`."""
@@ -233,6 +234,7 @@ class Pool:
             child.end()
             raise WorkerDied(f"a {role} did not come up: it {fate}; {self._last_words()}") from error
         child.level = str(ready.header.get("level", "none"))
+        child.launch_ms = float(ready.header.get("launch_ms", 0.0))
         return child
 
     def warm(self) -> None:

@@ -48,7 +48,6 @@ KEPT_ENVIRONMENT = (
     "PYTHONDONTWRITEBYTECODE",
     "KERNELWRIGHT_CACHE",
     "CUDA_VISIBLE_DEVICES",
-    "TORCHINDUCTOR_CACHE_DIR",
 )
 
 
@@ -119,7 +118,8 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
     for name in list(os.environ):
         if name not in KEPT_ENVIRONMENT:
             del os.environ[name]
-    os.environ.update(HOME=str(jail.scratch), TMPDIR=str(jail.scratch))
+    own = str(jail.scratch)
+    os.environ.update(HOME=own, TMPDIR=own, TRITON_CACHE_DIR=f"{own}/triton", TORCHINDUCTOR_CACHE_DIR=f"{own}/inductor")
     tempfile.tempdir = None  # the parent's choice may be remembered
     if bwrap:
         os.environ["KERNELWRIGHT_BWRAP"] = bwrap

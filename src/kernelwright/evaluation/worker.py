@@ -40,7 +40,7 @@ class Worker:
             try:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
                 plan, oracle = self.plan(task), self.oracle(task)
-                if self.gpu is not None:
+                if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
                     return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
                 return judge(task, candidate, options, seed, plan, oracle, self.builder)
             except HarnessError as error:

@@ -78,7 +78,7 @@ class Draws(TorchFunctionMode):
         key = draw_key(self.seed, self.calls)
         self.calls += 1
         kwargs.pop("generator", None)
-        torch.manual_seed(key)
+        seed_all(key)
         out = func(*args, **kwargs)
         law = _law(name, args[1:] if name.endswith("_") else args, kwargs)
         if law is None or not isinstance(out, torch.Tensor) or not out.is_floating_point():
@@ -89,6 +89,13 @@ class Draws(TorchFunctionMode):
             with torch.no_grad():
                 out.copy_(_draw(self.distribution, out.shape, generator, *law))
         return out
+
+
+def seed_all(seed: int) -> None:
+    """`torch.manual_seed` for the devices that are used here; that one formats a traceback for each that is not."""
+    torch.random.default_generator.manual_seed(seed)
+    if home == "cuda":
+        torch.cuda.manual_seed_all(seed)
 
 
 def draw_key(seed: int, call: int) -> int:

@@ -191,7 +191,7 @@ def reference_outputs(
     wide = dtype is torch.float64
     twin = _twin(model, _wide if wide else None)
     values = to_float64(list(inputs)) if wide else map_tensors(list(inputs), torch.Tensor.clone)
-    torch.manual_seed(call_seed)
+    draws.seed_all(call_seed)
     with torch.no_grad(), OnDevice(home()):
         if wide:
             with _float64_default():
@@ -337,7 +337,7 @@ def _run_changed(
     """Float64 outputs on changed inputs and weights."""
     twin = _twin(model, lambda t: _wide(change(t)))
     values = to_float64(map_tensors(list(inputs), change))
-    torch.manual_seed(call_seed)
+    draws.seed_all(call_seed)
     with torch.no_grad(), OnDevice(home()), _float64_default():
         return flatten_outputs(twin(*values))
 

@@ -213,7 +213,8 @@ string describe_address(Launch& l, u64 address) {
     u64 d = address < r.begin ? r.begin - address : address >= end ? address - end : 0;
     if (d < distance) best = &r, distance = d, after = address >= end;
   }
-  if (!best || distance > (1u << 30)) return address < 4096 ? "a null pointer" : "far from every allocation";
+  if (address < 4096) return "a null pointer";
+  if (!best || distance > (1u << 30)) return "far from every allocation";
   string size =
       "the " + std::to_string(best->bytes) + "-byte allocation" + (best->name.empty() ? "" : " '" + best->name + "'");
   if (address >= best->begin && address < best->begin + best->bytes)
