@@ -105,6 +105,12 @@ def test_rules_on_the_call(said: str, fields: dict[str, Any]) -> None:
     assert said in line
 
 
+def test_counters_tell_whose_time_it_is() -> None:
+    own, other = _kernel("token", share=0.1), _kernel("ampere_sgemm_128x64_tn", origin="cublas", share=0.9)
+    (line,) = advice.advise(_profile(own, other))
+    assert line.startswith("only 10 % of device time") and "ampere_sgemm_128x64_tn takes 90 %" in line
+
+
 def test_more_bytes_than_needed() -> None:
     kernel = _kernel(metrics={"dram_read": 2e9, "dram_write": 1e9})
     lean, fat = (_profile(kernel, roofline=_line("memory", 2.0, 0.5, bytes=b)) for b in (2_900_000_000, 1_000_000_000))

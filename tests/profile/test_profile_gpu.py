@@ -104,7 +104,7 @@ def test_a_candidate_that_fails_there_falls_to_the_lowest_rung() -> None:
 def test_measured_ceilings_are_near_the_data_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
     card = ladder._card()
-    words = [sys.executable, "-m", "kernelwright.profile.ceilings", card.driver]
+    words = [sys.executable, "-c", ceilings.PROGRAM, card.driver]
     done = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     found, sheet = ceilings.cached(card.name, card.driver, tmp_path), ceilings.datasheet(card.name)

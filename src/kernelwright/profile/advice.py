@@ -61,7 +61,9 @@ def _name(kernel: KernelProfile) -> str:
 
 
 def _foreign(profile: Profile, _: KernelProfile) -> Hint | None:
-    own = profile.trace.own_share if profile.trace else None
+    timed = [k for k in profile.kernels if k.share is not None]
+    counted = sum(k.share or 0.0 for k in timed if k.origin == "candidate") if timed else None
+    own = profile.trace.own_share if profile.trace else counted
     if own is None or own >= 0.5:
         return None
     other = next((k for k in profile.kernels if k.origin != "candidate"), None)

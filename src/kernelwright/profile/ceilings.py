@@ -215,8 +215,12 @@ def for_card(card: str, driver: str, cache: Path) -> Ceilings | None:
     return cached(card, driver, cache) or datasheet(card)
 
 
+PROGRAM = "from kernelwright.profile.ceilings import main; raise SystemExit(main())"
+"""For `python -c PROGRAM DRIVER`: measuring needs a process of its own, so that the caller's never opens the GPU."""
+
+
 def main() -> int:
-    """`python -m kernelwright.profile.ceilings DRIVER`: measures this GPU, keeps the result, and prints it."""
+    """Measures this GPU, keeps the result for the driver named on the command line, and prints it as JSON."""
     import sys
 
     from kernelwright.config import cache_dir
@@ -225,7 +229,3 @@ def main() -> int:
     keep(found, cache_dir())
     print(json.dumps(found.plain()))
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

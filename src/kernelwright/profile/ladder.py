@@ -38,6 +38,8 @@ DEFAULT_ARCH = "sm_90a"
 TRACED_CALLS = 10
 COUNTED_LAUNCHES = 64
 MEASURING_SECONDS = 120.0
+CALL_SECONDS = 30.0
+"""What loading and one small call on the functional machine may take."""
 BLOCKS = (128, 256, 512)
 """Block sizes for which occupancy is worked out where a candidate's own is not known."""
 
@@ -173,7 +175,8 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
     if int(re.sub(r"\D", "", arch)) not in LIMITS:
         raise UsageError(f"nothing is known about {arch}", hint=f"known are {', '.join(f'sm_{a}' for a in LIMITS)}")
     progress(f"compiling for {arch}")
-    options = EvalOptions(backend="cpu", timeout=climb.options.seconds, sandbox=climb.options.sandbox, seed=0)
+    seconds = min(climb.options.seconds, CALL_SECONDS)
+    options = EvalOptions(backend="cpu", timeout=seconds, sandbox=climb.options.sandbox, seed=0)
     try:
         code = compile_device_code(climb.task, climb.candidate, arch, options)
         kernels = kernels_of(code)
@@ -324,7 +327,7 @@ def _ceilings(card: Card) -> ceilings.Ceilings | None:
     """The card's ceilings: kept ones, else measured now in a process of its own, else the data sheet's."""
     cache = cache_dir()
     if ceilings.cached(card.name, card.driver, cache) is None:
-        words = [sys.executable, "-m", "kernelwright.profile.ceilings", card.driver]
+        words = [sys.executable, "-c", ceilings.PROGRAM, card.driver]
         try:
             subprocess.run(words, capture_output=True, timeout=MEASURING_SECONDS)
         except subprocess.TimeoutExpired:
