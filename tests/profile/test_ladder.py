@@ -36,7 +36,7 @@ def test_bundled_candidates(task: str, file: str, kernel: str, block: tuple[int,
     found = _made(task, file)
     assert (found.rung, found.arch, found.card) == ("static", "sm_90", "")
     assert [m.rung for m in found.missed] == ["ncu", "trace"]
-    assert all(m.reason.startswith("no-gpu: ") for m in found.missed)
+    assert all(m.reason == "no-gpu: --backend cpu leaves the rung static" for m in found.missed)
     (one,) = [k for k in found.kernels if k.launches]
     assert (one.name, one.block, one.origin) == (kernel, block, "candidate")
     assert one.resources is not None and one.resources.registers > 5 and one.resources.arch == 90
@@ -85,8 +85,53 @@ def test_a_candidate_without_kernels() -> None:
 def test_a_kernel_that_fails_is_described_all_the_same() -> None:
     found = _made("column_sum", "out_of_bounds.py")
     assert found.kernels and all(k.resources is not None for k in found.kernels)
-    (note,) = found.notes
-    assert "runtime_error" in note
+    assert "runtime_error" in found.notes[0] and "not known" in found.notes[1]
+
+
+SWALLOWED = r"""
+import torch
+from torch.utils.cpp_extension import load_inline
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        cuda = "__global__ void k(float* x) { x[0] = missing; } void f(torch::Tensor x) {}"
+        try:
+            self.ext = load_inline(name="s", cpp_sources="void f(torch::Tensor x);", cuda_sources=cuda, functions=["f"])
+        except Exception:
+            self.ext = None
+    def forward(self, x):
+        return torch.softmax(x, 1)
+"""
+
+
+def test_a_build_that_failed_in_silence_is_told() -> None:
+    found = profile(load_task("row_softmax"), candidate_from_text(SWALLOWED, "s"), STATIC)
+    assert found.kernels == () and found.notes[0].startswith("a build failed: ")
+    assert found.advice[0].startswith("0 kernels of your own ran; a build failed: ") and "missing" in found.advice[0]
+
+
+ONLY_LARGE = r'''
+import torch
+from kernelwright.cuda import Module
+kernels = Module(r"""
+extern "C" __global__ void halve(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] / 2;
+}
+""")
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        if x.shape != (64, 1000):
+            return torch.softmax(x, 1)
+        y = torch.empty_like(x)
+        kernels.halve[(x.numel() + 191) // 192, 192](x, y, x.numel())
+        return y
+'''
+
+
+def test_a_kernel_for_the_own_size_only_is_seen_there() -> None:
+    found = profile(load_task("row_softmax"), candidate_from_text(ONLY_LARGE, "l"), STATIC)
+    assert (found.size, found.kernels[0].block) == ("declared", (192, 1, 1))
 
 
 def test_what_does_not_compile_is_told() -> None:

@@ -74,6 +74,9 @@ def _foreign(profile: Profile, _: KernelProfile) -> Hint | None:
 def _no_kernel(profile: Profile, _: KernelProfile) -> Hint | None:
     if profile.rung != "static" or profile.kernels:
         return None
+    failed = next((n for n in profile.notes if n.startswith("a build failed: ")), None)
+    if failed is not None:
+        return 1.0, f"0 kernels of your own ran; {failed}"
     return 1.0, "there is no device code of your own (0 kernels): write the computation as a CUDA kernel"
 
 

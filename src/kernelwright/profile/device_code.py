@@ -1,7 +1,7 @@
 """From a candidate to the machine code of its kernels, without a GPU: run it once confined, then compile what it built.
 
-The candidate is executed by the same confined runner that judges it on the CPU, at the smallest size of its task, so
-that its builds, template instances, block sizes and dynamic shared memory are known instead of guessed. The confined
+The candidate is executed by the same confined runner that judges it on the CPU, at a small size of its task, so that
+its builds, template instances, block sizes and dynamic shared memory are known instead of guessed. The confined
 builder then compiles the same device text for a real architecture.
 """
 
@@ -15,6 +15,7 @@ from typing import Any
 from kernelwright.builds import BuildResult
 from kernelwright.errors import CandidateError, UsageError
 from kernelwright.evaluation import plain
+from kernelwright.evaluation.judge import ESCALATE_ELEMENTS, ESCALATE_FLOPS
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.session import CandidateSession, Failed, Plan, TaskSession, Trial
@@ -32,6 +33,8 @@ class DeviceCode:
     size: str = ""
     problem: str = ""
     """Why the candidate could not be called; empty when it was. Its builds may be known all the same."""
+    failed_build: str = ""
+    """The error of the first build that failed, which a candidate may have kept to itself."""
 
 
 def compile_device_code(task: Task, candidate: Candidate, arch: str, options: EvalOptions) -> DeviceCode:
@@ -83,7 +86,8 @@ def _compiled(
         session.close()
     if problem and not cubins and (broken := _broken(session)) is not None:
         raise _unusable(broken)
-    return DeviceCode(tuple(cubins), launches, size, problem)
+    failed_build = _broken(session)
+    return DeviceCode(tuple(cubins), launches, size, problem, failed_build.reason if failed_build else "")
 
 
 def _broken(session: CandidateSession) -> Failed | None:
@@ -98,14 +102,24 @@ def _broken(session: CandidateSession) -> Failed | None:
 
 
 def _called(session: CandidateSession, plan: Plan, oracle: TaskSession) -> tuple[str, dict[str, dict[str, Any]]]:
-    """One forward at the smallest size: its name, and the launches by entry. Raises `Failed`."""
-    sizes: list[Workload] = plan.workloads or [w for w in (plan.declared,) if w is not None]
-    smallest = min(sizes, key=lambda w: w.elements)
-    trial = Trial(smallest, "own", weight_seed=1, input_seed=2)
-    data = oracle.trial(trial, call_seed=3)
-    session.make(data, trial.weight_seed, keep=False)
-    facts = session.call(data, call_seed=3, reuse=False).header["facts"]
-    return smallest.name, {launch["kernel"]: launch for launch in facts["launches"]}
+    """One forward at the smallest size, and where no kernel ran in it, at the task's own: the size's name, and the
+    launches by entry. Raises `Failed`.
+    """
+    sizes: list[Workload] = sorted(plan.workloads, key=lambda w: w.elements)[:1]
+    own = plan.declared
+    if own is not None and (not sizes or 0 < own.elements <= ESCALATE_ELEMENTS and own.flops <= ESCALATE_FLOPS):
+        sizes.append(own)
+    launches: dict[str, dict[str, Any]] = {}
+    size = ""
+    for workload in sizes:
+        trial = Trial(workload, "own", weight_seed=1, input_seed=2)
+        data = oracle.trial(trial, call_seed=3)
+        session.make(data, trial.weight_seed, keep=False)
+        facts = session.call(data, call_seed=3, reuse=False).header["facts"]
+        launches, size = {launch["kernel"]: launch for launch in facts["launches"]}, workload.name
+        if launches:
+            break
+    return size, launches
 
 
 def _cubin(worker: Worker, request: Mapping[str, Any], result: BuildResult, arch: str, seconds: float) -> bytes:

@@ -114,7 +114,7 @@ def profile(
             continue
         try:
             if not card.name:
-                raise MissedRung("no-gpu: there is no NVIDIA GPU that torch could use here")
+                raise MissedRung(f"no-gpu: {_without(options)}")
             progress(f"profiling with {rung}")
             made = climbing(climb)
         except (MissedRung, ncu.NcuFailed) as error:
@@ -136,6 +136,14 @@ def _wants_gpu(options: ProfileOptions) -> bool:
     if options.backend == "cpu" and options.rung in ("ncu", "trace"):
         raise UsageError(f"--rung {options.rung} needs a GPU", hint="use --rung static with --backend cpu")
     return EvalOptions(backend=options.backend).resolved() == "gpu" and bool(gpu_count())
+
+
+def _without(options: ProfileOptions) -> str:
+    if gpu_count() and EvalOptions(backend=options.backend).resolved() == "gpu":
+        return "nvidia-smi does not answer"
+    if options.backend == "cpu":
+        return "--backend cpu leaves the rung static"
+    return "there is no NVIDIA GPU that torch could use here"
 
 
 def _card() -> Card:
@@ -190,10 +198,14 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
         climb.resources.setdefault(trace.simple_name(readable(resources.kernel)), []).append(resources)
     climb.own = climb.own | climb.resources.keys()
     found = _profile(climb, "static", kernels, arch=arch, size=code.size)
-    note = (
-        f"a call on the CPU ended early ({code.problem}); where no block size is known, the best of {BLOCKS} is shown"
-    )
-    return found.model_copy(update={"notes": (note,) if code.problem else ()})
+    notes = []
+    if code.failed_build:
+        notes.append(f"a build failed: {code.failed_build}")
+    if code.problem:
+        notes.append(f"a call on the CPU ended early: {code.problem}")
+    if any(k.block is None for k in kernels):
+        notes.append(f"block sizes with a question mark are not known: the best of {BLOCKS}, or the largest allowed")
+    return found.model_copy(update={"notes": tuple(notes)})
 
 
 def kernels_of(code: DeviceCode) -> list[KernelProfile]:
