@@ -43,6 +43,9 @@ Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
 Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]
 Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")]
+Baselines = Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile, max-autotune; or none.")]
+TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take; 0: no timing.")]
+GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within; 0: what is free.")]
 Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
 
 
@@ -68,6 +71,7 @@ def _options(
     memory_mb: int,
     seed: int | None,
     sandbox: str,
+    **gpu: Any,
 ) -> EvalOptions:
     """Options from flags; a value out of range is a `ConfigError` that names the flag."""
     from pydantic import ValidationError
@@ -87,7 +91,10 @@ def _options(
         "memory_mb": memory_mb,
         "seed": seed,
         "sandbox": sandbox,
+        **gpu,
     }
+    if "baselines" in gpu:
+        fields["baselines"] = [name.strip() for name in gpu["baselines"].split(",") if name.strip() not in ("", "none")]
     try:
         return EvalOptions(**fields)
     except ValidationError as error:
@@ -118,13 +125,17 @@ def eval_(
     memory_mb: Memory = 4096,
     seed: Seed = None,
     sandbox: Sandbox = "auto",
+    baselines: Baselines = "eager",
+    timing_seconds: TimingSeconds = 1.0,
+    gpu_memory_gb: GpuMemory = 0.0,
     as_json: Json = False,
 ) -> None:
     """Judge one candidate against one task, or the rows of a JSONL file."""
     from kernelwright.errors import UsageError
     from kernelwright.tasks import read_rows
 
-    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox)
+    gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox, **gpu)
     if jsonl is not None:
         if task is not None:
             raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")

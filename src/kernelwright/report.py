@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Turn
+from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
 if TYPE_CHECKING:
@@ -83,10 +83,24 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
         _print_line(lines, finding.line)
     if evaluation.verdict != "correct" and evaluation.log:
         out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)
+    if evaluation.timing is not None:
+        out.print(speed_line(evaluation.timing), soft_wrap=True)
     s = evaluation.seconds
     speed = "" if evaluation.timing else "; speed not measured"
     facts = f"{evaluation.backend} · {evaluation.sandbox} · build {s.build:.2f} s, check {s.check:.2f} s{speed}"
     out.print(f"[dim]{facts}[/]", soft_wrap=True)
+
+
+def speed_line(timing: Timing) -> str:
+    """A timing in one line: medians, and the speedup with its interval."""
+    text = f"{timing.candidate_ms:.4g} ms"
+    if timing.eager_ms is not None:
+        text += f"; eager {timing.eager_ms:.4g} ms"
+    if timing.compile_ms is not None:
+        text += f", compiled {timing.compile_ms:.4g} ms"
+    if timing.speedup is not None and timing.interval is not None:
+        text += f"; speedup {timing.speedup:.3f} ({timing.interval[0]:.3f} to {timing.interval[1]:.3f})"
+    return text
 
 
 def _print_line(lines: list[str], number: int | None) -> None:

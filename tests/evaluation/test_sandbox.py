@@ -440,12 +440,15 @@ def test_folder_that_grows_is_seen(tmp_path: Path) -> None:
 # What the process keeps of its parent.
 
 
+OWN_FOLDERS = ("HOME", "TMPDIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
+
+
 def test_environment_is_scrubbed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_TOKEN", "secret")
     free = attempt(lambda: os.environ.get("API_TOKEN"), place, level=None)
     confined = attempt(lambda: sorted(os.environ), place)
     assert free.value == "'secret'"
-    assert set(eval(confined.value)) <= {*sandbox.KEPT_ENVIRONMENT, "HOME", "TMPDIR"}
+    assert set(eval(confined.value)) <= {*sandbox.KEPT_ENVIRONMENT, *OWN_FOLDERS}
 
 
 def test_only_the_given_descriptors_are_open(place: Place) -> None:

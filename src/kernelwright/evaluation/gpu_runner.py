@@ -89,7 +89,7 @@ class GpuRunner(Runner):
         given = [[self._view(b, *place).clone() for place in header["inputs"]] for b in base]
         self._keep([t for call in given for t in call])
         arguments = [self._arguments(nodes, call) for nodes, call in zip(header["calls"], given, strict=True)]
-        self._poison(header["outputs"], len(given))
+        devices.poison(self.place, header["outputs"], len(given))
         self.operators.adopt((*[t for call in given for t in call], *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
@@ -160,13 +160,6 @@ class GpuRunner(Runner):
             self.kept = []
             return
         self.kept = [*self.kept, given][-KEPT_CALLS:]
-
-    def _poison(self, outputs: list[Any], calls: int) -> None:
-        """Leaves NaN in the memory that the candidate's outputs will probably get."""
-        blocks = []
-        for _, dtype, shape in outputs * calls:
-            block = torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.place.name)
-            blocks.append(block.view(torch.uint8).fill_(0xFF) if block.dim() and block.numel() else block)
 
     def _quiet(self) -> Any:
         watch = self._watching()

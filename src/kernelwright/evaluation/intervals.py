@@ -7,6 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 RESAMPLES = 1000
+PROCESS_RELATIVE, PROCESS_MS = 0.0015, 0.0001
+"""How far two processes may be apart that run the same kernel: a share of the time, and milliseconds. Measured on an
+H200 with `benchmarks/gpu_precision.py`; no number of samples within two processes shows it."""
 
 
 def ratio_interval(
@@ -31,3 +34,8 @@ def is_narrow(interval: tuple[float, float, float], width: float) -> bool:
     """Whether the whole interval is narrower than `width` times the ratio."""
     ratio, low, high = interval
     return high - low <= width * ratio
+
+
+def process_spread(milliseconds: float) -> float:
+    """By which share a ratio of two processes' times is uncertain beyond their samples."""
+    return PROCESS_RELATIVE + PROCESS_MS / max(milliseconds, PROCESS_MS)

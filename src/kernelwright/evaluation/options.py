@@ -45,7 +45,7 @@ class EvalOptions(Record):
     """Address space that the candidate may add to that of a bare interpreter with torch."""
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
-    baselines: tuple[str, ...] = ("eager",)
+    baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
     """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
     timing_seconds: float = Field(default=1.0, ge=0)
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""

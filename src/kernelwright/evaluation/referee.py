@@ -212,6 +212,9 @@ class Referee:
         call = self._baseline(header["baseline"])
         seeds = header["seeds"]
         made = [task_inputs.make_inputs(self.namespace, header["distribution"], seed) for seed in seeds]
+        # As in the runner: copies of what was made, and poisoned memory.
+        made = [wire.replace_tensors(values, [t.clone() for t in wire.tensors_of(values)]) for values in made]
+        devices.poison(self.device, [place.fields() for place in self.outputs], len(made))
         draws.seed_all(header["call_seed"])
         with torch.no_grad(), draws.OnDevice(self.device.name):
             for _ in range(header["warm"]):

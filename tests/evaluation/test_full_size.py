@@ -1,0 +1,181 @@
+"""The GPU's way of judging, gone on the processor: referee and runner share memory, and what is timed is verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.intervals import process_spread, ratio_interval
+from kernelwright.evaluation.physics import floor_ms
+from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+
+TASK = """
+import torch
+import torch.nn as nn
+rows, cols = 48, 160
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        return torch.relu(x) * self.scale
+def get_inputs():
+    return [torch.randn(rows, cols)]
+def get_init_inputs():
+    return [cols]
+"""
+MODEL = """
+import torch
+import torch.nn as nn
+{setup}
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.calls = 0
+        self.kept = {{}}
+    def forward(self, x):
+        self.calls += 1
+{body}
+"""
+CUDA = '''
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+source = """
+__global__ void scaled_relu(const float* x, const float* s, float* y, int rows, int cols) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = fmaxf(x[i], 0.f) * s[i % cols];
+}
+torch::Tensor forward(torch::Tensor x, torch::Tensor s) {
+  auto y = torch::empty_like(x);
+  scaled_relu<<<(x.numel() + 127) / 128, 128>>>(x.data_ptr<float>(), s.data_ptr<float>(), y.data_ptr<float>(),
+                                                x.size(0), x.size(1));
+  return y;
+}
+"""
+module = load_inline("scaled_relu", "torch::Tensor forward(torch::Tensor x, torch::Tensor s);", source, ["forward"])
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        return module.forward(x, self.scale)
+'''
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=3, timeout=20), device="cpu") as made:
+        yield made
+
+
+def judged(evaluator: Evaluator, text: str, policy: Policy = "libraries") -> Evaluation:
+    task = Task(task_id="scaled-relu", source=TASK, policy=policy)
+    return evaluator.evaluate(task, Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda"))
+
+
+def model(body: str, setup: str = "") -> str:
+    return MODEL.format(setup=setup, body="\n".join("        " + line for line in body.splitlines()))
+
+
+def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
+    result = judged(evaluator, CUDA, "from_scratch")
+    assert result.verdict == "correct", result.reason
+    assert result.backend == "host" and {w.distribution for w in result.workloads} >= {"own", "normal"}
+    timing = result.timing
+    assert timing is not None and timing.eager_ms is not None and timing.interval is not None
+    assert timing.interval[0] < (timing.speedup or 0) < timing.interval[1]
+    assert len(timing.samples["candidate"]) == len(timing.samples["eager"]) >= 4
+    assert "fill" in result.environment["gpu_seconds"] and "scaled_relu" in result.launches[0].kernel
+
+
+def test_weights_are_the_judges(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("return torch.relu(x)"))
+    assert result.verdict == "wrong", "a scale of ones was left out"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("return torch.relu(x)[:-1] * self.scale", "shape [47, 160], expected [48, 160]"),
+        ("return (torch.relu(x) * self.scale).half()", "dtype float16, expected float32"),
+        ("return torch.relu(x) * self.scale, x", "1 outputs, the candidate 2"),
+        ("return torch.relu(x) * self.scale + 1e-3", "output 0 differs"),
+        ("y = torch.relu(x) * self.scale\ny[-1, -1] = float('nan')\nreturn y", "1 of 7680 elements are wrong"),
+    ],
+)
+def test_wrong_outputs(evaluator: Evaluator, body: str, reason: str) -> None:
+    result = judged(evaluator, model(body))
+    assert result.verdict == "wrong" and reason in result.reason and result.timing is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        # The first answer again: by shape, by address, and by a few of the values.
+        "y = self.kept.setdefault(x.shape, torch.relu(x) * self.scale)\nreturn y.clone()",
+        "y = self.kept.setdefault(x.data_ptr(), torch.relu(x) * self.scale)\nreturn y.clone() if self.calls > 6 else "
+        "torch.relu(x) * self.scale",
+        # Honest while it is checked, lazy when it is likely to be timed.
+        "return torch.relu(x) * self.scale if self.calls <= 8 else torch.empty_like(x)",
+        "return torch.relu(x) * self.scale if self.calls % 7 else torch.zeros_like(x)",
+    ],
+)
+def test_what_is_timed_is_verified(evaluator: Evaluator, body: str) -> None:
+    result = judged(evaluator, model(body))
+    assert result.verdict == "wrong", (result.verdict, result.reason)
+
+
+def test_scribbling_over_the_inputs_is_seen(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("y = torch.relu(x) * self.scale\nx.zero_()\nreturn y"))
+    assert result.verdict == "rejected" and result.reason.startswith("input-mutated")
+
+
+def test_returning_the_input_is_seen(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("return x.relu_().mul_(self.scale)"))
+    assert result.verdict == "rejected" and "input" in result.reason
+
+
+def test_torch_alone_is_rejected_from_scratch(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("return torch.relu(x) * self.scale"), "from_scratch")
+    assert result.verdict == "rejected" and result.reason.startswith("no-own-kernel")
+
+
+def test_death_and_hang_end_in_bounded_time_and_leave_the_next_untouched(evaluator: Evaluator) -> None:
+    killed = judged(evaluator, model("import os; os.kill(os.getpid(), 9)"))
+    assert killed.verdict == "runtime_error" and "SIGKILL" in killed.reason
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=1, timeout=2), device="cpu") as impatient:
+        hung = judged(impatient, model("while True: pass"))
+        assert hung.verdict == "timeout" and hung.seconds.total < 10
+        assert judged(impatient, model("return torch.relu(x) * self.scale")).verdict == "correct"
+
+
+def test_a_size_that_nobody_declared_is_a_warning(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("assert x.shape == (48, 160)\nreturn torch.relu(x) * self.scale"))
+    declared = [w for w in result.workloads if w.scope == "declared"]
+    assert result.verdict == "correct" and declared
+
+
+def test_memory_that_is_not_there_is_unsupported() -> None:
+    options = EvalOptions(trials=1, gpu_memory_gb=1e-5)
+    with Evaluator(options, device="cpu") as small:
+        result = judged(small, model("return torch.relu(x) * self.scale"))
+    assert result.verdict == "unsupported" and result.reason.startswith("size: about")
+
+
+def test_intervals() -> None:
+    ratio, low, high = ratio_interval([2.0, 2.1, 1.9] * 10, [1.0, 1.05, 0.95] * 10)
+    assert ratio == 2.0 and 1.8 < low <= 2.0 <= high < 2.2
+    assert ratio_interval([1.0], [1.0]) == (1.0, 1.0, 1.0)
+    with pytest.raises(ValueError):
+        ratio_interval([], [1.0])
+    assert process_spread(0.005) > 0.01 > process_spread(1.0)
+
+
+def test_the_floor_of_physics() -> None:
+    assert floor_ms("NVIDIA H200", 4_800_000_000, 0) == pytest.approx(1.0)
+    assert floor_ms("NVIDIA H200", 0, 50_000_000) == 0.0, "L2 may hold what was written"
+    assert floor_ms("Some Card", 1, 1) is None
