@@ -18,6 +18,7 @@ from kernelwright import __version__
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
+    from kernelwright.profile import ProfileOptions
     from kernelwright.records import Evaluation
     from kernelwright.tasks import Row
 
@@ -263,6 +264,56 @@ def optimize(
         print(json.dumps(result.public()))
     else:
         report.print_optimize(result, run)
+
+
+@app.command("profile")
+def profile_(
+    task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
+    candidate: Annotated[Path, typer.Argument(help="Candidate: a .py, .cu or .cpp file.")],
+    backend: Backend = "auto",
+    rung: Annotated[str, typer.Option(help="auto, ncu (counters), trace (times) or static (no GPU needed).")] = "auto",
+    arch: Annotated[
+        str, typer.Option(help="What static compiles for, e.g. sm_90a; default: this GPU, else sm_90a.")
+    ] = "",
+    timeout: Annotated[float, typer.Option(help="Wall seconds that one rung may take.")] = 180.0,
+    seed: Annotated[int, typer.Option(help="Seed of inputs and weights.")] = 0,
+    sandbox: Sandbox = "auto",
+    as_json: Json = False,
+) -> None:
+    """Show what a candidate's kernels do with the GPU, by the best means this machine has, and what to change.
+
+    On a GPU the candidate runs under the profiler, outside of the judge's sandbox: judge it first.
+    """
+    from kernelwright import report
+    from kernelwright.profile import profile
+    from kernelwright.profile.show import print_profile
+    from kernelwright.tasks import load_candidate, load_task
+
+    options = _profile_options(backend=backend, rung=rung, arch=arch, seconds=timeout, seed=seed, sandbox=sandbox)
+    wanted, given = load_task(task), load_candidate(candidate)
+    with report.spinner(f"profiling {candidate.name} on {wanted.task_id}"):
+        found = profile(wanted, given, options)
+    if as_json:
+        print(json.dumps(found.plain()))
+    else:
+        print_profile(found)
+
+
+def _profile_options(**fields: Any) -> ProfileOptions:
+    """Options from flags; a value out of range is a `ConfigError` that names the flag."""
+    from pydantic import ValidationError
+
+    from kernelwright.errors import ConfigError
+    from kernelwright.profile import ProfileOptions
+
+    if fields["sandbox"] not in ("auto", "strict", "none"):
+        raise ConfigError(f"--sandbox {fields['sandbox']!r} is not a level", hint="use auto, strict or none")
+    try:
+        return ProfileOptions(**fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        flag = str(first["loc"][0]).replace("seconds", "timeout")
+        raise ConfigError(f"--{flag} {first['input']!r}: {first['msg']}") from error
 
 
 @app.command("report")

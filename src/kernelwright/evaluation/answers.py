@@ -37,6 +37,9 @@ class _Launch(_Model):
     count: _Count = 1
     instructions: _Count = 0
     counters: dict[_Text, _Count] = Field(default_factory=dict, max_length=100)
+    grid: tuple[_Count, _Count, _Count] | None = None
+    block: tuple[_Count, _Count, _Count] | None = None
+    shared_bytes: _Count = 0
 
 
 class _CallFacts(_Model):

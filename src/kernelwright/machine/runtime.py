@@ -48,6 +48,10 @@ class LaunchRecord:
     count: int = 0
     instructions: int = 0
     counters: dict[str, int] = field(default_factory=dict)
+    grid: tuple[int, int, int] | None = None
+    block: tuple[int, int, int] | None = None
+    """Of the last launch, and so are the bytes of dynamic shared memory."""
+    shared_bytes: int = 0
 
 
 @dataclass
@@ -159,9 +163,10 @@ class Runtime:
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
         for warning in report.warnings:
             self._find(warning, "warning")
-        self._note(kernel, report, table)
+        record = self._note(kernel, report, table)
+        record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
 
-    def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> None:
+    def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> LaunchRecord:
         record = next((r for r in self._facts.launches if r.kernel == kernel), None)
         if record is None:
             record = LaunchRecord(kernel)
@@ -174,6 +179,7 @@ class Runtime:
             for allocation, nbytes in zip(table, amounts, strict=True):
                 if nbytes:
                     totals[allocation.address] = totals.get(allocation.address, 0) + nbytes
+        return record
 
     def _find(self, fault: Fault, severity: str) -> None:
         if len(self.findings) >= MAX_FINDINGS:

@@ -1,0 +1,142 @@
+"""From a candidate to the machine code of its kernels, without a GPU: run it once confined, then compile what it built.
+
+The candidate is executed by the same confined runner that judges it on the CPU, at a small size of its task, so that
+its builds, template instances, block sizes and dynamic shared memory are known instead of guessed. The confined
+builder then compiles the same device text for a real architecture.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright.builds import BuildResult
+from kernelwright.errors import CandidateError, UsageError
+from kernelwright.evaluation import plain
+from kernelwright.evaluation.judge import ESCALATE_ELEMENTS, ESCALATE_FLOPS
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.session import CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.evaluation.worker import Worker
+from kernelwright.records import Candidate, Task, Workload
+
+
+@dataclass(frozen=True)
+class DeviceCode:
+    """A candidate's machine code and how it was launched."""
+
+    cubins: tuple[bytes, ...]
+    launches: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """By entry: `count`, `grid`, `block` and `shared_bytes` of the last launch, at the size named by `size`."""
+    size: str = ""
+    problem: str = ""
+    """Why the candidate could not be called; empty when it was. Its builds may be known all the same."""
+    failed_build: str = ""
+    """The error of the first build that failed, which a candidate may have kept to itself."""
+
+
+def compile_device_code(task: Task, candidate: Candidate, arch: str, options: EvalOptions) -> DeviceCode:
+    """The cubins of a candidate's builds for `arch` (`sm_90a`), and its launches.
+
+    Raises `CandidateError` for a candidate that cannot be built or loaded, `TaskError` where the reference does not
+    run, and `HarnessError`.
+    """
+    source, failed = plain.module_source(candidate)
+    if failed is not None:
+        raise _unusable(failed)
+    with Pool(options.sandbox) as pool:
+        pool.warm()
+        worker = Worker(pool)
+        try:
+            return _compiled(worker, task, candidate, source, arch, options)
+        finally:
+            worker.close()
+
+
+def _unusable(failed: Failed) -> CandidateError:
+    return CandidateError(
+        f"the candidate cannot be profiled: {failed.verdict}: {failed.reason}",
+        hint="`kernelwright eval` shows the whole error",
+    )
+
+
+def _compiled(
+    worker: Worker, task: Task, candidate: Candidate, source: str, arch: str, options: EvalOptions
+) -> DeviceCode:
+    plan, oracle = worker.plan(task), worker.oracle(task)
+    session = CandidateSession(candidate, source, options, worker.pool, worker.builder)
+    launches: dict[str, dict[str, Any]] = {}
+    size, problem = "", ""
+    try:
+        session.load()
+        try:
+            size, launches = _called(session, plan, oracle)
+        except Failed as failed:
+            problem = f"{failed.verdict}: {failed.reason}"
+        cubins = [
+            _cubin(worker, request, result, arch, options.build_timeout)
+            for request, result in zip(session.requests, session.builds, strict=True)
+            if result.status == "ok" and result.ptx
+        ]
+    except Failed as failed:
+        raise _unusable(_broken(session) or failed) from None
+    finally:
+        session.close()
+    if problem and not cubins and (broken := _broken(session)) is not None:
+        raise _unusable(broken)
+    failed_build = _broken(session)
+    return DeviceCode(tuple(cubins), launches, size, problem, failed_build.reason if failed_build else "")
+
+
+def _broken(session: CandidateSession) -> Failed | None:
+    """The first build that failed, in the compiler's words."""
+    for result in session.builds:
+        if result.status == "compile_error":
+            lines = [line.strip() for line in result.log.splitlines() if line.strip()]
+            return Failed("compile_error", next((line for line in lines if "error" in line.lower()), lines[0])[:400])
+        if result.status == "unsupported":
+            return Failed("unsupported", f"missing: {', '.join(result.missing)}"[:400])
+    return None
+
+
+def _called(session: CandidateSession, plan: Plan, oracle: TaskSession) -> tuple[str, dict[str, dict[str, Any]]]:
+    """One forward at the smallest size, and where no kernel ran in it, at the task's own: the size's name, and the
+    launches by entry. Raises `Failed`.
+    """
+    sizes: list[Workload] = sorted(plan.workloads, key=lambda w: w.elements)[:1]
+    own = plan.declared
+    if own is not None and (not sizes or 0 < own.elements <= ESCALATE_ELEMENTS and own.flops <= ESCALATE_FLOPS):
+        sizes.append(own)
+    launches: dict[str, dict[str, Any]] = {}
+    size = ""
+    for workload in sizes:
+        trial = Trial(workload, "own", weight_seed=1, input_seed=2)
+        data = oracle.trial(trial, call_seed=3)
+        session.make(data, trial.weight_seed, keep=False)
+        facts = session.call(data, call_seed=3, reuse=False).header["facts"]
+        launches, size = {launch["kernel"]: launch for launch in facts["launches"]}, workload.name
+        if launches:
+            break
+    return size, launches
+
+
+def _cubin(worker: Worker, request: Mapping[str, Any], result: BuildResult, arch: str, seconds: float) -> bytes:
+    """Machine code of one build's device text. Raises `UsageError` where it does not compile for this architecture."""
+    again: dict[str, Any] = {
+        # The text of an extension carries its flags; that of a plain build needs them again.
+        "kind": "device" if request.get("kind") == "device" else "instances",
+        "cuda_source": result.device_source or "",
+        "cuda_flags": list(request.get("cuda_flags", ())) if request.get("kind") == "device" else [],
+        "expressions": list(result.lowered),
+        "arch": arch,
+    }
+    made = worker.builder.build(again, seconds)
+    if not made.cubin:
+        lines = [line.strip() for line in made.log.splitlines() if line.strip()] or ["NVRTC made no machine code"]
+        why = next((line for line in lines if "error" in line.lower()), lines[0])
+        raise UsageError(
+            f"the candidate does not compile for {arch}: {why[:300]}", hint="choose another architecture with --arch"
+        )
+    return base64.b64decode(made.cubin)

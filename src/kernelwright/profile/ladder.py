@@ -1,0 +1,395 @@
+"""The ladder: the best rung that this machine allows, and why not a better one, as one `Profile`.
+
+ncu and trace need a GPU and run the candidate in a process of its own under the profiler (`target`), with an
+environment that holds no secrets, but outside of the judge's sandbox. static needs neither; what it learns completes
+the other two.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from kernelwright.config import cache_dir
+from kernelwright.errors import CandidateError, KernelwrightError, UsageError
+from kernelwright.evaluation.options import EvalOptions, gpu_count
+from kernelwright.machine.runtime import readable
+from kernelwright.profile import advice, ceilings, ncu, roofline, trace
+from kernelwright.profile.device_code import DeviceCode, compile_device_code
+from kernelwright.profile.facts import KernelProfile, Missed, Profile, Resources, Rung
+from kernelwright.profile.occupancy import LIMITS, occupancy
+from kernelwright.profile.static import read_cubin
+from kernelwright.records import Candidate, Record, Task, Workload
+
+RUNGS: tuple[Rung, ...] = ("ncu", "trace", "static")
+DEFAULT_ARCH = "sm_90a"
+TRACED_CALLS = 10
+COUNTED_LAUNCHES = 64
+MEASURING_SECONDS = 120.0
+CALL_SECONDS = 30.0
+"""What loading and one small call on the functional machine may take."""
+BLOCKS = (128, 256, 512)
+"""Block sizes for which occupancy is worked out where a candidate's own is not known."""
+
+
+class ProfileOptions(Record):
+    """How to profile."""
+
+    backend: Literal["auto", "gpu", "cpu"] = "auto"
+    rung: Literal["auto", "ncu", "trace", "static"] = "auto"
+    arch: str = Field(default="", pattern=r"^(sm_\d{2,3}[af]?)?$")
+    """What the static rung compiles for; the GPU's own, or `DEFAULT_ARCH` where there is none."""
+    seconds: float = Field(default=180.0, gt=0)
+    """Wall seconds that one rung may take."""
+    seed: int = 0
+    sandbox: str = "auto"
+    """Of the static rung, which runs the candidate as the judge does."""
+
+
+class MissedRung(Exception):
+    """A rung cannot be reached; the text begins with a name in kebab-case."""
+
+
+@dataclass
+class Card:
+    """The GPU as nvidia-smi names it; empty where there is none."""
+
+    name: str = ""
+    driver: str = ""
+    arch: str = ""
+
+
+@dataclass
+class Climb:
+    """What is known on the way."""
+
+    task: Task
+    candidate: Candidate
+    options: ProfileOptions
+    card: Card
+    size: Workload
+    own: frozenset[str] = frozenset()
+    resources: dict[str, list[Resources]] = field(default_factory=dict)
+    """By simple name; instances of one template share it."""
+    facts: dict[str, Any] = field(default_factory=dict)
+    """Of the whole call, as the target counted them."""
+
+
+def profile(
+    task: Task,
+    candidate: Candidate,
+    options: ProfileOptions | None = None,
+    progress: Callable[[str], None] = lambda _text: None,
+) -> Profile:
+    """Profiles one candidate at its task's own size. `progress` is told what is being done.
+
+    Raises `UsageError` when the rung or the backend that was asked for cannot be had here, `CandidateError` for a
+    candidate that does not build, `TaskError` and `HarnessError`.
+    """
+    options = options or ProfileOptions()
+    started = time.monotonic()
+    card = _card() if _wants_gpu(options) else Card()
+    size = next((w for w in task.workloads if w.purpose == "timing"), Workload(name="declared"))
+    if task.workloads and size.name == "declared":
+        size = task.workloads[0]
+    climb = Climb(task, candidate, options, card, size, own_names(candidate))
+    missed: list[Missed] = []
+    static = _static(climb, missed, progress)
+    made: Profile | None = None
+    steps: tuple[tuple[Rung, Callable[[Climb], Profile]], ...] = (("ncu", _ncu), ("trace", _trace))
+    for rung, climbing in steps:
+        if options.rung not in ("auto", rung) or made is not None:
+            continue
+        try:
+            if not card.name:
+                raise MissedRung(f"no-gpu: {_without(options)}")
+            progress(f"profiling with {rung}")
+            made = climbing(climb)
+        except (MissedRung, ncu.NcuFailed) as error:
+            missed.append(Missed(rung=rung, reason=str(error)))
+            if options.rung == rung:
+                raise UsageError(f"the rung {rung!r} cannot be reached: {error}", hint="use --rung auto") from None
+    if made is None:
+        if static is None:
+            raise CandidateError(missed[0].reason if missed else "there is nothing to profile")
+        made = static
+    made = made.model_copy(update={"missed": tuple(missed), "seconds": time.monotonic() - started})
+    return made.model_copy(update={"advice": advice.advise(made)})
+
+
+def _wants_gpu(options: ProfileOptions) -> bool:
+    """Whether a GPU is used; raises `UsageError` for a wish that contradicts another or the machine."""
+    if options.backend == "gpu" and not gpu_count():
+        raise UsageError("there is no NVIDIA GPU that torch could use here", hint="use --backend cpu: --rung static")
+    if options.backend == "cpu" and options.rung in ("ncu", "trace"):
+        raise UsageError(f"--rung {options.rung} needs a GPU", hint="use --rung static with --backend cpu")
+    return EvalOptions(backend=options.backend).resolved() == "gpu" and bool(gpu_count())
+
+
+def _without(options: ProfileOptions) -> str:
+    if gpu_count() and EvalOptions(backend=options.backend).resolved() == "gpu":
+        return "nvidia-smi does not answer"
+    if options.backend == "cpu":
+        return "--backend cpu leaves the rung static"
+    return "there is no NVIDIA GPU that torch could use here"
+
+
+def _card() -> Card:
+    query = ["nvidia-smi", "--query-gpu=name,driver_version,compute_cap", "--format=csv,noheader", "-i", "0"]
+    if shutil.which(query[0]) is None:
+        return Card()
+    try:
+        said = subprocess.run(query, capture_output=True, text=True, timeout=30)
+    except subprocess.TimeoutExpired:
+        return Card()
+    cells = [c.strip() for c in said.stdout.strip().split(",")]
+    if said.returncode != 0 or len(cells) != 3:
+        return Card()
+    capability = cells[2].replace(".", "")
+    special = "a" if capability[:-1] in ("9", "10", "12") else ""
+    return Card(cells[0], cells[1], f"sm_{capability}{special}")
+
+
+def own_names(candidate: Candidate) -> frozenset[str]:
+    """Names of the kernels that a candidate's text defines, in CUDA or Triton."""
+    found: set[str] = set()
+    for source in candidate.sources:
+        bounds = r"(?:\s*__(?:launch_bounds|cluster_dims|maxnreg)__\s*\([^)]*\))*"
+        found |= set(
+            re.findall(rf"__global__\s+(?:[\w:]+\s+)*?{bounds}\s*(?:void\s+)?{bounds}\s*(\w+)\s*\(", source.content)
+        )
+        found |= set(re.findall(r"@triton\.jit[^\n]*\n(?:\s*#[^\n]*\n|\s*@[^\n]*\n)*\s*def\s+(\w+)", source.content))
+    return frozenset(found)
+
+
+# --- static --------------------------------------------------------------------------------------------------------
+
+
+def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None]) -> Profile | None:
+    """The lowest rung. On a GPU its failure is noted, since a higher rung may still do; without one it is raised."""
+    arch = climb.options.arch or climb.card.arch or DEFAULT_ARCH
+    if int(re.sub(r"\D", "", arch)) not in LIMITS:
+        raise UsageError(f"nothing is known about {arch}", hint=f"known are {', '.join(f'sm_{a}' for a in LIMITS)}")
+    progress(f"compiling for {arch}")
+    seconds = min(climb.options.seconds, CALL_SECONDS)
+    options = EvalOptions(backend="cpu", timeout=seconds, sandbox=climb.options.sandbox, seed=0)
+    try:
+        code = compile_device_code(climb.task, climb.candidate, arch, options)
+        kernels = kernels_of(code)
+    except KernelwrightError as error:
+        if not climb.card.name or climb.options.rung == "static":
+            raise
+        missed.append(Missed(rung="static", reason=f"static-failed: {error}"))
+        return None
+    used = [k.resources for k in kernels if k.resources is not None]
+    for resources in used:
+        climb.resources.setdefault(trace.simple_name(readable(resources.kernel)), []).append(resources)
+    climb.own = climb.own | climb.resources.keys()
+    found = _profile(climb, "static", kernels, arch=arch, size=code.size)
+    notes = []
+    if code.failed_build:
+        notes.append(f"a build failed: {code.failed_build}")
+    if code.problem:
+        notes.append(f"a call on the CPU ended early: {code.problem}")
+    if any(k.block is None for k in kernels):
+        notes.append(f"block sizes with a question mark are not known: the best of {BLOCKS}, or the largest allowed")
+    return found.model_copy(update={"notes": tuple(notes)})
+
+
+def kernels_of(code: DeviceCode) -> list[KernelProfile]:
+    """The kernels of some machine code with resources and occupancy: launched ones first, each entry once."""
+    found: dict[str, KernelProfile] = {}
+    for cubin in code.cubins:
+        for resources in read_cubin(cubin):
+            found.setdefault(resources.kernel, _described(resources, code.launches.get(resources.kernel)))
+    return sorted(found.values(), key=lambda k: -k.launches)
+
+
+def _described(resources: Resources, launch: dict[str, Any] | None) -> KernelProfile:
+    launch = launch or {}
+    block = launch.get("block")
+    threads = block[0] * block[1] * block[2] if block else resources.max_threads
+    shared = resources.shared_bytes + launch.get("shared_bytes", 0)
+    sizes = [threads] if threads else list(BLOCKS)
+    fits = [occupancy(resources.arch, n, resources.registers, shared) for n in sizes]
+    return KernelProfile(
+        name=readable(resources.kernel),
+        launches=launch.get("count", 0),
+        grid=launch.get("grid"),
+        block=block,
+        resources=resources,
+        occupancy=max(fits, key=lambda o: o.fraction),
+    )
+
+
+# --- on a GPU ------------------------------------------------------------------------------------------------------
+
+
+def _ncu(climb: Climb) -> Profile:
+    """Hardware counters of one forward call. Raises `NcuFailed`."""
+    if ncu.find() is None:
+        raise ncu.NcuFailed("no-ncu", "Nsight Compute's command line is not installed")
+    with tempfile.TemporaryDirectory(prefix="kernelwright-profile-") as name:
+        folder = Path(name)
+        words = _target(climb, folder, 1)
+        found = ncu.run(
+            words,
+            seconds=climb.options.seconds,
+            environment=_environment(folder),
+            folder=folder,
+            count=COUNTED_LAUNCHES,
+        )
+        climb.facts = _read_facts(folder)
+    kernels = [_completed(k, climb) for k in ncu.merged(found)]
+    known = _ceilings(climb.card)
+    if known is not None:
+        kernels = [k.model_copy(update={"roofline": roofline.of_counters(k, known)}) for k in kernels]
+    made = _profile(climb, "ncu", kernels, known, sum(k.time_us or 0.0 for k in kernels) / 1e3)
+    if len(found) < COUNTED_LAUNCHES:
+        return made
+    note = f"only the first {COUNTED_LAUNCHES} launches of the call were counted"
+    return made.model_copy(update={"notes": (note,), "roofline": None})
+
+
+def _trace(climb: Climb) -> Profile:
+    """Device times of some forward calls by CUPTI. Raises `MissedRung`."""
+    with tempfile.TemporaryDirectory(prefix="kernelwright-profile-") as name:
+        folder = Path(name)
+        words = [*_target(climb, folder, TRACED_CALLS), "--trace", str(folder / "trace.json")]
+        _ran(words, climb.options.seconds, folder)
+        climb.facts = _read_facts(folder)
+        try:
+            events = json.loads((folder / "trace.json").read_text(encoding="utf-8", errors="replace"))["traceEvents"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise MissedRung(f"no-trace: the profiler's file cannot be read: {error}") from None
+    kernels, facts = trace.parse(events, TRACED_CALLS, climb.own)
+    if not kernels:
+        raise MissedRung("no-kernels: the profiler saw no kernel run")
+    made = [_completed(k, climb) for k in kernels]
+    result = _profile(climb, "trace", made, _ceilings(climb.card), facts.span_ms)
+    return result.model_copy(update={"trace": facts})
+
+
+def _target(climb: Climb, folder: Path, calls: int) -> list[str]:
+    """The command that runs the candidate, whose files are written into `folder`."""
+    suffix = Path(climb.candidate.sources[0].path).suffix or ".py"
+    task, candidate = folder / "reference.py", folder / f"candidate{suffix}"
+    task.write_text(climb.task.source, encoding="utf-8")
+    candidate.write_text(climb.candidate.text, encoding="utf-8")
+    words = [sys.executable, "-m", "kernelwright.profile.target", "--task", str(task), "--candidate", str(candidate)]
+    words += ["--entry", climb.candidate.entry_point, "--constants", json.dumps(climb.size.constants)]
+    return [*words, "--seed", str(climb.options.seed), "--calls", str(calls), "--facts", str(folder / "facts.json")]
+
+
+_KEPT = re.compile(
+    r"PATH|HOME|LANG|LC_\w+|TMPDIR|LD_LIBRARY_PATH|PYTHONPATH|VIRTUAL_ENV|CUDA_\w+|NVIDIA_\w+|OMP_NUM_THREADS"
+    r"|KERNELWRIGHT_CACHE|XDG_CACHE_HOME|TRITON_\w+"
+)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """What the candidate's process may know of ours: where programs and libraries are, and no keys of services."""
+    kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
+    # The target starts in another folder, where a relative path would not lead here.
+    paths = [str(Path(__file__).resolve().parents[2]), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
+    kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in paths)
+    return {**kept, "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def _ran(words: list[str], seconds: float, folder: Path) -> None:
+    try:
+        done = subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            env=_environment(folder),
+            cwd=folder,
+        )
+    except subprocess.TimeoutExpired:
+        raise MissedRung(f"time-out: the candidate did not finish within {seconds:.0f} s") from None
+    if done.returncode != 0:
+        said = [line for line in done.stdout.splitlines() if line.startswith("target-failed: ")]
+        last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
+        raise MissedRung(said[-1] if said else f"target-failed: status {done.returncode}: {last[:300]}")
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    try:
+        found = json.loads((folder / "facts.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _ceilings(card: Card) -> ceilings.Ceilings | None:
+    """The card's ceilings: kept ones, else measured now in a process of its own, else the data sheet's."""
+    cache = cache_dir()
+    if ceilings.cached(card.name, card.driver, cache) is None:
+        words = [sys.executable, "-c", ceilings.PROGRAM, card.driver]
+        try:
+            subprocess.run(words, capture_output=True, timeout=MEASURING_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass  # the data sheet will do
+    return ceilings.for_card(card.name, card.driver, cache)
+
+
+def _completed(kernel: KernelProfile, climb: Climb) -> KernelProfile:
+    """A kernel that ran, with its origin, and with the resources and occupancy that the machine code tells."""
+    resources = _match(climb.resources.get(trace.simple_name(kernel.name), []), kernel.metrics.get("registers"))
+    update: dict[str, Any] = {"origin": trace.origin(kernel.name, climb.own), "resources": resources}
+    registers = int(kernel.metrics.get("registers", resources.registers if resources else 0))
+    arch = int(re.sub(r"\D", "", climb.card.arch) or 0)
+    if kernel.block is not None and registers and arch in LIMITS:
+        threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+        shared = int(kernel.metrics.get("shared_bytes", resources.shared_bytes if resources else 0))
+        if kernel.metrics.get("instructions") is not None:  # ncu counts the driver's share with the kernel's own
+            shared = max(0, shared - LIMITS[arch].reserved)
+        update["occupancy"] = occupancy(arch, threads, registers, shared)
+    return kernel.model_copy(update=update)
+
+
+def _match(found: list[Resources], registers: float | None) -> Resources | None:
+    """The instance that ran: the only one there is, or the only one with as many registers."""
+    fits = found if len(found) == 1 else [r for r in found if r.registers == registers]
+    return fits[0] if len(fits) == 1 else None
+
+
+def _profile(
+    climb: Climb,
+    rung: Rung,
+    kernels: list[KernelProfile],
+    known: ceilings.Ceilings | None = None,
+    time_ms: float = 0.0,
+    arch: str = "",
+    size: str = "",
+) -> Profile:
+    line = None
+    if known is not None and time_ms > 0 and climb.facts:
+        kind = str(climb.facts.get("dtype", "float32"))
+        line = roofline.classify(climb.facts.get("bytes", 0), climb.facts.get("flops", 0), time_ms, kind, known)
+    return Profile(
+        task_id=climb.task.task_id,
+        task_hash=climb.task.content_hash,
+        candidate_id=climb.candidate.content_hash,
+        rung=rung,
+        card=climb.card.name if rung != "static" else "",
+        arch=arch or climb.card.arch,
+        size=size or climb.size.name,
+        kernels=tuple(kernels),
+        roofline=line,
+        ceilings=known.source if known else "",
+    )

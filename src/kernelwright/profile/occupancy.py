@@ -1,0 +1,114 @@
+"""Occupancy: how many warps of a kernel a multiprocessor holds, by the arithmetic of CUDA's own calculator.
+
+Limits are those of the CUDA Programming Guide's table of technical specifications per compute capability; the way they
+combine is that of `cuda_occupancy.h`, which ships with the toolkit. No GPU is asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from kernelwright.errors import UsageError
+from kernelwright.profile.facts import Occupancy
+
+WARP = 32
+MAX_BLOCK = 1024
+MAX_REGISTERS = 255
+"""A thread, on every capability listed here."""
+KIB = 1024
+_NO_LIMIT = 1 << 20
+_Limiter = Literal["registers", "shared memory", "warps", "blocks"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One multiprocessor. Registers and bytes."""
+
+    warps: int
+    blocks: int
+    shared: int
+    """All blocks together."""
+    shared_block: int
+    """One block at most, after asking for it."""
+    shared_unit: int
+    reserved: int
+    """Shared memory that the driver takes from each block."""
+    registers: int = 65536
+    register_unit: int = 256
+    """Registers are given to a warp in such pieces."""
+    partitions: int = 4
+    """A warp's registers must come from one partition."""
+
+
+LIMITS: dict[int, Limits] = {
+    70: Limits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
+    72: Limits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
+    75: Limits(32, 16, 64 * KIB, 64 * KIB, 256, 0),
+    80: Limits(64, 32, 164 * KIB, 163 * KIB, 128, KIB),
+    86: Limits(48, 16, 100 * KIB, 99 * KIB, 128, KIB),
+    87: Limits(48, 16, 164 * KIB, 163 * KIB, 128, KIB),
+    89: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+    90: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    100: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    103: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    110: Limits(48, 24, 228 * KIB, 227 * KIB, 128, KIB),
+    120: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+    121: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+}
+
+
+def limits(arch: int) -> Limits:
+    """Limits of a compute capability given times ten (90 for 9.0); raises `UsageError` for one that is not listed."""
+    if arch not in LIMITS:
+        known = ", ".join(f"sm_{a}" for a in LIMITS)
+        raise UsageError(f"no occupancy limits are known for sm_{arch}", hint=f"known are {known}")
+    return LIMITS[arch]
+
+
+def occupancy(arch: int, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
+    """Occupancy of a kernel launched with blocks of `threads` threads.
+
+    `registers` are a thread's, `shared_bytes` a block's static and dynamic together, without the driver's. A block that
+    cannot be launched gives 0 blocks. Raises `UsageError` for a capability that is not listed and for negative numbers.
+    """
+    if threads < 1 or registers < 0 or shared_bytes < 0:
+        raise UsageError("a block has at least one thread, and no negative registers or bytes")
+    most = limits(arch)
+    if threads > MAX_BLOCK:
+        return Occupancy(threads=threads, blocks=0, warps=0, fraction=0.0, limiter="block size")
+    warps = -(-threads // WARP)
+    fits: dict[str, int] = {
+        "warps": most.warps // warps,
+        "blocks": most.blocks,
+        "registers": _by_registers(most, warps, registers),
+        "shared memory": _by_shared(most, shared_bytes),
+    }
+    blocks = min(fits.values())
+    # Of several that are equal, the one that a programmer can change counts.
+    limiter = next(name for name in get_args(_Limiter) if fits[name] == blocks)
+    resident = blocks * warps
+    return Occupancy(threads=threads, blocks=blocks, warps=resident, fraction=resident / most.warps, limiter=limiter)
+
+
+def _by_registers(most: Limits, warps: int, registers: int) -> int:
+    if registers == 0:
+        return _NO_LIMIT
+    if registers > MAX_REGISTERS:
+        return 0
+    a_warp = _up(registers * WARP, most.register_unit)
+    if a_warp * _up(warps, most.partitions) > most.registers:
+        return 0
+    return most.registers // most.partitions // a_warp * most.partitions // warps
+
+
+def _by_shared(most: Limits, shared_bytes: int) -> int:
+    if shared_bytes == 0:  # the driver's share alone never decides
+        return _NO_LIMIT
+    if shared_bytes > most.shared_block:
+        return 0
+    return most.shared // _up(shared_bytes + most.reserved, most.shared_unit)
+
+
+def _up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
