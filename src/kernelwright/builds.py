@@ -60,5 +60,7 @@ class BuildResult(_Message):
     """Path of the compiled host part (a shared object in the build cache)."""
     functions: tuple[str, ...] = ()
     """Names that the library exports to Python."""
+    built_by: str = "stand-in"
+    """`load_inline` for a library that torch built with its real headers: an ordinary Python extension module."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by stage (`split`, `nvrtc`, `host`), and `cached` = 1.0 for a hit of the build cache."""

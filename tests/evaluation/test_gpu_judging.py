@@ -96,6 +96,30 @@ def test_triton(evaluator: Evaluator) -> None:
     assert result.verdict == "correct", (result.reason, result.log)
 
 
+COOPERATIVE = text(
+    launch="void* a[] = {&px, &py, &n}; cudaLaunchCooperativeKernel((void*)cooperative, dim3(132), dim3(256), a, 0, 0);",
+    extra="#include <cooperative_groups.h>\n__global__ void cooperative(const float* x, float* y, long n) {"
+    " for (long i = blockIdx.x * 256 + threadIdx.x; i < n; i += 132 * 256) y[i] = fmaxf(x[i], 0.f);"
+    " cooperative_groups::this_grid().sync();"
+    " for (long i = blockIdx.x * 256 + threadIdx.x; i < n; i += 132 * 256) y[i] += 1.f; }\n",
+).replace("void* a[]", "const float* px = x.data_ptr<float>(); float* py = y.data_ptr<float>(); void* a[]")
+
+
+def test_what_the_stand_in_lacks_is_built_by_torch(evaluator: Evaluator) -> None:
+    result = judged(evaluator, COOPERATIVE)
+    assert result.verdict == "correct", (result.reason, result.log)
+    assert result.environment["built_by"] == "load_inline"
+
+
+def test_compiled_baselines() -> None:
+    options = EvalOptions(backend="gpu", trials=1, timing_seconds=0.3, baselines=("eager", "compile"))
+    with Evaluator(options) as made:
+        result = judged(made, text())
+    assert result.verdict == "correct", result.reason
+    assert result.timing is not None and result.timing.compile_ms is not None
+    assert 0.2 < result.timing.compile_ms / result.timing.candidate_ms < 5
+
+
 HONEST = {
     "shared memory": text(
         "__shared__ float s[256]; s[threadIdx.x] = i < n ? x[i] : 0.f; __syncthreads();"

@@ -18,7 +18,7 @@ from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backends import diagnose, host_build, includes
+from kernelwright.backends import diagnose, host_build, includes, torch_build
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
@@ -44,6 +44,11 @@ def build(request: BuildRequest, cache: Path) -> BuildResult:
         return replace(known, seconds={**known.seconds, "cached": 1.0})
     if request.kind == "extension":
         result = _extension(request, cache, path.with_suffix(".so"))
+        if result.status == "unsupported" and request.arch:
+            started = time.perf_counter()
+            slow = torch_build.build(request, path.with_suffix(""))
+            if slow is not None:
+                result = replace(slow, seconds={**result.seconds, "nvcc": time.perf_counter() - started})
     else:
         result = _device(request)
     result = replace(result, log=diagnose.truncate(result.log))

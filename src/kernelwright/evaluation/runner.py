@@ -312,6 +312,8 @@ def patch_builds(runtime: Runtime) -> None:
         result = runtime.compile(request)
         if result.status != "ok":
             raise KernelBuildFailed(f"Error building extension {name!r}:\n{result.log}")
+        if result.built_by == "load_inline":
+            return _imported(request.name, result.library or "")
         return Extension(result, runtime)
 
     def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
@@ -331,6 +333,18 @@ def patch_builds(runtime: Runtime) -> None:
     cpp_extension.load_inline = load_inline  # type: ignore[assignment]
     cpp_extension.load = load  # type: ignore[assignment]
     torch.cuda._compile_kernel = compile_kernel  # type: ignore[attr-defined]
+
+
+def _imported(name: str, library: str) -> Any:
+    """The module of an extension that torch built."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location(name, library)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{name} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _joined(sources: str | Sequence[str] | None) -> str:

@@ -23,6 +23,7 @@ from kernelwright.records import Candidate, Distribution, Finding, Task, Verdict
 MAX_BUILDS = 64
 ORACLE_SECONDS = 120.0
 ORACLE_MB = 12_288
+SLOW_BUILD_SECONDS = 240.0
 KNOWN_LIBRARIES = frozenset(
     """triton cupy numba cutlass tilelang pycuda cuda flash_attn xformers apex einops scipy torchvision torchaudio
     tensorrt pybind11 cppyy bitsandbytes deepspeed transformers jax mlx tvm taichi helion cuquantum nvtx ninja
@@ -316,7 +317,9 @@ class CandidateSession:
         if len(self.builds) >= MAX_BUILDS:
             result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")
         else:
-            result = self.builder.build(request, self.options.build_timeout)
+            # For a GPU the slow road may have to be taken: torch's own build.
+            slow = SLOW_BUILD_SECONDS if request.get("arch") else 0.0
+            result = self.builder.build(request, max(self.options.build_timeout, slow))
         self.builds.append(result)
         self.requests.append(request)
         seconds = time.monotonic() - started
