@@ -97,7 +97,8 @@ def test_triton(evaluator: Evaluator) -> None:
 
 
 COOPERATIVE = text(
-    launch="void* a[] = {&px, &py, &n}; cudaLaunchCooperativeKernel((void*)cooperative, dim3(132), dim3(256), a, 0, 0);",
+    launch="void* a[] = {&px, &py, &n};"
+    " cudaLaunchCooperativeKernel((void*)cooperative, dim3(132), dim3(256), a, 0, 0);",
     extra="#include <cooperative_groups.h>\n__global__ void cooperative(const float* x, float* y, long n) {"
     " for (long i = blockIdx.x * 256 + threadIdx.x; i < n; i += 132 * 256) y[i] = fmaxf(x[i], 0.f);"
     " cooperative_groups::this_grid().sync();"
