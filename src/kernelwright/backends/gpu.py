@@ -28,6 +28,7 @@ class GpuRuntime:
     """Builds, loaded modules and what was launched, in one runner. `build` asks the builder."""
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult]) -> None:
+        torch.zeros(1, device="cuda")  # makes torch's context the one that the driver works in
         self._build = build
         self.device = "cuda"
         self.builds: list[BuildResult] = []

@@ -27,8 +27,9 @@ if e.CUDA_HOME is None:
     sys.exit(77)
 e._import_module_from_library = lambda *arguments: None
 e.load_inline(
-    request["name"], request["cpp_source"], request["cuda_source"] or None, request["functions"] or None,
-    request["cpp_flags"], request["cuda_flags"], build_directory=folder, with_cuda=True,
+    name=request["name"], cpp_sources=request["cpp_source"], cuda_sources=request["cuda_source"] or None,
+    functions=request["functions"] or None, extra_cflags=request["cpp_flags"],
+    extra_cuda_cflags=request["cuda_flags"], build_directory=folder, with_cuda=True,
 )
 """
 

@@ -42,6 +42,8 @@ THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
 SHORT_MS = 0.2
+SLACK_SAMPLES = 30
+"""So many calls must all look as if work went on behind the stream before that is held against a candidate."""
 MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 NARROW = 0.008
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
@@ -454,9 +456,14 @@ def _suspicious(
     """Times that cannot be: work that the events did not see, and less than the card's physics allow."""
     candidate = float(np.median(samples["candidate"]))
     # Work that nobody waits for shows in every call, the delays of a busy host only in some.
-    slack = min(slacks["candidate"])
     usual = min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)
-    if slack - usual > max(0.1, 0.2 * candidate):
+    allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
+    while min(seen) - usual > allowed and len(seen) < SLACK_SAMPLES:
+        seen.append(_times(bench, "candidate", 1, warm=0)["slack_ms"])
+        if bench.attempt.failed is not None:
+            return
+    slack = min(seen)
+    if slack - usual > allowed:
         evidence = (
             f"the device was busy {slack - usual:.3f} ms longer than the {candidate:.3f} ms on the stream of the call: "
             "work on a stream that the caller does not wait for"
