@@ -71,7 +71,8 @@ def test_counters_of_a_copy() -> None:
     # What L2 still holds when the kernel ends is not written yet.
     assert BYTES * 0.6 < kernel.metrics["dram_write"] < BYTES * 1.1
     assert kernel.metrics["load_bytes_per_sector"] == pytest.approx(32, abs=1)
-    assert kernel.metrics["fmul"] == pytest.approx(ROWS * COLUMNS, rel=0.01)
+    doubled = kernel.metrics["fmul"] + kernel.metrics["fadd"]  # the compiler may add a value to itself
+    assert doubled == pytest.approx(ROWS * COLUMNS, rel=0.01)
     assert kernel.roofline is not None and kernel.roofline.bound == "memory"
     assert kernel.resources is not None and kernel.resources.registers == kernel.metrics["registers"]
     assert kernel.occupancy is not None and kernel.occupancy.fraction > 0.5
