@@ -74,7 +74,9 @@ def test_counters_of_a_copy() -> None:
     doubled = kernel.metrics["fmul"] + kernel.metrics["fadd"]  # the compiler may add a value to itself
     assert doubled == pytest.approx(ROWS * COLUMNS, rel=0.01)
     assert kernel.roofline is not None and kernel.roofline.bound == "memory"
-    assert kernel.resources is not None and kernel.resources.registers == kernel.metrics["registers"]
+    # ncu counts registers as they are given out, in eights.
+    assert kernel.resources is not None
+    assert 0 <= kernel.metrics["registers"] - kernel.resources.registers < 8
     assert kernel.occupancy is not None and kernel.occupancy.fraction > 0.5
 
 
