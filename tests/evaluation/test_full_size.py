@@ -129,6 +129,14 @@ def test_what_is_timed_is_verified(evaluator: Evaluator, body: str) -> None:
     assert result.verdict == "wrong", (result.verdict, result.reason)
 
 
+def test_one_buffer_for_all_calls_is_timed_call_by_call(evaluator: Evaluator) -> None:
+    """As a replayed CUDA graph does: honest, as long as each call's answer is right when it returns."""
+    body = "y = self.kept.setdefault('y', torch.empty_like(x))\nreturn y.copy_(torch.relu(x) * self.scale)"
+    result = judged(evaluator, model(body))
+    assert result.verdict == "correct", result.reason
+    assert result.timing is not None and len(result.timing.samples["candidate"]) >= 4
+
+
 def test_scribbling_over_the_inputs_is_seen(evaluator: Evaluator) -> None:
     result = judged(evaluator, model("y = torch.relu(x) * self.scale\nx.zero_()\nreturn y"))
     assert result.verdict == "rejected" and result.reason.startswith("input-mutated")

@@ -108,6 +108,7 @@ class _Ran(_State):
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
+    same_memory: bool = False
 
 
 class _Failed(_State):

@@ -225,6 +225,8 @@ def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
     held = set(os.listdir("/proc/self/fd"))
     os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
     torch.cuda.init()
+    # float32 means float32, for candidates and baselines alike: torch would round convolutions to TF32.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = CudaDevice()
     a = torch.randn(64, 64, device="cuda")
     device.measure([lambda: a @ a])

@@ -73,6 +73,8 @@ class Bench:
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    alone: bool = False
+    """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""
 
@@ -355,6 +357,12 @@ def _timed(bench: Bench) -> None:
             times = _times(bench, who, batch, warm=2 if index == 0 else 0)
             if attempt.failed is not None:
                 return
+            if bench.alone and batch > 1:
+                batch = 1
+                for kept in (*samples.values(), *slacks.values()):
+                    kept.clear()
+                hidden = dict.fromkeys(samples, False)
+                break
             if not times["hidden"] and hidden[who]:
                 continue  # the device waited for the host, which it does not always do here
             if times["hidden"] and not hidden[who]:
@@ -364,7 +372,12 @@ def _timed(bench: Bench) -> None:
             slacks[who].append(times["slack_ms"])
             if who == "candidate":
                 issues.append(times["issue_ms"])
-        if index == 0 and max(np.median(s) for s in samples.values()) < SHORT_MS and bench.layout["slots"] > 2:
+        if (
+            index == 0
+            and not bench.alone
+            and max(np.median(s) for s in samples.values()) < SHORT_MS
+            and bench.layout["slots"] > 2
+        ):
             # Short calls are measured as many at once as the shared block has slots.
             batch = bench.layout["slots"]
             for name in samples:
@@ -404,6 +417,10 @@ def _times(bench: Bench, who: str, count: int, warm: int) -> dict[str, Any]:
         times: dict[str, Any] = answer["times"]
         return times
     facts = _call(bench, kind, seeds)
+    if facts["same_memory"]:
+        # Calls that answer in one buffer cannot be looked at together.
+        bench.alone = True
+        return _times(bench, who, 1, warm)
     small = sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL
     for slot, seed in enumerate(seeds):
         if not small and bench.rng.random() > 0.25:

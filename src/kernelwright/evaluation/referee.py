@@ -11,7 +11,6 @@ Messages in: `prepare`, `fill`, `check`, `time`, `facts`. Out: `ready`, `prepare
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import dataclasses
 import functools
@@ -19,7 +18,7 @@ import gc
 import io
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -155,18 +154,15 @@ class Referee:
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
         values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
         call_seed, thorough, tolerance = header["call_seed"], header["thorough"], header["tolerance"]
-        with _plain_precision():
-            if (not thorough or self._huge(got)) and (
-                close := self._close(got, values, call_seed, tolerance)
-            ) is not None:
-                return {"results": close}
-            exact = task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
-            honest = self._honest(values, call_seed)
-            if thorough:
-                honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
-                self.low_error = task_inputs.low_precision_error(
-                    self.model, self.state, values, exact, call_seed, worst=blockwise.worst
-                )
+        if (not thorough or self._huge(got)) and (close := self._close(got, values, call_seed, tolerance)) is not None:
+            return {"results": close}
+        exact = task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
+        honest = self._honest(values, call_seed)
+        if thorough:
+            honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
+            self.low_error = task_inputs.low_precision_error(
+                self.model, self.state, values, exact, call_seed, worst=blockwise.worst
+            )
         scale = _scale(values)
         del values
         results = []
@@ -252,17 +248,6 @@ class Referee:
         gc.collect()
         if self.device.name == "cuda":
             torch.cuda.empty_cache()
-
-
-@contextlib.contextmanager
-def _plain_precision() -> Iterator[None]:
-    """The reference without TF32: what is expected has the declared precision. Baselines are timed with torch's own."""
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
 
 
 def _divide(groups: list[list[torch.Tensor]]) -> tuple[list[list[Place]], int]:
