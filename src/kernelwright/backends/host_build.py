@@ -226,7 +226,7 @@ def _warm(cache: Path) -> WarmCompiler | None:
         return _waiting[0]
     _waiting.clear()
     header = precompiled_header(cache, DEFAULT_FLAGS)
-    folder = Path(tempfile.mkdtemp(prefix="warm-", dir=_scratch(cache)))
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # in a builder that is its scratch folder, which goes with it
     command = [compiler(), *DEFAULT_FLAGS, *BASE_FLAGS]
     preload = _preload(cache)
     warm = warm_compiler.start(command, header, folder, preload) if preload else None

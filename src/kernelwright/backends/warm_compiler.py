@@ -15,6 +15,7 @@ import contextlib
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,7 +48,7 @@ class WarmCompiler:
         """`text` to `assembly`: (status, log); the status is 0, an exit status, or -1 when it took too long."""
         status, log = self._ask(text, "unit", timeout)
         if status == 0:
-            (self.folder / "unit.s").replace(assembly)
+            shutil.move(self.folder / "unit.s", assembly)  # the two may lie on different mounts
         return status, log
 
     def _ask(self, text: str, name: str, timeout: float) -> tuple[int, str]:
