@@ -142,7 +142,8 @@ def main() -> int:
     gc.collect()
     time.sleep(1)
     after = footprint()
-    grown = samples[-1]["rss_mb"] - samples[min(1, len(samples) - 1)]["rss_mb"]
+    # A sample may fall on a moment with one more child, which shares most of what it is counted with.
+    grown = min(s["rss_mb"] for s in samples[-3:]) - samples[min(1, len(samples) - 1)]["rss_mb"]
     leaked = {name: after[name] - before[name] for name in ("processes", "descriptors", "folders", "files")}
     ok = not any(value > 0 for value in leaked.values()) and grown < 200 and not unexpected and again == verdicts[:100]
     report = {
