@@ -34,8 +34,10 @@ VERDICTS: tuple[VerdictName, ...] = (
     "harness_error",
 )
 
-Distribution = Literal["own", "uniform", "normal", "heavy_tail", "constant_rows", "peaked", "wide", "shifted"]
-"""Where input values come from: the task's own generator, or one of the judge's. The last three are used only for tasks
+Distribution = Literal[
+    "own", "uniform", "normal", "heavy_tail", "constant_rows", "peaked", "wide", "shifted", "near_one"
+]
+"""Where input values come from: the task's own generator, or one of the judge's. The last four are used only for tasks
 that a null kernel passes under all the others."""
 
 

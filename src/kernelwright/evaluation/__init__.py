@@ -16,8 +16,8 @@ from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.gpus import Gpu
     from kernelwright.evaluation.gate import Checked
+    from kernelwright.evaluation.gpus import Gpu
     from kernelwright.evaluation.session import Plan
     from kernelwright.evaluation.worker import Worker
 

@@ -138,6 +138,9 @@ def _draw(
         values = _normal(shape, generator) * torch.exp2(8 * _of_rows(shape, generator) - 4)
     elif kind == "shifted":
         values = _normal(shape, generator) + 8 * _of_rows(shape, generator) - 4
+    elif kind == "near_one":
+        # Long products of these neither vanish nor overflow.
+        values = _signs(shape, generator) * torch.exp2((_uniform(shape, generator) - 0.5) / 2)
     else:
         values = _constant_rows(shape, generator, unit)
     return values * size + centre
@@ -147,10 +150,18 @@ def _normal(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     return torch.randn(shape, generator=generator, device=generator.device)
 
 
+def _uniform(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
+def _signs(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Plus and minus one."""
+    return 2.0 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1.0
+
+
 def _of_rows(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
     """One uniform value for each row (last dimension); for each element of a vector."""
-    rows = (*shape[:-1], 1) if len(shape) > 1 else shape
-    return torch.rand(rows, generator=generator, device=generator.device)
+    return _uniform((*shape[:-1], 1) if len(shape) > 1 else shape, generator)
 
 
 def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
@@ -160,9 +171,7 @@ def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
         return values
     rows = values.view(-1, shape[-1])
     place = torch.randint(0, shape[-1], (len(rows), 1), generator=generator, device=generator.device)
-    size = 4 + 8 * torch.rand(place.shape, generator=generator, device=generator.device)
-    sign = 2 * torch.randint(0, 2, place.shape, generator=generator, device=generator.device) - 1
-    rows.scatter_(1, place, sign * size)
+    rows.scatter_(1, place, _signs(place.shape, generator) * (4 + 8 * _uniform(place.shape, generator)))
     return values
 
 

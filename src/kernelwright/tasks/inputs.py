@@ -10,6 +10,7 @@ Runs only where a task's own code may run, since it calls that code; imports tor
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
 """Values that every task is judged on where it can take them."""
-HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted")
+HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted", "near_one")
 """Values for tasks that a null kernel passes under all of the others (see `evaluation.gate`)."""
 
 Namespace = dict[str, Any]
@@ -103,6 +104,16 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     map_tensors(value, found.append)
     return found
+
+
+def replaced(value: Any, new: dict[int, torch.Tensor]) -> Any:
+    """The same nest with some tensors, by their number in `tensors_in`, replaced by others."""
+    numbers = itertools.count()
+
+    def swap(tensor: torch.Tensor) -> torch.Tensor:
+        return new.get(next(numbers), tensor)
+
+    return map_tensors(value, swap)
 
 
 def to_float64(value: Any) -> Any:

@@ -62,7 +62,7 @@ def examine(source: str, constants: dict[str, Any], seed: int) -> tuple[list[Not
 
 
 def sizes(source: str, declared: Sequence[dict[str, Any]]) -> tuple[list[Note], float | None]:
-    """Notes on the declared sizes (constants of each; `{}` is the task as written), and the largest's memory in 1e9 bytes.
+    """Notes on the declared sizes, given by their constants, and the memory of the largest in 1e9 bytes.
 
     Measured on torch's meta device, so that nothing is allocated; without a note where the task cannot run there.
     """
@@ -142,8 +142,7 @@ def _unread(subject: Subject) -> Iterator[int]:
             replacement = tensors[i] + torch.rand(tensors[i].shape).to(tensors[i].dtype)
         if torch.equal(tensors[i], replacement):
             continue
-        queue = iter([*tensors[:i], replacement, *tensors[i + 1 :]])
-        changed = task_inputs.map_tensors(subject.values, lambda _, queue=queue: next(queue))
+        changed = task_inputs.replaced(subject.values, {i: replacement})
         if _equal(subject.outputs, _try(subject, changed)):
             yield i
 

@@ -88,8 +88,7 @@ def _changed(
 ) -> Iterator[tuple[str, list[Any]]]:
     if all(torch.equal(new[i], tensors[i]) for i in new):
         return
-    queue = iter([new.get(i, t) for i, t in enumerate(tensors)])
-    yield name, task_inputs.map_tensors(values, lambda _: next(queue))
+    yield name, task_inputs.replaced(values, new)
 
 
 def _truncate(tensor: torch.Tensor, dim: int) -> torch.Tensor:
