@@ -128,7 +128,7 @@ class Gate(Record):
     protocol: int
     """Of the gate; a state of another protocol is not used."""
     of: str
-    """Content hash of the task that was tried: the state says nothing about a changed one."""
+    """Hash of the task's source, sizes and tolerance that were tried: the state says nothing about others."""
     state: Literal["sound", "hardened", "quarantined"]
     """`sound`: the usual values catch every null kernel. `hardened`: `distributions` are needed besides, and used.
     `quarantined`: nothing catches one; `reason` says which."""

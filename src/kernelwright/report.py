@@ -48,7 +48,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def escape(text: str) -> str:
     """Untrusted text as plain characters: no markup of ours, no control sequences of the terminal."""
-    return markup.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
+    return markup.escape(plain(text))
+
+
+def plain(text: str) -> str:
+    """Untrusted text without control sequences."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _styled(verdict: str) -> str:
@@ -136,10 +141,16 @@ class BatchView:
             text = f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}"
             err.print(text, soft_wrap=True)
 
-    def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
-        """One row is done."""
+    def step(self, text: str = "") -> None:
+        """One more is done, with a line about it."""
         self.done += 1
         self.progress.advance(self.task)
+        if text:
+            self.progress.console.print(escape(text), soft_wrap=True)
+
+    def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
+        """One row is done."""
+        self.step()
         if not self.lines:
             return
         if evaluation is None:
@@ -308,17 +319,6 @@ def plan_facts(task: Task, plan: Plan) -> dict[str, Any]:
         "distributions": list(plan.distributions),
         "notes": list(plan.notes),
     }
-
-
-def plan_line(facts: dict[str, Any]) -> str:
-    """One task's check as a line of text."""
-    if not facts["ok"]:
-        return f"{facts['task_id']}: cannot be judged: {facts['reason']}"
-    sizes = "; ".join(
-        ", ".join(f"{k}={v}" for k, v in w["constants"].items()) or "as written" for w in facts["workloads"]
-    )
-    values = ", ".join(facts["distributions"])
-    return f"{facts['task_id']}: ok, {len(facts['workloads'])} sizes ({sizes}); values: {values}"
 
 
 def print_plan(task: Task, plan: Plan) -> None:

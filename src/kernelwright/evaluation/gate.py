@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import os
 import secrets
@@ -157,7 +158,7 @@ def examine(task: Task, plan: Plan, oracle: TaskSession) -> Checked:
     `plan` is the task's plan without what an earlier gate added.
     """
     started = time.monotonic()
-    seed = int(task.content_hash[:7], 16)
+    seed = int(subject(task)[:7], 16)
     declared = [w.constants for w in task.workloads] or [{}]
     facts = oracle.lint(trial_list(plan, 1, seed)[0].workload, declared, seed)
     battery = Battery(task, oracle, facts["unread"])
@@ -176,7 +177,7 @@ def examine(task: Task, plan: Plan, oracle: TaskSession) -> Checked:
     notes = [f"{rule}: {evidence}" for rule, evidence in facts["notes"]] + battery.problems + _lax(battery)
     gate = Gate(
         protocol=GATE_PROTOCOL,
-        of=task.content_hash,
+        of=subject(task),
         state="quarantined" if escaped else "hardened" if needed else "sound",
         reason=_reason(battery, escaped, needed),
         distributions=tuple(needed),
@@ -200,7 +201,7 @@ def _escaped(battery: Battery, plan: Plan, seed: int) -> list[str]:
         battery.run(trials, escaped if again else None)
         if own is not None:
             base = dataclasses.replace(trials[0], workload=own)
-            more = [dataclasses.replace(base, distribution=k) for k in value_kinds(plan)]
+            more = [dataclasses.replace(base, distribution=k) for k in value_kinds(plan)[:TRIALS]]
             more = [t for t in more if again or not battery.tried(f"{own.name}/{t.distribution}")]
             battery.run(more, battery.escaped(f"{own.name}/"))
         escaped = list(dict.fromkeys(battery.escaped() + (battery.escaped(f"{own.name}/") if own else [])))
@@ -287,10 +288,16 @@ def store(gate: Gate, task: Task, cache: Path) -> None:
     os.replace(temporary, path)
 
 
+def subject(task: Task) -> str:
+    """SHA-256 over what the gate depends on: source, declared sizes and tolerance, but not a task's name or policy."""
+    parts = [task.source, [w.plain() for w in task.workloads], task.tolerance]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
 def _holds(gate: Gate, task: Task) -> bool:
-    return gate.protocol == GATE_PROTOCOL and gate.of == task.content_hash
+    return gate.protocol == GATE_PROTOCOL and gate.of == subject(task)
 
 
 def _path(task: Task, cache: Path) -> Path:
-    key = hashlib.sha256(f"{PROTOCOL} {GATE_PROTOCOL} {task.content_hash}".encode()).hexdigest()
+    key = hashlib.sha256(f"{PROTOCOL} {GATE_PROTOCOL} {subject(task)}".encode()).hexdigest()
     return cache / "gates" / f"{key}.json"
