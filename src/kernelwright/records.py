@@ -80,6 +80,10 @@ class Record(BaseModel):
         """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
 
+    def changed(self, **fields: Any) -> Self:
+        """This record with other values in some fields: validated, and hashed anew."""
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
+
     @property
     def short_hash(self) -> str:
         """The first 12 digits of `content_hash`: enough to name a record in a table."""

@@ -1,4 +1,4 @@
-"""`tasks check`: each task's reference is run, tried against kernels that do no work, and linted; what people see of it.
+"""`tasks check`: each task is run, tried against kernels that do no work, and linted; and what people see of that.
 
 The gate itself is `evaluation.gate`. Tables go to stdout, progress to stderr.
 """
@@ -111,8 +111,8 @@ def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> st
     summary = ", ".join(f"{n} {name}" for name, n in counts(found).items())
     lines = [f"# {title}", "", *head, *([""] if head else []), f"{len(found)} tasks: {summary}.", ""]
     lines += [
-        "A null passes a trial when the judge's comparison accepts its outputs; `workload/values` names the trial. A sound",
-        "task has an evaluation's trials catch every null, at the task's own extents too.",
+        "A null passes a trial, named `workload/values`, when the judge's comparison accepts its outputs. A task is",
+        "sound when the trials of an evaluation catch every null, at the task's own extents too.",
         "",
         "| task | state | nulls that passed, and where | notes | GB | s |",
         "|---|---|---|---|---|---|",

@@ -8,7 +8,7 @@ harder are added until all fail (`hardened`; later evaluations then use them), a
 guess: the gate errs on the strict side.
 
 A downgrade that only rounds what goes in (`fp16-inputs`) or that a wide tolerance lets through (`bf16`) is reported as
-`lax-tolerance`; `fp16` on a float32 task, results rounded too, counts as a null.
+`lax-tolerance`; `fp16` on a float32 task, floating results rounded too, counts as a null.
 
 This module executes nothing of a task's: the oracle does.
 """
@@ -90,6 +90,7 @@ class Battery:
         self.unread = unread
         self.tallies: dict[str, Tally] = {}
         self.problems: list[str] = []
+        self.lax = LAX
 
     def run(self, trials: Sequence[Trial], only: list[str] | None = None) -> None:
         """Judges the nulls on some trials. `only` limits it to some of them."""
@@ -105,6 +106,8 @@ class Battery:
         data = self.oracle.trial(trial, call_seed)
         other = self.oracle.trial(dataclasses.replace(trial, input_seed=trial.input_seed ^ 1), call_seed)
         kinds = [t.dtype for t in data.honest]
+        if not any(kind in compare.TOLERANCES for kind in kinds):
+            self.lax = LAX | {"fp16"}  # integers are compared exactly: there is no precision to be lost
         found = {
             name: [compare.Array(values, kind) for values, kind in zip(outputs, kinds, strict=True)]
             for name, outputs in nulls.outputs_without_work(_draw(data), _draw(other), trial.input_seed).items()
@@ -128,7 +131,7 @@ class Battery:
 
         With `workload`, those that no trial at that size has caught, downgrades left out.
         """
-        left_out = LAX | {"fp16"} if workload else frozenset() if lax else LAX
+        left_out = LAX | {"fp16"} if workload else frozenset() if lax else self.lax
         return [n for n, t in self.tallies.items() if n not in left_out and t.escapes(workload)]
 
     def tried(self, where: str) -> bool:
@@ -252,7 +255,7 @@ def _reason(battery: Battery, escaped: list[str], needed: list[Distribution]) ->
 
 def _lax(battery: Battery) -> list[str]:
     """A note where lower precision passes every trial."""
-    names = [n for n in battery.escaped(lax=True) if n in LAX]
+    names = [n for n in battery.escaped(lax=True) if n in battery.lax]
     return [f"lax-tolerance: {', '.join(names)} cannot be told from the declared precision"] if names else []
 
 
@@ -265,7 +268,7 @@ def marked(evaluation: Evaluation, gate: Gate | None) -> Evaluation:
     """The evaluation, with a warning where its task is quarantined."""
     if gate is None or gate.state != "quarantined":
         return evaluation
-    return Evaluation(**{**dict(evaluation), "findings": (*evaluation.findings, finding(gate))})
+    return evaluation.changed(findings=(*evaluation.findings, finding(gate)))
 
 
 def stored(task: Task, cache: Path) -> Gate | None:
