@@ -420,7 +420,7 @@ def tasks_check(
         single = source in bundled_tasks() or "#" in source
         found += [load_task(source, **fields)] if single else load_suite(source, limit=limit, **fields)
         folders.update(task_folders(source) if write else {})
-    with Evaluator(options) as evaluator, report.BatchView(len(found), Path(), False) as view:
+    with Evaluator(options) as evaluator, report.BatchView(len(found), None, False) as view:
 
         def show(facts: dict[str, Any]) -> None:
             view.step("" if as_json else taskcheck.line(facts))

@@ -116,7 +116,7 @@ def _print_line(lines: list[str], number: int | None) -> None:
 class BatchView:
     """Live progress of a batch on stderr, a line a row where `lines`. On Ctrl-C it says how much is kept."""
 
-    def __init__(self, total: int, run: Path, lines: bool) -> None:
+    def __init__(self, total: int, run: Path | None, lines: bool) -> None:
         self.total = total
         self.run = run
         self.lines = lines
@@ -138,8 +138,8 @@ class BatchView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.progress.stop()
         if kind is KeyboardInterrupt:
-            text = f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}"
-            err.print(text, soft_wrap=True)
+            kept = f" rows; they are kept in {escape(str(self.run))}" if self.run is not None else ""
+            err.print(f"stopped after {self.done} of {self.total}{kept}", soft_wrap=True)
 
     def step(self, text: str = "") -> None:
         """One more is done, with a line about it."""

@@ -34,6 +34,7 @@ def check(tasks: Sequence[Task], evaluator: Evaluator, show: Callable[[Facts], N
     `nulls` (name, trials passed and failed, largest error over the tolerance), and `seconds`.
     """
     found = []
+    evaluator.pool.warm()  # so that starting the worker process is not counted as the first task's time
     for task in tasks:
         started = time.monotonic()
         try:

@@ -98,7 +98,7 @@ def test_a_task_that_a_null_passes_is_quarantined(null: str, evaluator: Evaluato
 def test_a_sound_task_is_sound(name: str, evaluator: Evaluator) -> None:
     checked = evaluator.check_gate(SOUND[name])
     assert (checked.gate.state, checked.gate.reason, checked.gate.distributions) == ("sound", "", ())
-    assert not [t for t in checked.tallies if not t.failed and t.name not in gate.LAX]
+    assert {t.name for t in checked.tallies if not t.failed} <= gate.LAX | {"fp16"}
 
 
 def test_what_passes_on_some_values_is_told_from_what_fails_on_others(evaluator: Evaluator) -> None:

@@ -160,13 +160,13 @@ def _mean(values: np.ndarray) -> float | complex:
 def _as(values: np.ndarray, like: np.ndarray) -> np.ndarray:
     """The values in another array's dtype: rounded for integers, more than one half for booleans."""
     with np.errstate(all="ignore"):
+        if values.dtype.kind == "c" and like.dtype.kind != "c":
+            values = values.real
         if like.dtype.kind == "b":
             return values.astype(np.float64) > 0.5
         if like.dtype.kind in "iu" and values.dtype.kind == "f":
             limits = np.iinfo(like.dtype)
             return np.clip(np.rint(np.nan_to_num(values)), limits.min, limits.max).astype(like.dtype)
-        if values.dtype.kind == "c" and like.dtype.kind != "c":
-            values = values.real
         return values.astype(like.dtype)
 
 
