@@ -393,29 +393,48 @@ def tasks_show(
 
 @tasks_app.command("check")
 def tasks_check(
-    suite: Annotated[str, typer.Argument(help="A task, a folder, a JSONL file, or a suite's name.")],
+    sources: Annotated[
+        list[str], typer.Argument(metavar="SOURCE...", help="Tasks, folders, JSONL files, or names of suites.")
+    ],
     reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
     id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks of each source.")] = None,
+    write: Annotated[bool, typer.Option("--write", help="Keep the state in the task.toml of native folders.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the table as a Markdown file.")] = None,
+    sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
-    """Run each task's reference and say whether it can be judged. Exit status 1 when one cannot."""
-    from kernelwright import report
-    from kernelwright.errors import TaskError
-    from kernelwright.evaluation import Evaluator
-    from kernelwright.tasks import bundled_tasks, load_suite, load_task
+    """Run each task's reference, and try the task against kernels that do no work.
 
-    single = suite in bundled_tasks() or "#" in suite
-    found = [load_task(suite)] if single else load_suite(suite, reference_field=reference_field, id_field=id_field)
-    bad = 0
-    with Evaluator() as evaluator:
-        for task in found:
-            try:
-                facts = report.plan_facts(task, evaluator.check_task(task))
-            except TaskError as error:
-                bad += 1
-                facts = {"task_id": task.task_id, "ok": False, "reason": str(error)}
-            print(json.dumps(facts) if as_json else report.plan_line(facts), flush=True)
-    raise typer.Exit(1 if bad else 0)
+    Says at which sizes and values a task is judged, whether these catch every null kernel, and what a lint finds.
+    Exit status 1 when a task cannot be judged.
+    """
+    from kernelwright import report, taskcheck
+    from kernelwright.evaluation import Evaluator
+    from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
+
+    options = _options("cpu", None, False, 5, 30.0, 4096, None, sandbox)
+    fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
+    found, folders = [], {}
+    for source in sources:
+        single = source in bundled_tasks() or "#" in source
+        found += [load_task(source, **fields)] if single else load_suite(source, limit=limit, **fields)
+        folders.update(task_folders(source) if write else {})
+    with Evaluator(options) as evaluator, report.BatchView(len(found), None, False) as view:
+
+        def show(facts: dict[str, Any]) -> None:
+            view.step("" if as_json else taskcheck.line(facts))
+            if as_json:
+                print(json.dumps(facts), flush=True)
+            if facts["ok"] and facts["task_id"] in folders:
+                write_gate(folders[facts["task_id"]], facts["gate"])
+
+        checked = taskcheck.check(found, evaluator, show)
+    if not as_json:
+        taskcheck.print_table(checked)
+    if out is not None:
+        taskcheck.write(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
+    raise typer.Exit(0 if all(facts["ok"] for facts in checked) else 1)
 
 
 def main() -> None:

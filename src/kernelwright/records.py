@@ -34,8 +34,11 @@ VERDICTS: tuple[VerdictName, ...] = (
     "harness_error",
 )
 
-Distribution = Literal["own", "uniform", "normal", "heavy_tail", "constant_rows"]
-"""Where input values come from: the task's own generator, or one of the judge's."""
+Distribution = Literal[
+    "own", "uniform", "normal", "heavy_tail", "constant_rows", "peaked", "wide", "shifted", "near_one"
+]
+"""Where input values come from: the task's own generator, or one of the judge's. The last four are used only for tasks
+that a null kernel passes under all the others."""
 
 
 def _sound(value: Any) -> Any:
@@ -76,6 +79,10 @@ class Record(BaseModel):
     def content_hash(self) -> str:
         """SHA-256 of the canonical JSON, 64 hexadecimal digits."""
         return hashlib.sha256(self.canonical_json().encode()).hexdigest()
+
+    def changed(self, **fields: Any) -> Self:
+        """This record with other values in some fields: validated, and hashed anew."""
+        return type(self)(**{**{name: getattr(self, name) for name in type(self).model_fields}, **fields})
 
     @property
     def short_hash(self) -> str:
@@ -119,6 +126,27 @@ class Workload(Record):
     """Floating-point operations of the reference, a fused multiply-add counted as two (0: not known)."""
 
 
+class Gate(Record):
+    """What the null-kernel gate and the lint found about a task (`evaluation.gate`)."""
+
+    protocol: int
+    """Of the gate; a state of another protocol is not used."""
+    of: str
+    """Hash of the task's source, sizes and tolerance that were tried: the state says nothing about others."""
+    state: Literal["sound", "hardened", "quarantined"]
+    """`sound`: the usual values catch every null kernel. `hardened`: `distributions` are needed besides, and used.
+    `quarantined`: nothing catches one; `reason` says which."""
+    reason: str = ""
+    distributions: tuple[Distribution, ...] = ()
+    passed: tuple[str, ...] = ()
+    """Which null passed where, e.g. `identity-input0: declared/own`."""
+    notes: tuple[str, ...] = ()
+    """What the lint found, `rule: evidence`."""
+    memory_gb: float | None = None
+    """Inputs, outputs and weights at the largest declared size, in 1e9 bytes; None where it is not known."""
+    seconds: float = 0.0
+
+
 class Task(Record):
     """A reference to be matched: KernelBench's `Model`, `get_inputs`, `get_init_inputs` in one Python source."""
 
@@ -132,6 +160,8 @@ class Task(Record):
     """Relative tolerance to use instead of the one measured from the honest dtype."""
     description: str = ""
     provenance: Provenance = Provenance()
+    gate: Gate | None = Field(default=None, exclude=True)
+    """What its folder says about it; no part of its identity, and kept in no run."""
 
     @model_validator(mode="after")
     def _has_source(self) -> Self:

@@ -48,7 +48,12 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 def escape(text: str) -> str:
     """Untrusted text as plain characters: no markup of ours, no control sequences of the terminal."""
-    return markup.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
+    return markup.escape(plain(text))
+
+
+def plain(text: str) -> str:
+    """Untrusted text without control sequences."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _styled(verdict: str) -> str:
@@ -111,7 +116,7 @@ def _print_line(lines: list[str], number: int | None) -> None:
 class BatchView:
     """Live progress of a batch on stderr, a line a row where `lines`. On Ctrl-C it says how much is kept."""
 
-    def __init__(self, total: int, run: Path, lines: bool) -> None:
+    def __init__(self, total: int, run: Path | None, lines: bool) -> None:
         self.total = total
         self.run = run
         self.lines = lines
@@ -133,13 +138,19 @@ class BatchView:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self.progress.stop()
         if kind is KeyboardInterrupt:
-            text = f"stopped after {self.done} of {self.total} rows; they are kept in {escape(str(self.run))}"
-            err.print(text, soft_wrap=True)
+            kept = f" rows; they are kept in {escape(str(self.run))}" if self.run is not None else ""
+            err.print(f"stopped after {self.done} of {self.total}{kept}", soft_wrap=True)
+
+    def step(self, text: str = "") -> None:
+        """One more is done, with a line about it."""
+        self.done += 1
+        self.progress.advance(self.task)
+        if text:
+            self.progress.console.print(escape(text), soft_wrap=True)
 
     def show(self, item_id: str, evaluation: Evaluation | None, note: str) -> None:
         """One row is done."""
-        self.done += 1
-        self.progress.advance(self.task)
+        self.step()
         if not self.lines:
             return
         if evaluation is None:
@@ -308,17 +319,6 @@ def plan_facts(task: Task, plan: Plan) -> dict[str, Any]:
         "distributions": list(plan.distributions),
         "notes": list(plan.notes),
     }
-
-
-def plan_line(facts: dict[str, Any]) -> str:
-    """One task's check as a line of text."""
-    if not facts["ok"]:
-        return f"{facts['task_id']}: cannot be judged: {facts['reason']}"
-    sizes = "; ".join(
-        ", ".join(f"{k}={v}" for k, v in w["constants"].items()) or "as written" for w in facts["workloads"]
-    )
-    values = ", ".join(facts["distributions"])
-    return f"{facts['task_id']}: ok, {len(facts['workloads'])} sizes ({sizes}); values: {values}"
 
 
 def print_plan(task: Task, plan: Plan) -> None:

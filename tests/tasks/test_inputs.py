@@ -14,7 +14,7 @@ from reference_modules import HEAD, RUNS
 from kernelwright.errors import TaskError
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks.draws import draw_key
-from kernelwright.tasks.inputs import DISTRIBUTIONS, examine_distributions, make_inputs, usable_distributions
+from kernelwright.tasks.inputs import DISTRIBUTIONS, HARDENING, examine_distributions, make_inputs, usable_distributions
 from kernelwright.tasks.workloads import derive, instantiate
 
 NN = torch.nn
@@ -30,11 +30,14 @@ def task(get_inputs: str, forward: str = "return x", init: str = "") -> dict[str
     )
 
 
+EVERY = (*DISTRIBUTIONS, *HARDENING)
+
+
 def first(namespace: dict[str, Any], kind: Any, seed: int = 1) -> torch.Tensor:
     return make_inputs(namespace, kind, seed)[0]
 
 
-@pytest.mark.parametrize("kind", DISTRIBUTIONS)
+@pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_equal_seeds_give_equal_bits_and_others_do_not(name: str, kind: Any) -> None:
     source = RUNS[name]
@@ -53,7 +56,7 @@ def test_equal_seeds_give_equal_bits_and_others_do_not(name: str, kind: Any) -> 
 
 def test_two_draws_of_one_call_differ() -> None:
     namespace = task("return [torch.randn(64), torch.randn(64)]")
-    for kind in DISTRIBUTIONS:
+    for kind in EVERY:
         a, b = make_inputs(namespace, kind, 3)  # type: ignore[arg-type]
         assert not torch.equal(a, b) or kind == "constant_rows"
 
@@ -76,6 +79,22 @@ def test_distributions_have_their_shape() -> None:
     signed = task("return [torch.randn(64, 500)]")
     assert first(signed, "uniform").min() < -0.9
     assert first(signed, "constant_rows").min() < 0 and first(signed, "constant_rows").abs().min() >= 0.25
+
+
+def test_harder_distributions_have_their_shape() -> None:
+    for draw in ("torch.rand(64, 500)", "torch.randn(64, 500)"):
+        namespace = task(f"return [{draw}]")
+        peaked = first(namespace, "peaked").abs().sort(dim=1)[0]
+        assert (peaked[:, -1] >= 4).all() and (peaked[:, -2] < 1).all()
+        sizes = first(namespace, "wide").square().mean(1).sqrt()
+        assert sizes.max() > 40 * sizes.min() and sizes.max() < 20
+        means = first(namespace, "shifted").mean(1)
+        assert means.min() < -2 and means.max() > 2
+        near = first(namespace, "near_one")
+        assert 0.8 < near.abs().min() and near.abs().max() < 1.2 and 0.4 < (near > 0).double().mean() < 0.6
+    for kind in HARDENING:
+        for shape in ("()", "(0,)", "(3, 0)", "(7,)"):
+            assert first(task(f"return [torch.randn({shape})]"), kind).isfinite().all()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +125,7 @@ def test_structure_made_after_the_draw_survives() -> None:
     namespace = task(
         "A = torch.rand(30, 30); return [(A + A.T) / 2, torch.randn(9, 9).softmax(-1), torch.rand(50).sort()[0]]"
     )
-    for kind in DISTRIBUTIONS:
+    for kind in EVERY:
         a, p, s = make_inputs(namespace, kind, 4)  # type: ignore[arg-type]
         assert torch.equal(a, a.T)
         assert torch.allclose(p.sum(-1), torch.ones(9)) and (p >= 0).all()
@@ -120,7 +139,7 @@ def test_integers_and_masks_keep_dtype_and_range() -> None:
         "torch.arange(5), torch.randint(0, 2, (64,)).float() * 2 - 1, torch.rand(100) > 0.5, "
         "torch.bernoulli(torch.full((64,), 0.5))]"
     )
-    for kind in DISTRIBUTIONS:
+    for kind in EVERY:
         ints, mask, perm, steps, signs, drawn, coins = make_inputs(namespace, kind, 2)  # type: ignore[arg-type]
         assert ints.dtype == torch.int64 and ints.min() == 3 and ints.max() == 8
         assert mask.dtype == torch.bool and mask.any() and not mask.all()

@@ -16,6 +16,7 @@ from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
+    from kernelwright.evaluation.gate import Checked
     from kernelwright.evaluation.gpus import Gpu
     from kernelwright.evaluation.session import Plan
     from kernelwright.evaluation.worker import Worker
@@ -73,6 +74,10 @@ class Evaluator:
     def check_task(self, task: Task) -> Plan:
         """Runs a task's reference and returns the sizes and value distributions it will be judged at."""
         return self._worker().plan(task)
+
+    def check_gate(self, task: Task) -> Checked:
+        """Tries a task against kernels that do no work; the state is kept, and later evaluations use it."""
+        return self._worker().check(task)
 
     def close(self) -> None:
         """Ends every child. May be called twice."""

@@ -297,7 +297,8 @@ def _pattern(got: np.ndarray, ref: np.ndarray, wrong: np.ndarray, misplaced: np.
     if not np.any(got[wrong]):
         return "the wrong elements are all zero: a part that was not computed, or rounded away"
     if wrong.sum() >= 8:
-        ratio = got[wrong] / np.where(ref[wrong] == 0, np.nan, ref[wrong])
+        with np.errstate(over="ignore", invalid="ignore"):
+            ratio = got[wrong] / np.where(ref[wrong] == 0, np.nan, ref[wrong])
         middle = float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else np.nan
         if np.isfinite(middle) and np.nanmax(np.abs(ratio - middle)) <= 10 * limit * abs(middle):
             return f"the wrong elements are {middle:.6g} times the expected ones"

@@ -48,7 +48,6 @@ MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 NARROW = 0.008
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
-_DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
 _LIBRARY_KERNEL = re.compile(
     r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|_gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
@@ -137,7 +136,7 @@ def _attempt(
     runner = gpu.runner(programs=_STARTS_PROGRAMS.search(candidate.text) is not None)
     session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
-    kinds: list[Distribution] = [k for k in _DISTRIBUTIONS if k in plan.distributions] or ["own"]
+    kinds = judging.value_kinds(plan)
     bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
         session.load()

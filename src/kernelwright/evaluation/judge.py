@@ -95,6 +95,13 @@ def judge(
     return evaluation(task, candidate, options, attempt, advice, started)
 
 
+def value_kinds(plan: Plan) -> list[Distribution]:
+    """A plan's distributions in the order of use: the task's own, those that its gate found needed, the usual ones."""
+    needed = [k for k in plan.distributions if k not in _KINDS]
+    usual = [k for k in _KINDS if k in plan.distributions]
+    return [*usual[:1], *needed, *usual[1:]] or ["own"]
+
+
 def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
     """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
 
@@ -103,7 +110,7 @@ def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
     rng = np.random.default_rng(seed)
     seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
     # Signed values first among the judge's own, then outliers: few trials should meet what shortcuts get wrong.
-    kinds: list[Distribution] = [k for k in _KINDS if k in plan.distributions] or ["own"]
+    kinds = value_kinds(plan)
     sizes: list[Workload] = list(plan.workloads)
     declared = plan.declared
     if declared is not None and (

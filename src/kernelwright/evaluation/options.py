@@ -73,4 +73,6 @@ class EvalOptions(Record):
         fields["policy"] = self.policy or task.policy
         fields["sandbox"] = ""
         parts = [str(PROTOCOL), task.content_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]
+        if task.gate is not None:
+            parts += task.gate.distributions
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()

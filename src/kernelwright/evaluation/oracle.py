@@ -4,7 +4,9 @@ It derives workloads, makes inputs from the judge's seeds, and computes what is 
 dtype (the honest error), and at the next lower precision (the ruler that a tolerance must stay below). One oracle
 serves one task, for as many trials as the judge asks.
 
-Messages in: `plan`, `trial`. Out: `ready`, `planned`, `tried`, `failed`.
+It also runs what the null-kernel gate needs of the reference: reruns on less, and the lint.
+
+Messages in: `plan`, `trial`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `shortcut`, `linted`, `failed`.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.tasks import inputs as task_inputs
+from kernelwright.tasks import lint, shortcuts
 from kernelwright.tasks import workloads as task_workloads
 
 
@@ -54,14 +57,10 @@ class Oracle:
     def trial(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Inputs and expected outputs of one call."""
         header = message.header
-        self.source = header.get("source") or self.source
-        namespace = task_workloads.instantiate(self.source, header["constants"])
-        weight_seed, call_seed = header["weight_seed"], header["call_seed"]
-        model = task_inputs.construct(namespace, weight_seed)
-        torch.manual_seed(weight_seed)
+        call_seed = header["call_seed"]
+        namespace, model = self._model(header)
+        torch.manual_seed(header["weight_seed"])
         init = task_inputs.init_arguments(namespace)
-        if header["randomise"] and isinstance(model, torch.nn.Module):
-            task_inputs.randomise_weights(model, weight_seed)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
         exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed)
@@ -81,6 +80,38 @@ class Oracle:
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
         }
         return facts, tensors + packed_exact + packed_honest
+
+    def _model(self, header: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """The task's namespace at a trial's size, and its model with that trial's weights."""
+        self.source = header.get("source") or self.source
+        namespace = task_workloads.instantiate(self.source, header["constants"])
+        model = task_inputs.construct(namespace, header["weight_seed"])
+        if header["randomise"] and isinstance(model, torch.nn.Module):
+            task_inputs.randomise_weights(model, header["weight_seed"])
+        return namespace, model
+
+    def shortcuts(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """What the reference gives on less than one trial's inputs: names, and as many outputs for each."""
+        header = message.header
+        namespace, model = self._model(header)
+        values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
+        honest = task_inputs.reference_outputs(model, values, None, header["call_seed"])
+        found = shortcuts.outputs_with_less(
+            model, values, honest, header["call_seed"], header["only"], header["ignored"]
+        )
+        tensors = tuple(wire.pack_tensor(t) for outputs in found.values() for t in outputs)
+        return {"names": list(found), "output_count": len(honest)}, tensors
+
+    def lint(self, message: Message) -> dict[str, Any]:
+        """Notes on the task, the inputs that nothing depends on, and the hardening values that it can take."""
+        header = message.header
+        self.source = header["source"]
+        notes, unread = lint.examine(self.source, header["constants"], header["seed"])
+        more, memory_gb = lint.sizes(self.source, header["declared"])
+        namespace = task_workloads.instantiate(self.source, header["constants"])
+        usable = task_inputs.usable_distributions(namespace, header["seed"], task_inputs.HARDENING)
+        hardening = [d for d in usable if d != "own"]
+        return {"notes": notes + more, "unread": unread, "memory_gb": memory_gb, "hardening": hardening}
 
 
 def _scale(values: Any) -> float:
@@ -105,6 +136,11 @@ def serve(channel: Channel, level: str) -> None:
         try:
             if message.kind == "plan":
                 channel.send({"kind": "planned", **oracle.plan(message)})
+            elif message.kind == "lint":
+                channel.send({"kind": "linted", **oracle.lint(message)})
+            elif message.kind == "shortcuts":
+                facts, tensors = oracle.shortcuts(message)
+                channel.send({"kind": "shortcut", **facts}, tensors)
             else:
                 facts, tensors = oracle.trial(message)
                 channel.send({"kind": "tried", **facts}, tensors)

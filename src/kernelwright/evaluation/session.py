@@ -164,17 +164,7 @@ class TaskSession:
 
     def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
         """Inputs and expected outputs of one call; without `randomise`, with weights as the constructor leaves them."""
-        header = {
-            "kind": "trial",
-            "source": self.task.source,
-            "constants": trial.workload.constants,
-            "distribution": trial.distribution,
-            "seed": trial.input_seed,
-            "weight_seed": trial.weight_seed,
-            "call_seed": call_seed,
-            "randomise": randomise,
-        }
-        answer = self._ask(header)
+        answer = self._ask({"kind": "trial", **self._call(trial, call_seed, randomise)})
         facts, tensors = answer.header, answer.tensors
         first, count = facts["input_count"], facts["output_count"]
         return TrialData(
@@ -187,6 +177,31 @@ class TaskSession:
             tuple(tuple(s) for s in facts["shapes"]),
             tuple(facts["dtypes"]),
         )
+
+    def _call(self, trial: Trial, call_seed: int, randomise: bool = True) -> dict[str, Any]:
+        return {
+            "source": self.task.source,
+            "constants": trial.workload.constants,
+            "distribution": trial.distribution,
+            "seed": trial.input_seed,
+            "weight_seed": trial.weight_seed,
+            "call_seed": call_seed,
+            "randomise": randomise,
+        }
+
+    def shortcuts(
+        self, trial: Trial, call_seed: int, only: list[str] | None, ignored: list[int]
+    ) -> dict[str, tuple[Tensor, ...]]:
+        """Outputs of the reference on less than a trial's inputs, by the null kernel's name (`tasks.shortcuts`)."""
+        header = {"kind": "shortcuts", **self._call(trial, call_seed), "only": only, "ignored": ignored}
+        answer = self._ask(header)
+        count = answer.header["output_count"]
+        return {n: answer.tensors[i * count : (i + 1) * count] for i, n in enumerate(answer.header["names"])}
+
+    def lint(self, workload: Workload, declared: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+        """What `tasks.lint` finds: `notes`, `unread`, `memory_gb`, and `hardening`, the values the task can take."""
+        header = {"kind": "lint", "source": self.task.source, "constants": workload.constants}
+        return self._ask({**header, "declared": declared, "seed": seed}).header
 
     def close(self) -> None:
         if self.child is not None:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
+from kernelwright.evaluation import gate as gates
 from kernelwright.evaluation.full_size import judge_on_gpu
 from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import judge
@@ -39,16 +40,19 @@ class Worker:
         for attempt in (1, 2):
             try:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
-                plan, oracle = self.plan(task), self.oracle(task)
-                if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
-                    return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
-                return judge(task, candidate, options, seed, plan, oracle, self.builder)
+                return gates.marked(self._judge(task, candidate, options, seed), gates.stored(task, self.pool.cache))
             except HarnessError as error:
                 self.close()  # whatever is left may belong to a worker process that is gone
                 if attempt == 2:
                     backend = "cpu" if self.gpu is None else "gpu"
                     return _harness_error(task, candidate, options, error, backend)
         raise HarnessError("unreachable: judging ends within two attempts")
+
+    def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int) -> Evaluation:
+        plan, oracle = self.plan(task), self.oracle(task)
+        if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
+            return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
+        return judge(task, candidate, options, seed, plan, oracle, self.builder)
 
     def oracle(self, task: Task) -> TaskSession:
         """The oracle of a task, started when first asked something; the least recently used one makes room."""
@@ -62,7 +66,18 @@ class Worker:
         return self.oracles[key]
 
     def plan(self, task: Task) -> Plan:
-        """Sizes and distributions of a task, kept in the cache folder: deriving costs more than most candidates do."""
+        """Sizes and distributions at which a task is judged, those included that its gate found needed."""
+        gate = gates.stored(task, self.pool.cache)
+        return gates.hardened(self._plan(task), gate.distributions if gate else ())
+
+    def check(self, task: Task) -> gates.Checked:
+        """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""
+        checked = gates.examine(task, self._plan(task), self.oracle(task))
+        gates.store(checked.gate, task, self.pool.cache)
+        return checked
+
+    def _plan(self, task: Task) -> Plan:
+        """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
         key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {PLAN_BUDGET}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]

@@ -5,6 +5,7 @@ Reading executes nothing of a task. `workloads`, `reference` and `inputs` do; th
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Task
 from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
-from kernelwright.tasks.folder import is_task_folder, load_folder
+from kernelwright.tasks.folder import is_task_folder, load_folder, write_gate
 from kernelwright.tasks.jsonl import Row, read_rows
 from kernelwright.tasks.kernelbench import check_reference, load_file, tasks_of
 
@@ -29,6 +30,8 @@ __all__ = [
     "load_suite",
     "load_task",
     "read_rows",
+    "task_folders",
+    "write_gate",
 ]
 
 _BUNDLED = Path(__file__).resolve().parents[1] / "data" / "tasks"
@@ -125,6 +128,24 @@ def load_suite(
         if row.task is None:
             _warn(f"{text}: {row.problem}")
     return [row.task for row in rows if row.task is not None]
+
+
+def task_folders(spec: str | Path) -> dict[str, Path]:
+    """The native folders among the tasks of a source, by the task's name; those that cannot be read are left out."""
+    path = Path(spec)
+    if str(spec) == "starter" and not _exists(path):
+        folders = [_BUNDLED / name for name in bundled_tasks()]
+    elif str(spec) in bundled_tasks() and not _exists(path):
+        folders = [_BUNDLED / str(spec)]
+    elif not (_exists(path) and path.is_dir()):
+        return {}
+    else:
+        folders = [path] if is_task_folder(path) else [p for p in path.iterdir() if is_task_folder(p)]
+    found = {}
+    for folder in folders:
+        with contextlib.suppress(TaskError):
+            found[load_folder(folder).task_id] = folder
+    return found
 
 
 def _warn(problem: str) -> None:

@@ -131,9 +131,48 @@ def _draw(
         values = torch.randn(shape, generator=generator, device=generator.device)
     elif kind == "heavy_tail":
         values = _heavy_tail(shape, generator)
+    elif kind == "peaked":
+        values = _peaked(shape, generator)
+    elif kind == "wide":
+        # A row's size is anything from a sixteenth to sixteen: no one constant fits all rows.
+        values = _normal(shape, generator) * torch.exp2(8 * _of_rows(shape, generator) - 4)
+    elif kind == "shifted":
+        values = _normal(shape, generator) + 8 * _of_rows(shape, generator) - 4
+    elif kind == "near_one":
+        # Long products of these neither vanish nor overflow.
+        values = _signs(shape, generator) * torch.exp2((_uniform(shape, generator) - 0.5) / 2)
     else:
         values = _constant_rows(shape, generator, unit)
     return values * size + centre
+
+
+def _normal(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def _uniform(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(shape, generator=generator, device=generator.device)
+
+
+def _signs(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
+    """Plus and minus one."""
+    return 2.0 * torch.randint(0, 2, shape, generator=generator, device=generator.device) - 1.0
+
+
+def _of_rows(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """One uniform value for each row (last dimension); for each element of a vector."""
+    return _uniform((*shape[:-1], 1) if len(shape) > 1 else shape, generator)
+
+
+def _peaked(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:
+    """Small noise with one large value of either sign at a random place of each row: what averages and samples miss."""
+    values = 0.1 * _normal(shape, generator)
+    if not values.dim() or not values.numel():
+        return values
+    rows = values.view(-1, shape[-1])
+    place = torch.randint(0, shape[-1], (len(rows), 1), generator=generator, device=generator.device)
+    rows.scatter_(1, place, _signs(place.shape, generator) * (4 + 8 * _uniform(place.shape, generator)))
+    return values
 
 
 def _heavy_tail(shape: torch.Size, generator: torch.Generator) -> torch.Tensor:

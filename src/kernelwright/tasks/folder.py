@@ -10,24 +10,28 @@ licence = "Apache-2.0"
 name = "odd"
 constants = { rows = 7, cols = 1021 }
 purpose = "functional"            # or "timing"
+
+[gate]                            # written by `kernelwright tasks check --write`, never by hand
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import os
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
+from kernelwright.config import dump_config
 from kernelwright.errors import TaskError
-from kernelwright.records import Policy, Provenance, Task, Workload
+from kernelwright.records import Gate, Policy, Provenance, Record, Task, Workload
 from kernelwright.tasks.files import read_text
 from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
 
-_KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads")
+_KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads", "gate")
 _WORKLOAD_KEYS = ("name", "constants", "purpose")
 
 
@@ -63,11 +67,39 @@ def load_folder(path: Path, policy: Policy | None = None) -> Task:
             tolerance=tolerance,
             description=settings.get("description") or description_of(source),
             provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),
+            gate=settings.get("gate"),
         )
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(p) for p in first["loc"])
         raise TaskError(f"task.toml of {where}: {name} = {first['input']!r}: {first['msg']}") from error
+
+
+class _GateTable(Record):
+    gate: Gate
+
+
+def write_gate(path: Path, gate: dict[str, Any]) -> None:
+    """Puts a gate's state (the plain form of `records.Gate`) at the end of a task.toml, instead of an older one.
+
+    Raises `TaskError` when the file cannot be written.
+    """
+    file = path / "task.toml"
+    text = read_text(file, TaskError, "the task's settings")
+    kept: list[str] = []
+    inside = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("["):
+            inside = line.split("#")[0].strip() == "[gate]"
+        if not inside:
+            kept.append(line)
+    table = dump_config(_GateTable(gate=Gate.model_validate(gate)))
+    temporary = file.with_name(f".task.toml.{os.getpid()}")
+    try:
+        temporary.write_text("\n".join(kept).rstrip() + "\n\n" + table, encoding="utf-8")
+        os.replace(temporary, file)
+    except OSError as error:
+        raise TaskError(f"{str(file)!r} cannot be written: {error.strerror}", hint="check its permissions") from error
 
 
 def _list(settings: dict[str, Any], where: str) -> list[Any]:

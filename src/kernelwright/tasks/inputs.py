@@ -10,6 +10,7 @@ Runs only where a task's own code may run, since it calls that code; imports tor
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from kernelwright.tasks import draws, metric
 from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
+"""Values that every task is judged on where it can take them."""
+HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted", "near_one")
+"""Values for tasks that a null kernel passes under all of the others (see `evaluation.gate`)."""
 
 Namespace = dict[str, Any]
 
@@ -100,6 +104,16 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
     map_tensors(value, found.append)
     return found
+
+
+def replaced(value: Any, new: dict[int, torch.Tensor]) -> Any:
+    """The same nest with some tensors, by their number in `tensors_in`, replaced by others."""
+    numbers = itertools.count()
+
+    def swap(tensor: torch.Tensor) -> torch.Tensor:
+        return new.get(next(numbers), tensor)
+
+    return map_tensors(value, swap)
 
 
 def to_float64(value: Any) -> Any:
@@ -226,6 +240,11 @@ def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> 
     return twin
 
 
+def copied(model: Any) -> Any:
+    """A copy of a model, which may be called without a trace in the original."""
+    return _twin(model, None)
+
+
 def flatten_outputs(value: Any) -> list[torch.Tensor]:
     """A forward's result as a flat list of plain tensors, dicts in their order, None left out.
 
@@ -291,6 +310,14 @@ def low_precision_error(
     return [worst(a, b) if _is_inexact(b) and a.shape == b.shape else None for a, b in zip(low, exact, strict=True)]
 
 
+def downgraded_outputs(model: Any, inputs: Sequence[Any], dtype: torch.dtype, call_seed: int = 0) -> list[torch.Tensor]:
+    """The reference in float64 on inputs and weights that went through a lower precision; outputs are not rounded.
+
+    That is the best a kernel with operands of that precision and wide accumulators can do.
+    """
+    return _run_changed(model, inputs, lambda t: t.to(dtype).to(t.dtype) if t.is_floating_point() else t, call_seed)
+
+
 def widen_honest(
     model: Any,
     state: dict[str, torch.Tensor],
@@ -351,12 +378,16 @@ def _is_inexact(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()
 
 
-def usable_distributions(namespace: Namespace, seed: int) -> list[Distribution]:
+def usable_distributions(
+    namespace: Namespace, seed: int, among: Sequence[Distribution] = DISTRIBUTIONS[1:]
+) -> list[Distribution]:
     """The distributions under which the task keeps its own preconditions, `own` first (see `examine_distributions`)."""
-    return [d for d, reason in examine_distributions(namespace, seed).items() if not reason]
+    return [d for d, reason in examine_distributions(namespace, seed, among).items() if not reason]
 
 
-def examine_distributions(namespace: Namespace, seed: int) -> dict[Distribution, str]:
+def examine_distributions(
+    namespace: Namespace, seed: int, among: Sequence[Distribution] = DISTRIBUTIONS[1:]
+) -> dict[Distribution, str]:
     """Each distribution with why it cannot be used for this task; an empty text when it can.
 
     A distribution is dropped when the reference raises or is no longer finite under it, when probabilities among the
@@ -368,7 +399,7 @@ def examine_distributions(namespace: Namespace, seed: int) -> dict[Distribution,
     baseline = reference_outputs(model, values, call_seed=seed)
     probabilities = [_is_probability(t) for t in tensors_in(values)]
     verdicts: dict[Distribution, str] = {"own": ""}
-    for distribution in DISTRIBUTIONS[1:]:
+    for distribution in among:
         if not own.floats:
             verdicts[distribution] = "the task draws no floating values of its own"
         else:

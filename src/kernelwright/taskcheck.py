@@ -1,0 +1,142 @@
+"""`tasks check`: each task is run, tried against kernels that do no work, and linted; and what people see of that.
+
+The gate itself is `evaluation.gate`. Tables go to stdout, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelwright import report
+from kernelwright.errors import TaskError, UsageError
+from kernelwright.records import Task
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation import Evaluator
+
+STYLES = {"sound": "green", "hardened": "cyan", "quarantined": "yellow", "cannot run": "red"}
+STATES = tuple(STYLES)
+MAX_NULLS = 6
+
+Facts = dict[str, Any]
+
+
+def check(tasks: Sequence[Task], evaluator: Evaluator, show: Callable[[Facts], None] | None = None) -> list[Facts]:
+    """What the gate and the lint found about each task, in order; `show` gets each as it is done.
+
+    A task that cannot run has `ok` false and a `reason`; the others have the plan's fields, `gate` (a `records.Gate`),
+    `nulls` (name, trials passed and failed, largest error over the tolerance), and `seconds`.
+    """
+    found = []
+    evaluator.pool.warm()  # so that starting the worker process is not counted as the first task's time
+    for task in tasks:
+        started = time.monotonic()
+        try:
+            checked = evaluator.check_gate(task)
+            facts = report.plan_facts(task, evaluator.check_task(task))
+            facts["gate"] = checked.gate.plain()
+            facts["nulls"] = [
+                {"name": t.name, "passed": t.passed, "failed": t.failed, "worst": _finite(t.worst)}
+                for t in checked.tallies
+            ]
+        except TaskError as error:
+            facts = {"task_id": task.task_id, "ok": False, "reason": str(error)}
+        facts["seconds"] = round(time.monotonic() - started, 2)
+        found.append(facts)
+        if show is not None:
+            show(facts)
+    return found
+
+
+def _finite(value: float) -> float | str:
+    return float(f"{value:.4g}") if value < float("inf") else "Infinity"
+
+
+def state(facts: Facts) -> str:
+    """`sound`, `hardened`, `quarantined` or `cannot run`."""
+    return str(facts["gate"]["state"]) if facts["ok"] else "cannot run"
+
+
+def line(facts: Facts) -> str:
+    """One task as a line of progress."""
+    text = facts["gate"]["reason"] if facts["ok"] else facts["reason"]
+    return f"{facts['task_id']}: {state(facts)}" + (f", {text}" if text else "")
+
+
+def passes(facts: Facts) -> list[str]:
+    """The nulls that passed somewhere, those that passed the same trials together: `zeros, ones: declared/own`."""
+    by_place: dict[str, list[str]] = {}
+    for entry in facts["gate"]["passed"] if facts["ok"] else ():
+        name, _, places = entry.partition(": ")
+        by_place.setdefault(places, []).append(name)
+    return [f"{_few(names)}: {places}" for places, names in by_place.items()]
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - MAX_NULLS} more" if len(names) > MAX_NULLS else ""
+    return ", ".join(names[:MAX_NULLS]) + more
+
+
+def print_table(found: Iterable[Facts], console: Console | None = None) -> None:
+    """All tasks as a table, with what each is judged at."""
+    table = Table(box=None, header_style="dim")
+    for name in ("task", "state", "sizes", "values", "nulls that passed, and where", "notes", "s"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("task", "state", "s"))
+    for facts in found:
+        mark = f"[{STYLES[state(facts)]}]{state(facts)}[/]"
+        name, seconds = report.escape(facts["task_id"]), f"{facts['seconds']:.1f}"
+        if not facts["ok"]:
+            table.add_row(name, mark, "", "", "", report.escape(facts["reason"]), seconds)
+            continue
+        where = "\n".join(map(report.escape, passes(facts)))
+        notes = [r for r in (facts["gate"]["reason"],) if r] + facts["gate"]["notes"]
+        sizes, values = str(len(facts["workloads"])), " ".join(facts["distributions"])
+        table.add_row(name, mark, sizes, values, where, "\n".join(map(report.escape, notes)), seconds)
+    (console or report.out).print(table)
+
+
+def counts(found: Sequence[Facts]) -> dict[str, int]:
+    """How many tasks are in each state."""
+    states = [state(facts) for facts in found]
+    return {name: states.count(name) for name in STATES if name in states}
+
+
+def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> str:
+    """All tasks as a page: the counts, then a table."""
+    summary = ", ".join(f"{n} {name}" for name, n in counts(found).items())
+    lines = [f"# {title}", "", *head, *([""] if head else []), f"{len(found)} tasks: {summary}.", ""]
+    lines += [
+        "A null passes a trial, named `workload/values`, when the judge's comparison accepts its outputs. A task is",
+        "sound when the trials of an evaluation catch every null, at the task's own extents too.",
+        "",
+        "| task | state | nulls that passed, and where | notes | GB | s |",
+        "|---|---|---|---|---|---|",
+    ]
+    for facts in found:
+        if facts["ok"]:
+            gate = facts["gate"]
+            notes = [r for r in (gate["reason"],) if r] + gate["notes"]
+            memory = "" if gate["memory_gb"] is None else f"{gate['memory_gb']:.3g}"
+            cells = [facts["task_id"], state(facts), "<br>".join(passes(facts)), "<br>".join(notes), memory]
+        else:
+            cells = [facts["task_id"], state(facts), "", facts["reason"], ""]
+        lines.append("| " + " | ".join(_cell(c) for c in [*cells, f"{facts['seconds']:.1f}"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return report.plain(text).replace("\n", " ").replace("|", "\\|")
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a page. Raises `UsageError` when it cannot."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}", hint="check the path") from error
