@@ -245,6 +245,11 @@ class Timing(Record):
     candidate_ms: float
     eager_ms: float | None = None
     compile_ms: float | None = None
+    cupti_ms: float | None = None
+    """From the start of a profiled call's first kernel to the end of its last, on whatever stream."""
+    graph_ms: float | None = None
+    """A replay of the candidate's call as a CUDA graph; only for short calls that can be captured."""
+    baseline_graph_ms: float | None = None
     speedup: float | None = None
     interval: tuple[float, float] | None = None
     """95 % bootstrap interval of `speedup`."""

@@ -24,6 +24,8 @@ SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
 """How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
 timed as the device's work: at least, and at most where a call takes the host longer."""
 CYCLES_A_MS = 2_000_000
+SPIN_KERNEL = "spin_kernel"
+"""Part of the name of the kernel that does it."""
 
 
 @dataclass(frozen=True)

@@ -8,21 +8,19 @@ outputs and the reference stay out of reach.
 from __future__ import annotations
 
 import dataclasses
-import functools
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
 
 from kernelwright.backends import values
-from kernelwright.evaluation import devices, wire
+from kernelwright.evaluation import devices, timed_calls, wire
 from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
+from kernelwright.evaluation.timed_calls import NoGraph, TimedCalls
 
-KEPT_CALLS = 2
-"""Inputs of so many earlier calls stay allocated, so that addresses change."""
-KEPT_BYTES = 2 << 30
 _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
 
 
@@ -35,8 +33,7 @@ class GpuRunner(Runner):
         self.place = device
         self.launch_ms = device.launch_ms
         super().__init__(channel)
-        self.shared: torch.Tensor | None = None
-        self.kept: list[list[torch.Tensor]] = []
+        self.calls = TimedCalls(device)
         self.checked: list[torch.Tensor] = []
 
     def make_runtime(self) -> Any:
@@ -69,41 +66,35 @@ class GpuRunner(Runner):
 
     def exchange(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """Opens the block that the referee shares, in place of the one before."""
-        if self.shared is not None:
-            self.place.release(self.shared, owner=False)
-            self.shared = None
-        self.kept = []
-        header = message.header
-        if header["handle"]:
-            self.shared = self.place.open(header["handle"], header["nbytes"])
+        self.calls.exchange(message.header["handle"], message.header["nbytes"])
         return {}, []
 
     def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
-        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block.
-
-        All inputs are copied before the first call, so that no call finds what an earlier one has touched.
-        """
+        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block."""
         header = message.header
-        assert self.shared is not None
-        base = [slot * header["stride"] for slot in range(len(header["calls"]))]
-        given = [[self._view(b, *place).clone() for place in header["inputs"]] for b in base]
+        if header["fresh"]:
+            self.checked = []
+            self.calls.refresh()
+        given = self.calls.given(header)
         if header["reuse"]:
             given = [self._at_addresses_of(self.checked, given[0])]
         self.checked = given[0] if header["watch"] else []
-        self._keep([t for call in given for t in call])
-        arguments = [self._arguments(nodes, call) for nodes, call in zip(header["calls"], given, strict=True)]
+        self.calls.keep(given)
+        calls = timed_calls.bound(self.model, header, given)
         devices.poison(self.place, header["outputs"], len(given))
         self.operators.adopt((*[t for call in given for t in call], *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(header["call_seed"])
-        results, report = self._calls(header, arguments)
+        results, report = self._called(header, calls)
         facts = self.runtime.end_call()
         report |= {"problems": [], "foreign": [], **_UNWATCHED}
+        if not results:
+            report["outputs"] = []
         for slot, result in enumerate(results):
-            self._hand_back(header, base[slot], result, given[slot], bool(facts.written), report)
+            self._hand_back(header, slot * header["stride"], result, given[slot], bool(facts.written), report)
         if header["watch"]:
-            report |= self._watched(given[-1], base[-1], header)
+            report |= self._watched(given[-1], (len(given) - 1) * header["stride"], header)
         self.place.synchronize()
         return {"facts": dataclasses.asdict(facts), **report}, []
 
@@ -112,24 +103,26 @@ class GpuRunner(Runner):
         same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
         return [old.copy_(new) for old, new in zip(before, given, strict=True)] if same else given
 
-    def _arguments(self, nodes: list[Any], given: list[torch.Tensor]) -> list[Any]:
-        queue = iter(given)
-        return [_unpacked(node, queue) for node in nodes]
-
-    def _calls(self, header: dict[str, Any], arguments: list[list[Any]]) -> tuple[list[Any], dict[str, Any]]:
+    def _called(self, header: dict[str, Any], calls: list[Callable[[], Any]]) -> tuple[list[Any], dict[str, Any]]:
         """The candidate's results, with the clock's or the profiler's report."""
         kernels: list[Any] = []
-        times = devices.Times(0.0, 0.0, 0.0, False)
+        times, problem, span = devices.Times(0.0, 0.0, 0.0, False), "", 0.0
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                result, kernels = self._profiled(arguments[0])
-                results = [result]
+                results, kernels, span = self._profiled(calls[0])
             elif header["watch"]:  # the operator log would see the clock's own work
-                results = [self.model(*arguments[0])]
+                results = [calls[0]()]
                 self.place.synchronize()
+            elif header["graph"]:
+                try:
+                    result, times = self.calls.measure_graph(calls[0])
+                    results = [result]
+                except NoGraph as error:
+                    results, problem = [], str(error)
             else:
-                results, times = self.place.measure([functools.partial(self.model, *a) for a in arguments])
-        return results, {"times": dataclasses.asdict(times), "kernels": kernels, "same_memory": _same_memory(results)}
+                results, times = self.place.measure(calls)
+        report = {"times": dataclasses.asdict(times), "kernels": kernels, "span_ms": span, "no_graph": problem}
+        return results, {**report, "same_memory": _same_memory(results)}
 
     def _hand_back(
         self,
@@ -148,48 +141,45 @@ class GpuRunner(Runner):
         report["outputs"] = [[wire.dtype_name(t.dtype), list(t.shape)] for t in outputs]
         if report["outputs"] == _expected(header):
             for out, place in zip(outputs, header["outputs"], strict=True):
-                self._view(base, *place).copy_(out)
+                self.calls.view(base, *place).copy_(out)
         if header["watch"]:
             report["foreign"] = [[i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, written)]
 
     def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
         """What only a checked call looks at: operators, and inputs that were written to."""
-        originals = [self._view(base, *place) for place in header["inputs"]]
+        originals = [self.calls.view(base, *place) for place in header["inputs"]]
         changed = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
         return {"operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50], "mutated": changed}
-
-    def _view(self, base: int, offset: int, dtype: str, shape: list[int]) -> torch.Tensor:
-        assert self.shared is not None
-        return devices.view(self.shared, base + offset, getattr(torch, dtype), shape)
-
-    def _keep(self, given: list[torch.Tensor]) -> None:
-        size = sum(t.nbytes for t in given)
-        if size * KEPT_CALLS > KEPT_BYTES:
-            self.kept = []
-            return
-        self.kept = [*self.kept, given][-KEPT_CALLS:]
 
     def _quiet(self) -> Any:
         watch = self._watching()
         watch.modes = self.pretend()  # the operator log would be timed with the candidate
         return watch
 
-    def _profiled(self, arguments: list[Any]) -> tuple[Any, list[Any]]:
-        """A call under torch's profiler (CUPTI): its kernels with their count and device time in microseconds."""
+    def _profiled(self, call: Callable[[], Any]) -> tuple[list[Any], list[Any], float]:
+        """A call under torch's profiler (CUPTI): its result, its kernels with count and device time in microseconds,
+        and the milliseconds from the first one's start to the last one's end, on whatever stream."""
         if self.place.name != "cuda":
-            return self.model(*arguments), []
+            return [call()], [], 0.0
+        from torch.autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
         self.place.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
-            result = self.model(*arguments)
-            self.place.synchronize()
-        kernels = [
-            [event.key[:300], int(event.count), float(event.device_time_total)]
-            for event in trace.key_averages()
-            if event.device_time_total > 0
-        ]
-        return result, sorted(kernels, key=lambda k: -k[2])[:50]
+            results, _ = self.place.measure([call])
+        events = trace.profiler.kineto_results.events()
+        seen = [(e.start_ns(), e.end_ns(), e.name()) for e in events if e.device_type() == DeviceType.CUDA]
+        # The clock's own work ends with the kernel that keeps the device busy.
+        begin = max((end for _, end, name in seen if devices.SPIN_KERNEL in name), default=0)
+        own = [e for e in seen if e[0] >= begin and e[1] > e[0]]
+        totals: dict[str, list[float]] = {}
+        for start, end, name in own:
+            total = totals.setdefault(name[:300], [0, 0.0])
+            total[0] += 1
+            total[1] += (end - start) / 1e3
+        kernels: list[Any] = [[name, int(count), time] for name, (count, time) in totals.items()]
+        span = (max(e[1] for e in own) - min(e[0] for e in own)) / 1e6 if own else 0.0
+        return results, sorted(kernels, key=lambda k: -k[2])[:50], span
 
 
 def _same_memory(results: list[Any]) -> bool:
@@ -201,20 +191,6 @@ def _same_memory(results: list[Any]) -> bool:
 
 def _expected(header: dict[str, Any]) -> list[list[Any]]:
     return [[dtype, shape] for _, dtype, shape in header["outputs"]]
-
-
-def _unpacked(node: dict[str, Any], tensors: Any) -> Any:
-    """A value of `wire.pack_values` whose tensors come in order."""
-    ((kind, value),) = node.items()
-    if kind == "t":
-        return next(tensors)
-    if kind == "l":
-        return [_unpacked(v, tensors) for v in value]
-    if kind == "p":
-        return tuple(_unpacked(v, tensors) for v in value)
-    if kind == "d":
-        return {k: _unpacked(v, tensors) for k, v in value}
-    return getattr(torch, value) if kind == "y" else value
 
 
 def serve(channel: Channel, level: str, device: Device) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from typing import Any
+from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message
@@ -22,18 +22,20 @@ class TooLarge(Exception):
     """The size does not fit the device, with the reason in words."""
 
 
-class Referee:
-    """The referee's child, asked one thing after another by whoever holds the lease; started again when it dies."""
+class Trusted:
+    """A child that runs only a task's code, asked one thing after another by whoever holds the lease: the referee, or
+    the baselines. It is started again when it dies."""
 
-    def __init__(self, pool: Pool, device: dict[str, Any]) -> None:
+    def __init__(self, pool: Pool, role: Literal["referee", "baseline"], device: dict[str, Any]) -> None:
         self.pool = pool
+        self.role: Literal["referee", "baseline"] = role
         self.device = device
         self.child: Child | None = None
 
     def ask(self, task_id: str, header: dict[str, Any]) -> Message:
         """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends."""
         if self.child is None:
-            self.child = self.pool.spawn("referee", cpu_seconds=0, memory_mb=0, device=self.device, programs=True)
+            self.child = self.pool.spawn(self.role, cpu_seconds=0, memory_mb=0, device=self.device, programs=True)
         try:
             answer = self.child.ask(header, deadline=time.monotonic() + REFEREE_SECONDS)
         except ChannelTimeout:
@@ -43,14 +45,14 @@ class Referee:
         except ChannelClosed as error:
             fate = self.child.natural_fate()
             self.close()
-            raise HarnessError(f"the referee of task {task_id!r} went away: it {fate} ({error})") from error
+            raise HarnessError(f"the {self.role} of task {task_id!r} went away: it {fate} ({error})") from error
         if answer.kind == "failed":
             if answer.header["why"] == "large":
                 raise TooLarge(answer.header["message"])
             # A fault of the device stays with the process that met it.
             if "CUDA error" in answer.header["message"]:
                 self.close()
-                raise HarnessError(f"the referee: {answer.header['message'][:400]}")
+                raise HarnessError(f"the {self.role}: {answer.header['message'][:400]}")
             hint = answer.header.get("hint") or "run the reference by itself to see the whole error"
             raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
         return answer
@@ -68,7 +70,8 @@ class Gpu:
         self.pool = pool
         self.device = {"name": name, "index": index}
         self.lease = threading.Lock()
-        self.referee = Referee(pool, self.device)
+        self.referee = Trusted(pool, "referee", self.device)
+        self.baseline = Trusted(pool, "baseline", self.device)
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
         self._wanted = threading.Semaphore(spares)
         self._closed = False
@@ -105,7 +108,7 @@ class Gpu:
         return found
 
     def close(self) -> None:
-        """Ends the referee and the runners that wait. May be called twice."""
+        """Ends referee, baselines and the runners that wait. May be called twice."""
         self._closed = True
         for _ in self._makers:
             self._wanted.release()
@@ -116,3 +119,4 @@ class Gpu:
             if isinstance(left, Child):
                 left.end()
         self.referee.close()
+        self.baseline.close()

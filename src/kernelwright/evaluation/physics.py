@@ -23,3 +23,26 @@ def floor_ms(card: str, input_bytes: int, output_bytes: int) -> float | None:
         if name in card:
             return (input_bytes + max(0.0, output_bytes - cache)) / rate * 1e3
     return None
+
+
+PEAK_FLOPS: dict[str, float] = {
+    "B200": 2.25e15,
+    "H200": 0.99e15,
+    "H100 PCIe": 0.76e15,
+    "H100": 0.99e15,
+    "A100": 0.312e15,
+    "L40S": 0.362e15,
+    "L4": 0.121e15,
+    "RTX 4090": 0.33e15,
+    "A10": 0.125e15,
+    "V100": 0.125e15,
+}
+"""Dense 16-bit tensor-core operations a second, from NVIDIA's data sheets; more than any 32-bit kernel gets."""
+
+
+def flop_floor_ms(card: str, flops: int) -> float | None:
+    """Milliseconds that so many operations take at the card's peak; None for a card that is not listed, or for 0."""
+    for name, rate in PEAK_FLOPS.items():
+        if name in card and flops:
+            return flops / rate * 1e3
+    return None

@@ -1,27 +1,28 @@
-"""The referee: the trusted child that makes full-size inputs, knows what is expected, compares, and times baselines.
+"""The referee: the trusted child that makes full-size inputs, knows what is expected, and compares.
 
 It works on the same device as the runner, and shares one block of memory with it: inputs are written there, outputs are
 read from there. It never takes anything from the block but outputs: for a comparison the inputs are made anew from the
-judge's seed, so a candidate that scribbles over the shared inputs changes nothing. One referee serves many tasks, one
-after another; it runs a task's own code and nothing of a candidate's.
+judge's seed, so a candidate that scribbles over the shared inputs changes nothing. A second block, which the runner
+cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one after another; it runs a
+task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `time`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `timed`,
-`told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `told`, `failed`.
 """
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import functools
 import gc
 import io
+import math
 import sys
 import traceback
 from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import blockwise, compare, devices, wire
@@ -34,6 +35,8 @@ from kernelwright.tasks import workloads as task_workloads
 COPIES = 12
 """Room that checking needs, in multiples of the larger of inputs and outputs: shared, copied, in float64, compared."""
 HUGE_BYTES = 1 << 31
+TILE, TILES = 4096, 256
+"""A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
 """The shared block holds the tensors of several calls, one slot each, as far as they are small."""
 
@@ -67,8 +70,9 @@ class Referee:
         self.inputs: list[Place] = []
         self.outputs: list[Place] = []
         self.low_error: list[float | None] | None = None
-        self.compiled: dict[str, Any] = {}
-        self.handle = ""
+        self.twin: Any = None
+        self.aside: torch.Tensor | None = None
+        """The baselines' block."""
         self.slots, self.stride = 1, 0
 
     def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
@@ -89,7 +93,8 @@ class Referee:
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
         self._fits(sum(t.nbytes for t in given), header["memory_bytes"])
-        made = self._honest(values, 0)
+        with FlopCounterMode(display=False) as counter:
+            made = self._honest(values, 0)
         self._fits(max(sum(t.nbytes for t in group) for group in (given, made)), header["memory_bytes"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
@@ -105,12 +110,16 @@ class Referee:
         if self.slots > 1 and any(not torch.equal(a, b) for a, b in zip(made, again, strict=True)):
             self.slots = 1  # a reference that draws numbers of its own: one call for each seed
         del made, again
-        self.shared, self.handle = self.device.create(total * self.slots)
+        self.shared, handle = self.device.create(total * self.slots)
+        aside = ""
+        if header["baselines"]:
+            self.aside, aside = self.device.create(total * self.slots)
         facts = {
             "slots": self.slots,
             "stride": self.stride,
             "values": nodes,
-            "handle": self.handle,
+            "handle": handle,
+            "aside": aside,
             "nbytes": total * self.slots,
             "inputs": [p.fields() for p in self.inputs],
             "outputs": [p.fields() for p in self.outputs],
@@ -119,6 +128,7 @@ class Referee:
             "input_bytes": nbytes[0],
             "output_bytes": nbytes[1],
             "largest_input": elements,
+            "flops": counter.get_total_flops(),
         }
         return facts, tensors
 
@@ -132,7 +142,8 @@ class Referee:
             raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
 
     def fill(self, message: Message) -> dict[str, Any]:
-        """Inputs of one call per slot into the shared block, one for each seed; outputs there are poisoned."""
+        """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
+        block = self.aside if message.header["aside"] else self.shared
         calls = []
         for slot, seed in enumerate(message.header["seeds"]):
             values = task_inputs.make_inputs(self.namespace, message.header["distribution"], seed)
@@ -140,9 +151,9 @@ class Referee:
             if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
                 raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes always")
             for tensor, place in zip(given, self.inputs, strict=True):
-                self._at(place, slot).copy_(tensor)
+                self._at(place, slot, block).copy_(tensor)
             for place in self.outputs:
-                self._at(place, slot).view(-1).view(torch.uint8).fill_(0xFF)
+                self._at(place, slot, block).view(-1).view(torch.uint8).fill_(0xFF)
             calls.append(_structure(values))
         self.device.synchronize()
         return {"calls": calls}
@@ -150,6 +161,8 @@ class Referee:
     def check(self, message: Message) -> dict[str, Any]:
         """Compares what lies in the shared block with what the inputs of this seed give."""
         header = message.header
+        if header["tiles"] and (sampled := self._sampled(header)) is not None:
+            return {"results": sampled}
         # A copy first: what is compared is what was there when the runner said that it had finished.
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
         values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
@@ -177,8 +190,21 @@ class Referee:
     def _low(self, index: int) -> float | None:
         return self.low_error[index] if self.low_error and index < len(self.low_error) else None
 
+    def _sampled(self, header: dict[str, Any]) -> list[dict[str, Any]] | None:
+        """Like `_close`, for a random sample of tiles of each output; None where everything must be looked at."""
+        generator = torch.Generator().manual_seed(header["tiles"])
+        picks = [_tiles(place, generator, self.device.name) for place in self.outputs]
+        got = [self._at(p, header["slot"]).view(-1)[i].clone() for p, i in zip(self.outputs, picks, strict=True)]
+        values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+        return self._close(got, values, header["call_seed"], header["tolerance"], picks)
+
     def _close(
-        self, got: list[torch.Tensor], values: Any, call_seed: int, tolerance: float | None
+        self,
+        got: list[torch.Tensor],
+        values: Any,
+        call_seed: int,
+        tolerance: float | None,
+        picks: list[torch.Tensor] | None = None,
     ) -> list[dict[str, Any]] | None:
         """Results when every output is so near the honest run that it must pass; None where a comparison must tell.
 
@@ -187,7 +213,9 @@ class Referee:
         """
         draws.seed_all(call_seed)
         with torch.no_grad(), draws.OnDevice(self.device.name):
-            honest = task_inputs.flatten_outputs(self._baseline("eager")(*values))
+            honest = task_inputs.flatten_outputs(self._eager()(*values))
+        if picks is not None:
+            honest = [t.reshape(-1)[i] for t, i in zip(honest, picks, strict=True)]
         results = []
         for k, (out, near) in enumerate(zip(got, honest, strict=True)):
             name = wire.dtype_name(near.dtype)
@@ -202,52 +230,43 @@ class Referee:
             )
         return results
 
-    def time(self, message: Message) -> dict[str, Any]:
-        """A baseline timed on inputs of its own, one call for each seed."""
-        header = message.header
-        call = self._baseline(header["baseline"])
-        seeds = header["seeds"]
-        made = [task_inputs.make_inputs(self.namespace, header["distribution"], seed) for seed in seeds]
-        # As in the runner: copies of what was made, and poisoned memory.
-        made = [wire.replace_tensors(values, [t.clone() for t in wire.tensors_of(values)]) for values in made]
-        devices.poison(self.device, [place.fields() for place in self.outputs], len(made))
-        draws.seed_all(header["call_seed"])
-        with torch.no_grad(), draws.OnDevice(self.device.name):
-            for _ in range(header["warm"]):
-                call(*made[0])
-        # Timed without our own mode, which would slow the host down.
-        with torch.no_grad(), torch.device(self.device.name):
-            _, times = self.device.measure([functools.partial(call, *values) for values in made])
-        return {"times": dataclasses.asdict(times)}
-
     def facts(self, _message: Message) -> dict[str, Any]:
         """What the device says of itself now."""
         return {"device": self.device.facts()}
 
-    def _baseline(self, name: str) -> Callable[..., Any]:
-        if name not in self.compiled:
-            twin = copy.deepcopy(self.model)  # a module in training mode changes itself when called
-            mode = None if name == "compile" else "max-autotune-no-cudagraphs"
-            self.compiled[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
-        return self.compiled[name]  # type: ignore[no-any-return]
+    def _eager(self) -> Any:
+        if self.twin is None:
+            self.twin = copy.deepcopy(self.model)  # a module in training mode changes itself when called
+        return self.twin
 
     def _honest(self, values: Any, call_seed: int) -> list[torch.Tensor]:
         return task_inputs.reference_outputs(self.model, values, None, call_seed)
 
-    def _at(self, place: Place, slot: int) -> torch.Tensor:
-        assert self.shared is not None
-        return devices.view(self.shared, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
+    def _at(self, place: Place, slot: int, block: torch.Tensor | None = None) -> torch.Tensor:
+        block = self.shared if block is None else block
+        assert block is not None
+        return devices.view(block, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
 
     def drop(self) -> None:
         """Forgets the task before."""
-        self.model, self.state, self.namespace, self.compiled = None, {}, {}, {}
+        self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error = None
-        if self.shared is not None:
-            shared, self.shared = self.shared, None
-            self.device.release(shared, owner=True)
+        for block in (self.shared, self.aside):
+            if block is not None:
+                self.device.release(block, owner=True)
+        self.shared = self.aside = None
         gc.collect()
         if self.device.name == "cuda":
             torch.cuda.empty_cache()
+
+
+def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tensor:
+    """Indices of `TILES` runs of `TILE` elements at random places of a flat output, the last elements among them."""
+    numel = math.prod(place.shape)
+    length = min(TILE, numel)
+    starts = torch.randint(0, numel - length + 1, (TILES,), generator=generator)
+    starts[-1] = numel - length
+    return (starts.to(device)[:, None] + torch.arange(length, device=device)).reshape(-1)
 
 
 def _divide(groups: list[list[torch.Tensor]]) -> tuple[list[list[Place]], int]:
@@ -277,16 +296,22 @@ def _scale(values: Any) -> float:
 
 
 def serve(channel: Channel, level: str, device: Device) -> None:
-    """Answers the judge until it closes the channel. What the task prints goes nowhere."""
+    """Answers the judge until it closes the channel."""
     referee = Referee(device)
     channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
-    answers: dict[str, tuple[str, Callable[[Message], Any]]] = {
-        "prepare": ("prepared", referee.prepare),
-        "fill": ("filled", referee.fill),
-        "check": ("checked", referee.check),
-        "time": ("timed", referee.time),
-        "facts": ("told", referee.facts),
-    }
+    answer_all(
+        channel,
+        {
+            "prepare": ("prepared", referee.prepare),
+            "fill": ("filled", referee.fill),
+            "check": ("checked", referee.check),
+            "facts": ("told", referee.facts),
+        },
+    )
+
+
+def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Message], Any]]]) -> None:
+    """Answers each message by its kind until the judge closes the channel. What a task prints goes nowhere."""
     while True:
         try:
             message = channel.receive()

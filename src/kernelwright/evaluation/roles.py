@@ -19,7 +19,7 @@ from kernelwright.evaluation.channel import Channel
 if TYPE_CHECKING:
     from kernelwright.evaluation.devices import Device
 
-Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee"]
+Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline"]
 
 
 def library_paths() -> tuple[Path, ...]:
@@ -64,7 +64,7 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
 
 
 def serve(role: Role, channel_fd: int, level: str, device: Device | None = None) -> None:
-    """Runs the role's loop until the judge closes the channel; `device` is for a GPU's runner and referee."""
+    """Runs the role's loop until the judge closes the channel; `device` is for the children of a GPU."""
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
     if role == "oracle":
@@ -80,6 +80,11 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
 
         assert device is not None
         referee.serve(channel, level, device)
+    elif role == "baseline":
+        from kernelwright.evaluation import baseline
+
+        assert device is not None
+        baseline.serve(channel, level, device)
     elif role == "gpu_runner":
         from kernelwright.evaluation import gpu_runner
 

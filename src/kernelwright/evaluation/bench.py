@@ -1,0 +1,162 @@
+"""What one judgement on a GPU works with, and a call at full size: inputs from the referee, run, compared by it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelwright.evaluation.channel import Message
+from kernelwright.evaluation.gpus import Gpu
+from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.session import CandidateSession
+from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
+
+
+@dataclass
+class Bench:
+    """What one judgement on a GPU works with, while it holds the lease."""
+
+    task: Task
+    policy: Policy
+    options: EvalOptions
+    gpu: Gpu
+    session: CandidateSession
+    attempt: Attempt
+    rng: np.random.Generator
+    workload: Workload
+    kinds: list[Distribution]
+    layout: dict[str, Any] = field(default_factory=dict)
+    kernels: list[Any] = field(default_factory=list)
+    """Name, count and microseconds of each kernel in a profiled call."""
+    span_ms: float = 0.0
+    """From the start of that call's first kernel to the end of its last, by CUPTI; 0 where it was not seen."""
+    own_kernels: list[Any] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    alone: bool = False
+    """Whether the candidate's calls must be timed one by one."""
+    ruler: list[float | None] | None = None
+    """The rulers of a smaller size, for outputs that are too large to have their own."""
+
+    def seed(self) -> int:
+        return int(self.rng.integers(1, 2**31))
+
+    def ask(self, kind: str, **header: Any) -> Message:
+        """The referee's answer; the seconds are kept by kind."""
+        started = time.monotonic()
+        try:
+            return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header})
+        finally:
+            self.took(kind, started)
+
+    def baseline(self, kind: str, **header: Any) -> dict[str, Any]:
+        """The answer of the baselines' child."""
+        started = time.monotonic()
+        try:
+            return self.gpu.baseline.ask(self.task.task_id, {"kind": kind, **header}).header
+        finally:
+            self.took("baseline", started)
+
+    def referee(self, kind: str, **header: Any) -> dict[str, Any]:
+        return self.ask(kind, **header).header
+
+    def took(self, stage: str, started: float) -> None:
+        self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
+
+
+def filled(bench: Bench, kind: Distribution, seeds: list[int], aside: bool) -> dict[str, Any]:
+    """Inputs in the candidate's block, or (`aside`) the baselines': the part of a message that says what lies where."""
+    answer = bench.referee("fill", distribution=kind, seeds=seeds, aside=aside)
+    layout = bench.layout
+    return {
+        "calls": answer["calls"],
+        "call_seed": seeds[-1] ^ 0x5EED,
+        "inputs": layout["inputs"],
+        "outputs": layout["outputs"],
+        "stride": layout["stride"],
+    }
+
+
+def call(
+    bench: Bench,
+    kind: Distribution,
+    seeds: list[int],
+    profile: bool = False,
+    watch: bool = False,
+    reuse: bool = False,
+    fresh: bool = False,
+    graph: bool = False,
+) -> dict[str, Any]:
+    """Fresh inputs into the shared block, and a call of the candidate on each slot's.
+
+    With `reuse` at the addresses of the checked call before, so that a result remembered by address shows; with `fresh`
+    from an allocator that holds nothing; with `graph` as replays of a CUDA graph.
+    """
+    header: dict[str, Any] = {
+        **filled(bench, kind, seeds, aside=False),
+        "profile": profile,
+        "watch": watch,
+        "reuse": reuse,
+        "fresh": fresh,
+        "graph": graph,
+    }
+    started = time.monotonic()
+    try:
+        return bench.session.run(header)
+    finally:
+        bench.took("run", started)
+
+
+def compared(
+    bench: Bench,
+    kind: Distribution,
+    seed: int,
+    facts: dict[str, Any],
+    thorough: bool,
+    slot: int = 0,
+    call_seed: int | None = None,
+    tiles: int = 0,
+) -> WorkloadResult:
+    """The referee's comparison of one call's outputs, as a result; with `tiles`, a seed, of a sample of them."""
+    expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
+    got = [list(one) for one in facts["outputs"]]
+    fields: dict[str, Any] = {
+        "name": bench.workload.name,
+        "scope": "declared",
+        "distribution": kind,
+        "shape": bench.layout["shapes"],
+        "dtype": bench.layout["dtypes"],
+    }
+    if got != expected:
+        return WorkloadResult(**fields, passed=False, reason=_other_outputs(got, expected))
+    answer = bench.referee(
+        "check",
+        slot=slot,
+        distribution=kind,
+        seed=seed,
+        call_seed=seed ^ 0x5EED if call_seed is None else call_seed,
+        thorough=thorough,
+        tiles=tiles,
+        tolerance=bench.task.tolerance,
+    )
+    results = answer["results"]
+    if not results:
+        return WorkloadResult(**fields, passed=False, reason="the reference returns no output")
+    worst = next((r for r in results if not r["passed"]), None)
+    worst = worst or max(results, key=lambda r: r["max_rel_error"] / r["tolerance"] if r["tolerance"] else 0.0)
+    return WorkloadResult(**fields, **worst)
+
+
+def _other_outputs(got: list[list[Any]], expected: list[list[Any]]) -> str:
+    if len(got) != len(expected):
+        return f"the reference returns {len(expected)} outputs, the candidate {len(got)}"
+    for index, (one, other) in enumerate(zip(got, expected, strict=True)):
+        if one[1] != other[1]:
+            return f"output {index} has shape {one[1]}, expected {other[1]}"
+        if one[0] != other[0]:
+            return f"output {index} has dtype {one[0]}, expected {other[0]}"
+    return ""

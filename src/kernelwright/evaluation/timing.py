@@ -1,0 +1,280 @@
+"""Timing on a GPU: candidate and baselines in the order A B B A until the interval is narrow or the time is over.
+
+Every call is on contents that it has not seen, with a cold L2, and its outputs are verified. What a measurement says is
+held against a second clock (CUPTI's span over all streams, the host's around the device) and against the least that the
+card's physics allow.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import intervals, physics
+from kernelwright.evaluation.bench import Bench, call, compared, filled
+from kernelwright.evaluation.gpus import TooLarge
+from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.session import Failed
+from kernelwright.records import Distribution, Finding, Timing
+
+VERIFY_ALL = 1 << 22
+"""Outputs of up to so many elements are verified whole after every timed call; larger ones whole after a random
+quarter, and on a sample of tiles after the others."""
+FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
+SHORT_MS = 0.2
+SLACK_SAMPLES = 30
+"""So many calls must all look as if work went on behind the stream before that is held against a candidate."""
+SPAN_SAMPLES = 3
+MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
+NARROW = 0.008
+"""The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
+
+
+class Samples:
+    """Times of the candidate and each baseline, as far as they count. Milliseconds a call."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.times: dict[str, list[float]] = {name: [] for name in names}
+        self.slacks: dict[str, list[float]] = {name: [] for name in names}
+        self.hidden = dict.fromkeys(names, False)
+        self.issues: list[float] = []
+
+    def clear(self) -> None:
+        """Forgets what was measured in another way than what follows."""
+        for kept in (*self.times.values(), *self.slacks.values()):
+            kept.clear()
+        self.hidden = dict.fromkeys(self.hidden, False)
+
+    def add(self, who: str, times: dict[str, Any], extra: float) -> None:
+        """One measurement, unless the device waited for the host, which it does not always do here."""
+        if not times["hidden"] and self.hidden[who]:
+            return
+        if times["hidden"] and not self.hidden[who]:
+            self.times[who].clear()
+        self.hidden[who] = times["hidden"]
+        self.times[who].append(times["device_ms"] - extra)
+        self.slacks[who].append(times["slack_ms"])
+        if who == "candidate":
+            self.issues.append(times["issue_ms"])
+
+    def fewest(self) -> int:
+        return min(len(s) for s in self.times.values())
+
+    def short(self) -> bool:
+        return bool(max(np.median(s) for s in self.times.values()) < SHORT_MS)
+
+
+def timed(bench: Bench) -> None:
+    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be."""
+    attempt, options = bench.attempt, bench.options
+    before = bench.referee("facts")["device"]
+    turn = ["candidate", *options.baselines]
+    samples = Samples(turn)
+    batch, extra = 1, _launch_extra(bench)
+    _begin(bench, turn, batch)
+    stop = time.monotonic() + options.timing_seconds
+    for index in range(MOST_ROUNDS):
+        for who in (*turn, *reversed(turn)):
+            if attempt.failed is not None:
+                return
+            times = _times(bench, who, batch)
+            if attempt.failed is not None:
+                return
+            if bench.alone and batch > 1:
+                batch = 1
+                samples.clear()
+                break
+            samples.add(who, times, extra if who == "candidate" and batch > 1 else 0.0)
+        if index == 0 and not bench.alone and samples.short() and bench.layout["slots"] > 2:
+            # Short calls are measured as many at once as the shared block has slots.
+            batch = bench.layout["slots"]
+            samples.clear()
+            _begin(bench, turn, batch)
+        few = samples.fewest()
+        if few and (time.monotonic() > stop or (few >= FEWEST_SAMPLES and _settled(samples.times, options))):
+            break
+    after = bench.referee("facts")["device"]
+    _note_clocks(attempt, before, after)
+    attempt.environment["issue_ms"] = f"{float(np.median(samples.issues)):.4f}"
+    attempt.timing = _timing(samples.times, options, bench.span_ms)
+    _suspicious(bench, samples, before)
+
+
+def _begin(bench: Bench, turn: list[str], count: int) -> None:
+    """A call of each that does not count, with an allocator that was emptied before: it sets up what later ones find.
+
+    Compiling belongs here, and its time is no time of `timing_seconds`.
+    """
+    for who in turn:
+        if bench.attempt.failed is None:
+            _times(bench, who, count, fresh=True)
+
+
+def _launch_extra(bench: Bench) -> float:
+    """Milliseconds of a short call that are due to the process: what its launches cost more than the baseline's.
+
+    Both costs were measured before the candidate was there. See `devices.launch_cost`.
+    """
+    other = bench.gpu.baseline.child
+    more = bench.session.child.launch_ms - (other.launch_ms if other else 0.0)
+    launches = min(MOST_LAUNCHES, sum(k[1] for k in bench.kernels))
+    bench.attempt.environment["launch_us"] = f"{bench.session.child.launch_ms * 1e3:.3f}, {launches} launches a call"
+    return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
+
+
+def _times(bench: Bench, who: str, count: int, fresh: bool = False) -> dict[str, Any]:
+    """The candidate or a baseline timed over calls on fresh contents; the candidate's outputs are verified."""
+    kind: Distribution = "own"
+    seeds = [bench.seed() for _ in range(count)]
+    if who != "candidate":
+        where = filled(bench, kind, seeds, aside=True)
+        answer = bench.baseline("time", baseline=who, fresh=fresh, **where)
+        times: dict[str, Any] = answer["times"]
+        return times
+    facts = call(bench, kind, seeds, fresh=fresh)
+    if facts["same_memory"]:
+        # Calls that answer in one buffer cannot be looked at together.
+        bench.alone = True
+        return _times(bench, who, 1, fresh)
+    _verify(bench, kind, seeds, facts)
+    times = facts["times"]
+    return times
+
+
+def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
+    """Looks at what timed calls returned. Sets `attempt.failed`."""
+    call_seed = seeds[-1] ^ 0x5EED
+    small = sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL
+    for slot, seed in enumerate(seeds):
+        tiles = 0 if small or bench.rng.random() < 0.25 else bench.seed()
+        result = compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
+        if not result.passed:
+            bench.attempt.results.append(result)
+            bench.attempt.failed = Failed("wrong", f"in a timed call: {result.reason}"[:500])
+            return
+
+
+def _settled(times: dict[str, list[float]], options: EvalOptions) -> bool:
+    if not options.baselines:
+        return len(times["candidate"]) >= 4 * FEWEST_SAMPLES
+    return intervals.is_narrow(intervals.ratio_interval(times[options.baselines[0]], times["candidate"]), NARROW)
+
+
+def _timing(times: dict[str, list[float]], options: EvalOptions, span_ms: float) -> Timing:
+    def median(name: str) -> float | None:
+        return float(np.median(times[name])) if times.get(name) else None
+
+    speedup, interval = None, None
+    if options.baselines:
+        speedup, low, high = intervals.ratio_interval(times[options.baselines[0]], times["candidate"])
+        apart = intervals.process_spread(float(np.median(times["candidate"])))
+        interval = (low * (1 - apart), high * (1 + apart))
+    compiled = [m for name in ("compile", "max-autotune") if (m := median(name)) is not None]
+    return Timing(
+        candidate_ms=float(np.median(times["candidate"])),
+        eager_ms=median("eager"),
+        compile_ms=min(compiled) if compiled else None,
+        cupti_ms=span_ms or None,
+        speedup=speedup,
+        interval=interval,
+        samples={name: tuple(values) for name, values in times.items()},
+    )
+
+
+def _note_clocks(attempt: Attempt, before: dict[str, Any], after: dict[str, Any]) -> None:
+    attempt.environment["gpu"] = str(before.get("name", "?"))
+    for name in ("sm_mhz", "memory_mhz", "throttle_reasons"):
+        if name in before:
+            attempt.environment[name] = f"{before[name]} before, {after.get(name)} after"
+
+
+def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
+    """Times that cannot be: work that the events did not see, and less than the card's physics allow."""
+    candidate = float(np.median(samples.times["candidate"]))
+    _beside_the_stream(bench, samples.slacks, candidate)
+    if bench.attempt.failed is not None:
+        return
+    _two_clocks(bench, candidate)
+    layout = bench.layout
+    floor = physics.floor_ms(device["name"], layout["input_bytes"], layout["output_bytes"])
+    if floor is not None and candidate < floor:
+        evidence = f"{candidate:.4f} ms, but moving its inputs and outputs takes at least {floor:.4f} ms on this card"
+        _found(bench, "physics-floor", evidence, "reject")
+    flop_floor = physics.flop_floor_ms(device["name"], layout["flops"])
+    if flop_floor is not None and candidate < flop_floor:
+        evidence = (
+            f"{candidate:.4f} ms, but the reference's {layout['flops']:.3g} floating-point operations take this card "
+            f"at least {flop_floor:.4f} ms: the candidate does less of them, which only some tasks allow"
+        )
+        _found(bench, "flop-floor", evidence, "warning")
+
+
+def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: float) -> None:
+    """Rejects work that nobody waits for: it shows in every call, the delays of a busy host only in some."""
+    usual = min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)
+    allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
+    while min(seen) - usual > allowed and len(seen) < SLACK_SAMPLES:
+        seen.append(_times(bench, "candidate", 1)["slack_ms"])
+        if bench.attempt.failed is not None:
+            return
+    slack = min(seen)
+    if slack - usual > allowed:
+        evidence = (
+            f"the device was busy {slack - usual:.3f} ms longer than the {candidate:.3f} ms on the stream of the call: "
+            "work on a stream that the caller does not wait for"
+        )
+        _found(bench, "side-stream", evidence, "reject")
+
+
+def _two_clocks(bench: Bench, candidate: float) -> None:
+    """A warning where CUPTI sees kernels of a call spread over clearly more time than the events say, every time."""
+    spans = [bench.span_ms] if bench.span_ms else []
+    while spans and min(spans) > 1.5 * candidate + 0.02 and len(spans) < SPAN_SAMPLES:
+        spans.append(call(bench, "own", [bench.seed()], profile=True)["span_ms"])
+    if spans and min(spans) > 1.5 * candidate + 0.02:
+        evidence = (
+            f"CUPTI saw the call's kernels over {min(spans):.4f} ms from the first one's start to the last one's end, "
+            f"the events {candidate:.4f} ms"
+        )
+        _found(bench, "clock-disagreement", evidence, "warning")
+
+
+def graphs(bench: Bench) -> None:
+    """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing.
+
+    Last of all, since a capture that fails may leave the process unable to go on.
+    """
+    attempt = bench.attempt
+    timing = attempt.timing
+    if timing is None or timing.candidate_ms >= SHORT_MS or bench.gpu.device["name"] != "cuda":
+        return
+    found: dict[str, float] = {}
+    with contextlib.suppress(TaskError, TooLarge):
+        if bench.options.baselines:
+            where = filled(bench, "own", [bench.seed()], aside=True)
+            answer = bench.baseline("graph", baseline=bench.options.baselines[0], fresh=False, **where)
+            if answer["times"]:
+                found["baseline_graph_ms"] = answer["times"]["device_ms"]
+    problem = ""
+    try:
+        seed = bench.seed()
+        facts = call(bench, "own", [seed], graph=True)
+        problem = facts["no_graph"]
+        if not problem and compared(bench, "own", seed, facts, thorough=False).passed:
+            found["graph_ms"] = facts["times"]["device_ms"]
+    except Failed as failed:
+        problem = failed.reason
+    attempt.environment["cuda_graph"] = problem[:200] or ("replayed" if "graph_ms" in found else "replays differ")
+    attempt.timing = timing.changed(**found)
+
+
+def _found(bench: Bench, rule: str, evidence: str, severity: Literal["warning", "reject"]) -> None:
+    finding = Finding(rule=rule, evidence=evidence, severity=severity, workload=bench.workload.name)
+    bench.attempt.findings.append(finding)
+    if severity == "reject":
+        bench.attempt.failed = Failed("rejected", f"{rule}: {evidence}"[:500], finding)
