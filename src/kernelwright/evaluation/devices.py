@@ -10,6 +10,7 @@ import collections
 import contextlib
 import mmap
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -24,6 +25,9 @@ SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
 """How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
 timed as the device's work: at least, and at most where a call takes the host longer."""
 CYCLES_A_MS = 2_000_000
+MOST_PADDING = 64
+"""Up to so many empty launches precede a measurement. Where in the driver's command buffer a launch falls decides
+whether the device waits a microsecond longer for it; the same place every time would favour one process for good."""
 SPIN_KERNEL = "spin_kernel"
 """Part of the name of the kernel that does it."""
 
@@ -99,6 +103,7 @@ class CudaDevice:
         self._stream = torch.cuda.current_stream()
         self._record, self._elapsed = torch._C._CudaEventBase.record, torch._C._CudaEventBase.elapsed_time
         self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
+        self._random = random.Random()
         self._issues: collections.deque[float] = collections.deque(maxlen=9)
         self.launch_ms = 0.0
 
@@ -123,9 +128,13 @@ class CudaDevice:
         self._wait()
         self.driver.reset_persisting_l2()
         clock, record = self._clock, self._record
+        for _ in range(self._random.randrange(MOST_PADDING)):
+            self._sleep(0)
         began = clock()
         record(first, self._stream)
+        # Written, then read: lines that wait to be written back would be the timed call's burden.
         self._flush.add_(1)
+        self._flush.sum()
         self._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
         issuing = clock()
         results = [call() for call in calls[:untimed]]

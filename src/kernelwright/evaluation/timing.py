@@ -31,7 +31,7 @@ SLACK_SAMPLES = 30
 """So many calls must all look as if work went on behind the stream before that is held against a candidate."""
 SPAN_SAMPLES = 3
 MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
-NARROW = 0.008
+NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
 
