@@ -20,7 +20,7 @@ from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.referee import answer_all
 from kernelwright.evaluation.timed_calls import NoGraph, TimedCalls
-from kernelwright.tasks import draws
+from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
@@ -30,7 +30,7 @@ class Baseline:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        draws.home = device.name
+        draws.home = gradients.device = device.name
         self.calls = TimedCalls(device)
         self.model: Any = None
         self.compiled: dict[str, Any] = {}

@@ -85,7 +85,7 @@ def _attempt(
     kinds = judging.value_kinds(plan)
     bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
-        session.load()
+        session.load(task)
         others = _other_sizes(bench, plan, oracle)
         bench.ruler = next((data.low_error for _, data in others), None)
         waiting = time.monotonic()

@@ -20,6 +20,7 @@ from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
 from kernelwright.evaluation.timed_calls import NoGraph, TimedCalls
+from kernelwright.tasks import gradients
 
 _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
 
@@ -32,6 +33,7 @@ class GpuRunner(Runner):
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device
         self.launch_ms = device.launch_ms
+        gradients.device = device.name
         super().__init__(channel)
         self.calls = TimedCalls(device)
         self.checked: list[torch.Tensor] = []

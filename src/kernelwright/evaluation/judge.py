@@ -145,7 +145,7 @@ def _run(
     session = CandidateSession(candidate, source, options, oracle.pool, builder)
     attempt.level = session.level
     try:
-        session.load()
+        session.load(task)
         for trial in trials:
             attempt.trial = trial
             call_seed = trial.input_seed ^ 0x5EED

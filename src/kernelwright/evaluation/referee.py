@@ -28,7 +28,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import blockwise, compare, devices, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
-from kernelwright.tasks import draws
+from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
@@ -62,7 +62,7 @@ class Referee:
 
     def __init__(self, device: Device) -> None:
         self.device = device
-        draws.home = device.name
+        draws.home = gradients.device = device.name
         self.namespace: dict[str, Any] = {}
         self.model: Any = None
         self.state: dict[str, torch.Tensor] = {}

@@ -31,6 +31,7 @@ from kernelwright.evaluation import fakecuda, wire
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+from kernelwright.tasks import gradients
 
 MAX_PRINT = 8192
 
@@ -171,6 +172,8 @@ class Runner:
             exec(code, module.__dict__)
         if not callable(module.__dict__.get(self.entry)):
             raise NoEntryPoint(f"the candidate defines no {self.entry}")
+        if header["gradients"]:
+            module.__dict__[self.entry] = gradients.differentiated(module.__dict__[self.entry])
         return {}
 
     def make(self, message: Message) -> dict[str, Any]:

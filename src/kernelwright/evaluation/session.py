@@ -19,6 +19,7 @@ from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Messa
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Child, Pool
 from kernelwright.records import Candidate, Distribution, Finding, Task, VerdictName, Workload
+from kernelwright.tasks.reference import wants_gradients
 
 MAX_BUILDS = 64
 ORACLE_SECONDS = 120.0
@@ -268,13 +269,14 @@ class CandidateSession:
         self.level = self.child.level
         self.source = source
 
-    def load(self) -> None:
+    def load(self, task: Task) -> None:
         """Executes the candidate's file. Raises `Failed`."""
         header = {
             "kind": "load",
             "source": self.source,
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
+            "gradients": wants_gradients(task.source),
         }
         self._ask(header, (), "while it was loaded")
 

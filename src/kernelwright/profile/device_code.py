@@ -70,7 +70,7 @@ def _compiled(
     launches: dict[str, dict[str, Any]] = {}
     size, problem = "", ""
     try:
-        session.load()
+        session.load(task)
         try:
             size, launches = _called(session, plan, oracle)
         except Failed as failed:

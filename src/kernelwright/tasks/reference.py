@@ -21,6 +21,8 @@ from typing import Any
 from kernelwright.errors import TaskError
 
 MODULE_NAME = "kernelwright_reference"
+GRADIENTS = "GRADIENTS"
+"""The constant by which a reference asks for gradients (see `tasks.gradients`)."""
 _OVERRIDES = "__kernelwright_overrides__"
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 _SMALLEST_LITERAL = 8
@@ -250,7 +252,29 @@ def instantiate(source: str, overrides: dict[str, Any] | None = None) -> dict[st
         exec(reference.code, module.__dict__)
     except Exception as error:
         raise TaskError(f"the reference cannot be imported: {last_line(error)}", hint="fix the reference") from error
+    if module.__dict__.get(GRADIENTS) is True and callable(module.__dict__.get("Model")):
+        from kernelwright.tasks.gradients import differentiated
+
+        try:
+            module.__dict__["Model"] = differentiated(module.__dict__["Model"])
+        except TypeError as error:
+            raise TaskError(str(error), hint="derive Model from torch.nn.Module") from error
     return module.__dict__
+
+
+def wants_gradients(source: str) -> bool:
+    """Whether a reference asks for gradients, without executing it."""
+    try:
+        body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(
+        isinstance(node, ast.Assign)
+        and any(isinstance(t, ast.Name) and t.id == GRADIENTS for t in node.targets)
+        and isinstance(node.value, ast.Constant)
+        and node.value.value is True
+        for node in body
+    )
 
 
 def last_line(error: BaseException) -> str:
