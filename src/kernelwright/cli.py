@@ -37,7 +37,9 @@ INTERRUPTED = 130
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
-PolicyRule = Annotated[str | None, typer.Option("--policy", help="from_scratch or libraries; default: the task's own.")]
+PolicyRule = Annotated[
+    str | None, typer.Option("--policy", help="from_scratch, libraries or libraries:NAMES; default: the task's own.")
+]
 Libraries = Annotated[bool, typer.Option("--libraries-allowed", help="Short for --policy libraries.")]
 Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
 Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]

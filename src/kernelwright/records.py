@@ -10,15 +10,27 @@ from __future__ import annotations
 import hashlib
 import json
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Language = Literal["cuda", "triton", "cpp", "hip", "torch"]
 """What a candidate is written in. `torch` marks one that has no kernel of its own."""
 
-Policy = Literal["from_scratch", "libraries"]
-"""Whether a candidate must compute with kernels of its own, or may call torch, cuBLAS and the like."""
+LIBRARIES = ("torch", "cublas", "cudnn", "cufft", "cusolver", "cusparse", "cub")
+
+
+def _known_policy(value: str) -> str:
+    kind, colon, names = value.partition(":")
+    chosen = names.split(",")
+    if value in ("from_scratch", "libraries") or (kind == "libraries" and colon and set(chosen) <= set(LIBRARIES)):
+        return value
+    raise ValueError(f"not from_scratch, libraries, or libraries: with names among {', '.join(LIBRARIES)}")
+
+
+Policy = Annotated[str, AfterValidator(_known_policy)]
+"""Whether a candidate must compute with kernels of its own (`from_scratch`), may call torch, cuBLAS and the like
+(`libraries`), or some of them (`libraries:cublas,cudnn`; `torch` stands for torch's own kernels)."""
 
 VerdictName = Literal[
     "correct", "wrong", "compile_error", "runtime_error", "timeout", "rejected", "unsupported", "harness_error"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
+from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation import EvalOptions, Evaluator, guards
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
@@ -187,3 +189,52 @@ def test_the_floor_of_physics() -> None:
     assert floor_ms("NVIDIA H200", 4_800_000_000, 0) == pytest.approx(1.0)
     assert floor_ms("NVIDIA H200", 0, 50_000_000) == 0.0, "L2 may hold what was written"
     assert floor_ms("Some Card", 1, 1) is None
+
+
+def test_a_call_that_is_wrong_only_when_repeated(evaluator: Evaluator) -> None:
+    body = (
+        "key = float(x.double().sum())\nseen = key in self.kept\nself.kept[key] = True\n"
+        "y = torch.relu(x) * self.scale\nreturn y * 1.01 if seen else y"
+    )
+    result = judged(evaluator, model(body))
+    assert result.verdict == "wrong" and "called again on equal inputs" in result.reason
+
+
+def test_other_bits_are_noted(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("return torch.relu(x) * self.scale * (1 + 1e-6 * (self.calls % 2))"))
+    assert result.verdict == "correct", result.reason
+    assert "nondeterministic" in [f.rule for f in result.findings]
+
+
+def test_a_crash_is_tried_again(evaluator: Evaluator) -> None:
+    result = judged(evaluator, model("import ctypes\nctypes.string_at(0)"))
+    assert result.verdict == "runtime_error" and "SIGSEGV" in result.reason
+    assert "repeated-fault" in [f.rule for f in result.findings]
+
+
+def test_a_crash_that_does_not_come_again(evaluator: Evaluator) -> None:
+    """The scratch folder goes with the runner, so a process that dies once needs luck; time stands in for it."""
+    body = (
+        "import ctypes, time\nif time.monotonic() < LIMIT:\n    ctypes.string_at(0)\nreturn torch.relu(x) * self.scale"
+    )
+    result = judged(evaluator, model(body, setup=f"LIMIT = {time.monotonic() + 1.0}\nimport time\ntime.sleep(0.7)"))
+    assert result.verdict == "correct", result.reason
+    assert "unrepeated-fault" in [f.rule for f in result.findings]
+
+
+def test_named_libraries() -> None:
+    facts = {"operators": [["relu", 7680], ["mm", 5000]], "facts": {"launches": [], "own_calls": 0}, "foreign": []}
+    rules = {
+        policy: [f.rule for f in guards.call_findings(facts, policy, 7680, "w")]
+        for policy in ("from_scratch", "libraries", "libraries:cublas", "libraries:cublas,torch")
+    }
+    assert rules == {
+        "from_scratch": ["no-own-kernel"],
+        "libraries": [],
+        "libraries:cublas": ["no-own-kernel"],
+        "libraries:cublas,torch": [],
+    }
+    launched = facts | {"facts": {"launches": [{"count": 1}], "own_calls": 0, "written": {"0": 4}}}
+    assert [f.rule for f in guards.call_findings(launched, "libraries:cublas", 7680, "w")] == ["library-op"]
+    with pytest.raises(ValidationError, match="libraries: with names among"):
+        Task(task_id="x", source=TASK, policy="libraries:cudn")

@@ -2,40 +2,97 @@
 
 Runs in the builder, in a process of its own; the library is built but not imported here, since importing runs the
 candidate's code. Kept by content under the cache folder. Takes tens of seconds, so only what is otherwise
-`unsupported` comes here.
+`unsupported` comes here. One architecture; torch's headers precompiled for the host's file, once for each set of flags;
+as many builds at a time as there is memory for.
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
+
+import psutil
 
 from kernelwright.backends import diagnose
 from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS = 170.0
+BUILD_BYTES = 4 << 30
+"""What one build may need: two translation units with torch's headers at a time."""
 _SCRIPT = """
-import json, sys
+import hashlib, json, os, pathlib, re, subprocess, sys
+import torch
 import torch.utils.cpp_extension as e
-request, folder = json.load(sys.stdin)
-if e.CUDA_HOME is None:
+request, folder, headers = json.load(sys.stdin)
+if e.CUDA_HOME is None and request["cuda_source"]:
     sys.exit(77)
 e._import_module_from_library = lambda *arguments: None
+run = e._run_ninja_build
+
+def precompiled(directory, *arguments, **options):
+    # The flags are those that torch has just written for its compiler.
+    path = pathlib.Path(directory, "build.ninja")
+    text = path.read_text()
+    compiler = re.search(r"^cxx = (.*)$", text, re.M).group(1)
+    flags = re.sub(r"-DTORCH_EXTENSION_NAME=\\S+", "", re.search(r"^cflags = (.*)$", text, re.M).group(1))
+    key = hashlib.sha256((torch.__version__ + compiler + flags).encode()).hexdigest()[:24]
+    header = pathlib.Path(headers, key, "torch_extension.h")
+    ready = pathlib.Path(str(header) + ".gch")
+    if not ready.exists():
+        header.parent.mkdir(parents=True, exist_ok=True)
+        header.write_text("#include <torch/extension.h>\\n")
+        made = f"{ready}.{os.getpid()}"
+        command = f"{compiler} {flags} -x c++-header {header} -o {made}"
+        if subprocess.run(command, shell=True, capture_output=True).returncode == 0:
+            os.replace(made, ready)
+    if ready.exists():
+        line = re.search(r"^cflags = .*$", text, re.M).group(0)
+        path.write_text(text.replace(line, f"{line} -include {header}", 1))
+    return run(directory, *arguments, **options)
+
+e._run_ninja_build = precompiled
 e.load_inline(
     name=request["name"], cpp_sources=request["cpp_source"], cuda_sources=request["cuda_source"] or None,
     functions=request["functions"] or None, extra_cflags=request["cpp_flags"],
-    extra_cuda_cflags=request["cuda_flags"], build_directory=folder, with_cuda=True,
+    extra_cuda_cflags=request["cuda_flags"], build_directory=folder, with_cuda=bool(request["cuda_source"]),
 )
 """
 
 
+@contextlib.contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """One of as many places as builds fit the memory that is there now; waits for it. Places are files, so that the
+    builders of all judging processes share them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places = max(1, min(os.cpu_count() or 1, int(psutil.virtual_memory().available // BUILD_BYTES)))
+    files = [open(folder / f"place-{i}", "w") for i in range(places)]
+    try:
+        while True:
+            for file in files:
+                with contextlib.suppress(BlockingIOError):
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    yield
+                    return
+            time.sleep(0.2)
+    finally:
+        for file in files:
+            file.close()
+
+
 def build(request: BuildRequest, folder: Path) -> BuildResult | None:
-    """The library of an extension, built by torch in `folder`; None where this machine has no nvcc."""
+    """The library of an extension, built by torch in `folder`; None where this machine has no nvcc.
+
+    Precompiled headers and the places of `_room` are beside it.
+    """
     name = request.name if re.fullmatch(r"[A-Za-z_]\w*", request.name) else "extension"
     library = folder / f"{name}.so"
     folder.mkdir(parents=True, exist_ok=True)
@@ -47,18 +104,19 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
         "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
     }
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "/usr/bin:/bin")])
-    text = json.dumps([{**asdict(request), "name": name}, str(folder)])
+    text = json.dumps([{**asdict(request), "name": name}, str(folder), str(folder.parent / "torch-headers")])
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", _SCRIPT],
-            input=text,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=SECONDS,
-            env=environment,
-            cwd=folder,
-        )
+        with _room(folder.parent / "torch-builds"):
+            done = subprocess.run(
+                [sys.executable, "-c", _SCRIPT],
+                input=text,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=SECONDS,
+                env=environment,
+                cwd=folder,
+            )
     except subprocess.TimeoutExpired:
         return BuildResult("compile_error", log=f"nvcc did not finish within {SECONDS:.0f} s")
     if done.returncode == 77:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +37,8 @@ class Bench:
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    same_bits: bool | None = None
+    """Whether a repeated call gave the same bits; None where they were not kept."""
     alone: bool = False
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
@@ -120,6 +122,7 @@ def compared(
     slot: int = 0,
     call_seed: int | None = None,
     tiles: int = 0,
+    repeat: Literal["", "keep", "against"] = "",
 ) -> WorkloadResult:
     """The referee's comparison of one call's outputs, as a result; with `tiles`, a seed, of a sample of them."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
@@ -142,7 +145,10 @@ def compared(
         thorough=thorough,
         tiles=tiles,
         tolerance=bench.task.tolerance,
+        repeat=repeat,
     )
+    if repeat == "against":
+        bench.same_bits = answer["same_bits"]
     results = answer["results"]
     if not results:
         return WorkloadResult(**fields, passed=False, reason="the reference returns no output")

@@ -34,6 +34,7 @@ from kernelwright.records import (
 
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
+_MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _LIBRARY_KERNEL = re.compile(
     r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|_gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
@@ -59,6 +60,9 @@ def judge_on_gpu(
     attempt = Attempt(failed=problem)
     if problem is None:
         attempt = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
+        if attempt.failed is not None and _maybe_the_machine(attempt.failed):
+            again = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
+            attempt = _second(attempt, again)
     if attempt.failed is None:
         attempt.failed = judging.guard_verdict(advice)
     backend = "gpu" if gpu.device["name"] == "cuda" else "host"
@@ -111,6 +115,26 @@ def _attempt(
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
     attempt.log = judging.log_of(session, attempt)
     return attempt
+
+
+def _maybe_the_machine(failed: Failed) -> bool:
+    """Whether a failure looks like one that a process or a device may have by itself."""
+    return failed.verdict == "runtime_error" and _MACHINE.search(failed.reason) is not None
+
+
+def _second(first: Attempt, again: Attempt) -> Attempt:
+    """What counts of two attempts, the second in a fresh process: a fault that shows twice is the candidate's."""
+    assert first.failed is not None
+    if again.failed is not None and again.failed.verdict == first.failed.verdict:
+        first.findings.append(
+            Finding(
+                rule="repeated-fault", evidence="a second attempt in a fresh process ended likewise", severity="info"
+            )
+        )
+        return first
+    evidence = f"the first attempt ended with: {first.failed.reason}; a second one in a fresh process did not"
+    again.findings.append(Finding(rule="unrepeated-fault", evidence=evidence[:900]))
+    return again
 
 
 def _main_size(task: Task, plan: Plan) -> Workload:
@@ -189,8 +213,10 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     first = index == 0
     facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
-    result = compared(bench, kind, seed, facts, thorough=first or not large)
-    if first:
+    result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
+    if first and result.passed:
+        _repeated(bench, kind, seed)
+    if first and attempt.failed is None:
         profiled = call(bench, kind, [bench.seed()], profile=True)
         bench.kernels, bench.span_ms = profiled["kernels"], profiled["span_ms"]
         _attest(bench)
@@ -206,7 +232,23 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     attempt.library_ops.extend(op for op in guards.library_work(facts, largest) if op not in attempt.library_ops)
     attempt.results.append(result)
     trial = Trial(bench.workload, kind, 0, seed)
-    attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial)
+    attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial) or attempt.failed
+
+
+def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:
+    """The first call once more on equal contents: right again, or the candidate computes by luck."""
+    attempt = bench.attempt
+    facts = call(bench, kind, [seed])
+    result = compared(bench, kind, seed, facts, thorough=False, repeat="against")
+    if not result.passed:
+        attempt.results.append(result)
+        attempt.failed = Failed(
+            "wrong", f"right at first, wrong when called again on equal inputs: {result.reason}"[:500]
+        )
+    elif bench.same_bits is False:
+        evidence = "two calls on equal inputs gave other bits, both within the tolerance: atomics, or a race"
+        finding = Finding(rule="nondeterministic", evidence=evidence, severity="info", workload=bench.workload.name)
+        attempt.findings.append(finding)
 
 
 def _attest(bench: Bench) -> None:
@@ -218,7 +260,7 @@ def _attest(bench: Bench) -> None:
         return
     share = sum(k[2] for k in own) / total
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
-    if bench.policy != "libraries" and share < 0.5 and own:
+    if not bench.policy.startswith("libraries") and share < 0.5 and own:
         names = ", ".join(k[0][:60] for k in kernels if k not in own)
         evidence = f"own kernels take {share:.0%} of the device's time in a call, the rest is {names}"[:900]
         bench.attempt.findings.append(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from kernelwright.evaluation.library_ops import allowed, owner
 from kernelwright.records import Candidate, Finding, Policy
 
 SMALL_OP = 4096
@@ -166,12 +167,16 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
         )
     for event in facts.get("snooped", []):
         found.append(Finding(rule="frame-walk", evidence=str(event), severity="reject", workload=workload))
+    libraries = allowed(policy)
     if policy == "libraries":
         return found
     call = facts.get("facts", {})
     launches = sum(int(one.get("count", 1)) for one in call.get("launches", []))
     calls = int(call.get("own_calls", 0))
-    heavy = library_work(facts, largest_input)
+    used_libraries = library_work(facts, largest_input)
+    heavy = [name for name in used_libraries if owner(name) not in libraries]
+    if used_libraries and not heavy:
+        return found  # what the named libraries computed need not be a kernel's
     if launches + calls == 0:
         used = f"; it computed with {', '.join(heavy)}" if heavy else ""
         found.append(
@@ -186,7 +191,7 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
         found.append(
             Finding(
                 rule="library-op",
-                evidence=f"computed with {', '.join(heavy)} although the task is to be solved from scratch",
+                evidence=f"computed with {', '.join(heavy)} although {_permitted(libraries)}",
                 severity="reject",
                 workload=workload,
             )
@@ -210,6 +215,12 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
             )
         )
     return found
+
+
+def _permitted(libraries: frozenset[str]) -> str:
+    if not libraries:
+        return "the task is to be solved from scratch"
+    return f"only {', '.join(sorted(libraries))} may be called"
 
 
 def _object_severity(rule: str) -> Any:

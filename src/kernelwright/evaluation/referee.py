@@ -35,6 +35,8 @@ from kernelwright.tasks import workloads as task_workloads
 COPIES = 12
 """Room that checking needs, in multiples of the larger of inputs and outputs: shared, copied, in float64, compared."""
 HUGE_BYTES = 1 << 31
+KEPT_BYTES = 1 << 28
+"""Outputs of up to so many bytes are kept for the comparison with a repeated call."""
 TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
@@ -73,6 +75,7 @@ class Referee:
         self.twin: Any = None
         self.aside: torch.Tensor | None = None
         """The baselines' block."""
+        self.before: list[torch.Tensor] | None = None
         self.slots, self.stride = 1, 0
 
     def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
@@ -165,10 +168,23 @@ class Referee:
             return {"results": sampled}
         # A copy first: what is compared is what was there when the runner said that it had finished.
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
+        return {"results": self._results(header, got), "same_bits": self._same_bits(header["repeat"], got)}
+
+    def _same_bits(self, repeat: str, got: list[torch.Tensor]) -> bool | None:
+        """Keeps the outputs of a call, or tells whether those of another are the same bits; None for large ones."""
+        before, self.before = self.before, None
+        if repeat == "keep" and sum(t.nbytes for t in got) <= KEPT_BYTES:
+            self.before = got
+        if repeat != "against" or before is None:
+            return None
+        flat = [t.contiguous().view(-1).view(torch.uint8) for group in (before, got) for t in group]
+        return all(torch.equal(a, b) for a, b in zip(flat[: len(got)], flat[len(got) :], strict=True))
+
+    def _results(self, header: dict[str, Any], got: list[torch.Tensor]) -> list[dict[str, Any]]:
         values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
         call_seed, thorough, tolerance = header["call_seed"], header["thorough"], header["tolerance"]
         if (not thorough or self._huge(got)) and (close := self._close(got, values, call_seed, tolerance)) is not None:
-            return {"results": close}
+            return close
         exact = task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
         honest = self._honest(values, call_seed)
         if thorough:
@@ -181,7 +197,7 @@ class Referee:
         results = []
         for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True)):
             results.append(dataclasses.asdict(blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)))
-        return {"results": results}
+        return results
 
     def _huge(self, outputs: list[torch.Tensor]) -> bool:
         """Whether rulers of its own cost this size too much; then those of a smaller size serve."""
@@ -250,7 +266,7 @@ class Referee:
     def drop(self) -> None:
         """Forgets the task before."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
-        self.low_error = None
+        self.low_error, self.before = None, None
         for block in (self.shared, self.aside):
             if block is not None:
                 self.device.release(block, owner=True)

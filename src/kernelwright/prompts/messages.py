@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
+from kernelwright.tasks.reference import wants_gradients
 
 _SYSTEM = (
     "You write CUDA kernels for PyTorch. You answer with one complete Python file in one ```python block and nothing "
@@ -73,11 +74,24 @@ _RULES = {
 }
 
 
+def _rule(task: Task) -> str:
+    kind, _, names = task.policy.partition(":")
+    text = _RULES[kind]
+    if names:
+        text = f"You may call these libraries where they are fastest: {names}. " + _RULES["from_scratch"]
+    if wants_gradients(task.source):
+        text += (
+            " Gradients are checked too: forward must be differentiable by autograd (torch.autograd.Function with a "
+            "backward of your own) with respect to its inputs and parameters."
+        )
+    return text
+
+
 def initial_messages(task: Task) -> tuple[Message, ...]:
     """The request for a first candidate."""
     text = (
         f"Here is an example. For this reference\n\n```python\n{_EXAMPLE_TASK}```\n\nthis is a good answer:\n\n"
-        f"```python\n{_EXAMPLE}```\n\n{_FORMAT}\n{_RULES[task.policy]}\n\n"
+        f"```python\n{_EXAMPLE}```\n\n{_FORMAT}\n{_rule(task)}\n\n"
         f"Now write ModelNew for this reference:\n\n```python\n{task.source.strip()}\n```\n"
     )
     return (Message(role="system", content=_SYSTEM), Message(role="user", content=text))

@@ -2,7 +2,7 @@
 
 name = "row-softmax"              # required
 description = "..."               # optional, as all that follows
-policy = "from_scratch"           # or "libraries"
+policy = "from_scratch"           # or "libraries", or "libraries:cublas,cudnn"
 tolerance = 1e-4                  # relative; measured from the honest dtype when absent
 licence = "Apache-2.0"
 

@@ -1,0 +1,31 @@
+"""Which library an operator of torch belongs to, for policies that name the libraries a candidate may call."""
+
+from __future__ import annotations
+
+import re
+
+from kernelwright.records import LIBRARIES, Policy
+
+_OWNERS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("cudnn", re.compile(r"cudnn|miopen|conv\d?d?|convolution|batch_norm|_rnn|lstm|gru|_flash_attention|ctc_loss")),
+    (
+        "cublas",
+        re.compile(r"cublas|(^|_|:)(mm|bmm|addmm|baddbmm|addbmm|addmv|mv|matmul|linear|dot|vdot|einsum)($|_|\.)"),
+    ),
+    ("cufft", re.compile(r"fft|stft")),
+    ("cusolver", re.compile(r"linalg_(?!vector_norm|matrix_norm|cross)|cholesky|svd|_qr|geqrf|lu_")),
+    ("cusparse", re.compile(r"sparse|csr")),
+    ("cub", re.compile(r"sort|topk|cumsum|cumprod|cummax|cummin|logcumsumexp|unique|nonzero|masked_select|histc")),
+)
+
+
+def owner(operator: str) -> str:
+    """The library whose work an operator is: one of `LIBRARIES`; `torch` for torch's own kernels."""
+    return next((name for name, pattern in _OWNERS if pattern.search(operator)), "torch")
+
+
+def allowed(policy: Policy) -> frozenset[str]:
+    """The libraries that a policy lets a candidate call: none, all, or those that it names."""
+    if policy == "libraries":
+        return frozenset(LIBRARIES)
+    return frozenset(policy.partition(":")[2].split(",")) - {""}

@@ -1,0 +1,67 @@
+"""The slow road of builds: torch's own load_inline. Host code only, since there is no nvcc here."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernelwright.backends import torch_build
+from kernelwright.builds import BuildRequest
+
+SOURCE = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) {{ return x + x; }} // {}\n"
+
+
+def request(number: int, source: str = SOURCE) -> BuildRequest:
+    return BuildRequest(
+        kind="extension", name="twice", cpp_source=source.format(number), functions=("twice",), arch="sm_90a"
+    )
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
+def test_headers_are_compiled_once_and_the_library_works(tmp_path: Path) -> None:
+    first = torch_build.build(request(1), tmp_path / "a")
+    assert first is not None and first.status == "ok", first
+    headers = list(tmp_path.glob("torch-headers/*/torch_extension.h.gch"))
+    assert len(headers) == 1 and headers[0].stat().st_size > 1 << 20
+    made = headers[0].stat().st_mtime_ns
+    second = torch_build.build(request(2), tmp_path / "b")
+    assert second is not None and second.status == "ok" and second.built_by == "load_inline"
+    assert list(tmp_path.glob("torch-headers/*/torch_extension.h.gch")) == headers
+    assert headers[0].stat().st_mtime_ns == made
+    assert f"-include {headers[0].with_suffix('')}" in (tmp_path / "b" / "build.ninja").read_text()
+    script = (
+        "import importlib.util as u, sys, torch; s = u.spec_from_file_location('twice', sys.argv[1]); "
+        "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.twice(torch.ones(2)).tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, second.library or ""], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "[2.0, 2.0]"
+    broken = torch_build.build(request(3, "torch::Tensor twice(torch::Tensor x) {{ return y; }}"), tmp_path / "c")
+    assert broken is not None and broken.status == "compile_error" and "y" in broken.log
+
+
+def test_no_more_builds_at_a_time_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    available = psutil.virtual_memory()._replace(available=torch_build.BUILD_BYTES // 2)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: available)
+    entered = threading.Event()
+
+    def enter() -> None:
+        with torch_build._room(tmp_path):
+            entered.set()
+
+    with open(tmp_path / "place-0", "w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        thread = threading.Thread(target=enter)
+        thread.start()
+        assert not entered.wait(0.5), "the only place is taken"
+        fcntl.flock(other, fcntl.LOCK_UN)
+        assert entered.wait(5)
+        thread.join(5)
