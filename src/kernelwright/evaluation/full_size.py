@@ -109,7 +109,7 @@ def judge_on_gpu(
     started = time.monotonic()
     policy = options.policy or task.policy
     advice = guards.static_findings(candidate)
-    source, problem = plain.module_source(candidate)
+    source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:
         attempt = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
