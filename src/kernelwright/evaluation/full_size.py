@@ -133,7 +133,7 @@ def _attempt(
 ) -> Attempt:
     attempt = Attempt()
     rng = np.random.default_rng(seed)
-    runner = gpu.runner(programs=_STARTS_PROGRAMS.search(candidate.text) is not None)
+    runner = gpu.runner(programs=starts_programs(candidate))
     session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
     kinds = judging.value_kinds(plan)
@@ -163,6 +163,11 @@ def _attempt(
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
     attempt.log = judging.log_of(session, attempt)
     return attempt
+
+
+def starts_programs(candidate: Candidate) -> bool:
+    """Whether a candidate needs a runner that may start compilers."""
+    return _STARTS_PROGRAMS.search(candidate.text) is not None
 
 
 def _main_size(task: Task, plan: Plan) -> Workload:
