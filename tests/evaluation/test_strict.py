@@ -113,19 +113,18 @@ def test_an_honest_candidate_passes_both(ours: Evaluator, strict: Evaluator) -> 
 EXPLOITS = [
     ("zeros, where the output is small", FLAT, "return torch.zeros_like(x)", "wrong"),
     ("works in place", RELU, "return x.relu_().mul_(2)", "rejected"),
-    ("takes the reference's output", RELU, SEARCH, "rejected"),
+    ("takes the reference's output", RELU, SEARCH, "rejected", "wrong"),
     ("is off by half the tolerance", RELU, "return torch.relu(x) * 2 + 5e-5", "wrong"),
 ]
 
 
-@pytest.mark.parametrize(("name", "task", "forward", "verdict"), EXPLOITS, ids=[e[0] for e in EXPLOITS])
-def test_exploits_pass_there_and_not_here(
-    name: str, task: str, forward: str, verdict: str, ours: Evaluator, strict: Evaluator
-) -> None:
+@pytest.mark.parametrize("exploit", EXPLOITS, ids=[e[0] for e in EXPLOITS])
+def test_exploits_pass_there_and_not_here(exploit: tuple[str, ...], ours: Evaluator, strict: Evaluator) -> None:
+    _name, task, forward, *verdicts = exploit
     claim = judged(strict, task, text(forward))
     assert claim.verdict == "correct", (claim.reason, claim.log)
     result = judged(ours, task, text(forward))
-    assert result.verdict == verdict or (name.startswith("takes") and result.verdict in ("wrong", "rejected"))
+    assert result.verdict in verdicts, (result.verdict, result.reason)
 
 
 def test_weights_drawn_in_another_order_fail_there_and_not_here(ours: Evaluator, strict: Evaluator) -> None:
@@ -140,7 +139,7 @@ FAILING = [
     ("return x / 0 * float('nan')", "", "wrong", "Output mismatch"),
     ("return [torch.relu(x) * 2]", "", "runtime_error", "'list' object has no attribute 'shape'"),
     ("return (torch.relu(x) * 2).double()", "", "runtime_error", "Double"),
-    ("raise ValueError('no')", "", "runtime_error", "ValueError in its forward pass (line 8): no"),
+    ("raise ValueError('no')", "", "runtime_error", "ValueError in its forward pass (line 9): no"),
     ("import ctypes; ctypes.string_at(0)", "", "runtime_error", "SIGSEGV"),
     ("import os; os._exit(3)", "", "runtime_error", "status 3"),
     ("return x", "raise ValueError('no')", "compile_error", "ValueError"),

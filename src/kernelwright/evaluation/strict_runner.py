@@ -96,7 +96,6 @@ def _built(kind: Any, init: Any) -> Any:
 
 def _check(runner: Runner, header: Facts) -> Facts:
     """Trials with seeds derived from 42, each: reference, then candidate, on the very same tensors."""
-    pair: Pair = runner.pair
     trials: list[Facts] = []
     facts: Facts = {"trials": trials}
     with _believing(runner), torch.no_grad():
