@@ -3,9 +3,9 @@
     python benchmarks/agreement.py --jsonl FILE --json OUT.json [--md OUT.md] [--backend auto] [--jobs 4]
 
 Each row's candidate is judged three times in a row by one worker: by us with libraries allowed, by KernelBench's
-protocol (`strict_kernelbench`), and, where the first says `correct`, by us from scratch. OUT is written anew after every row, so
-that an interrupted run loses only what was in flight; rows that were not reached are listed as such. Progress goes to
-stderr. On a GPU both judges time; the GPU's lease keeps their measurements apart.
+protocol (`strict_kernelbench`), and, where the first says `correct`, by us from scratch. OUT is written anew after
+every row, so that an interrupted run loses only what was in flight; rows that were not reached are listed as such.
+Progress goes to stderr. On a GPU both judges time; the GPU's lease keeps their measurements apart.
 """
 
 from __future__ import annotations

@@ -220,6 +220,12 @@ def test_from_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
     assert done.returncode == 0 and "nothing protects them" in done.stderr, done.stderr
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["item_id"], one["verdict"]) for one in found] == [("good", "correct"), ("exploit", "correct")]
+    done = kernelwright("report", tmp_path / "run")
+    assert "a claim that nothing protects" in done.stdout
+    candidate = tmp_path / "zeros.py"
+    candidate.write_text(text("return x * 0"))
+    done = kernelwright("eval", "row_softmax", candidate, "--backend", "cpu", "--strict-kernelbench")
+    assert done.returncode == 1 and "a claim that nothing protects" in done.stdout.splitlines()[1]
     done = kernelwright("eval", "row_softmax", file, "--kernelbench-tolerance", "0.01")
     assert done.returncode == 2 and "needs --strict-kernelbench" in done.stderr
     done = kernelwright("eval", "row_softmax", file, "--strict-kernelbench", "--kernelbench-tolerance", "-1")

@@ -73,18 +73,32 @@ def test_wrong_candidates_fail(
 
 def test_settings_become_workloads() -> None:
     task = load_task(FOLDERS / "mlp")
-    assert [w.name for w in task.workloads] == ["single", "multi-1", "multi-2"]
-    assert [w.constants for w in task.workloads] == [
-        {},
-        {"hidden": 33, "out_features": "(default)"},
-        {"hidden": 17, "out_features": 5},
+    assert [(w.name, w.purpose, w.constants) for w in task.workloads] == [
+        ("single", "functional", {}),
+        ("multi-1", "functional", {"hidden": 33, "out_features": "(default)"}),
+        ("multi-2", "functional", {"hidden": 17, "out_features": 5}),
+        ("single", "timing", {}),
     ]
     assert "\nin_features = 48\n" in task.source and task.source.startswith(
         (FOLDERS / "mlp/func_forward.py").read_text()
     )
     norm = load_task(FOLDERS / "layer_norm")
-    assert len(norm.workloads) == 5 and norm.description == "Layer normalisation over the last dimension."
+    assert len(norm.workloads) == 6 and norm.description == "Layer normalisation over the last dimension."
     assert (norm.task_id, norm.function) == ("layer_norm", "forward")
+
+
+@pytest.mark.parametrize("way", ["forward", "backward"])
+def test_settings_too_large_for_a_cpu_are_shrunk(way: str, tmp_path: Path, evaluator: Evaluator) -> None:
+    shutil.copytree(FOLDERS / "softmax", tmp_path / "softmax")
+    config = {"single_input_configs": [{"rows": 16384, "columns": 65536}], "multi_input_configs": [{"rows": 1 << 20}]}
+    (tmp_path / "softmax" / f"config_{way}.json").write_text(json.dumps(config))
+    task = load_task(f"{tmp_path / 'softmax'}:{way}")
+    plan = evaluator.check_task(task)
+    assert "workload 'single' is too large to run without a GPU" in plan.notes[0]
+    result = evaluator.evaluate(task, load_candidate(FOLDERS / "softmax" / f"{way}.cu"))
+    assert result.verdict == "correct", result.reason
+    wrong = changed(FOLDERS / "softmax" / f"{way}.cu", "i += 64) sum +=", "i += 128) sum +=")
+    assert evaluator.evaluate(task, wrong).verdict == "wrong"
 
 
 def test_both_directions_are_tasks_of_a_suite() -> None:

@@ -164,7 +164,7 @@ def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tu
     """The text to put behind the module, and the settings as workloads over its constants.
 
     The first setting's values become top-level constants, one for an argument of `Model` and `get_inputs` together
-    where all settings agree on it.
+    where all settings agree on it. The first setting is also the one that is timed.
     """
     tables: dict[str, dict[str, str]] = {"init": {}, "inputs": {}}
     values: dict[str, list[Any]] = {}
@@ -183,7 +183,8 @@ def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tu
         Workload(name=s.name, constants={n: c[i] for n, c in values.items() if c[i] != c[0]})
         for i, s in enumerate(settings)
     ]
-    return text + (FORWARD if way == "forward" else BACKWARD), tuple(workloads)
+    timed = Workload(name=settings[0].name, purpose="timing")
+    return text + (FORWARD if way == "forward" else BACKWARD), (*workloads, timed)
 
 
 def _arguments(settings: Sequence[Setting]) -> list[tuple[str, str]]:
