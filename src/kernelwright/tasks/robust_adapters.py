@@ -203,17 +203,24 @@ def _call():
         fixed=[(a.shape, a.dtype) if isinstance(a, torch.Tensor) else a for a in arguments],
         wanted=wanted,
         heads=[next((k for k, v in enumerate(call) if v is g), None) for g in grads],
-        own=False,
     )
-    expected = _gradients(arguments, wanted, grads)
-    if None in _layout["heads"] or not _alike(_by_autograd(call), expected, 1e-5):
-        # Gradients cannot be had from what backward is given: the module's own backward_fn is the reference then.
-        if not callable(_own_backward(function)):
-            raise RuntimeError("backward is not given all that its gradients need, and there is no backward_fn")
-        if not _alike(_own(call), expected, 1e-2):
-            raise RuntimeError("backward_fn and autograd of forward_fn disagree on the gradients")
-        _layout["own"] = True
+    if "own" not in _layout:
+        _layout["own"] = not _has_all(call, _gradients(arguments, wanted, grads))
     return call
+
+
+def _has_all(call, expected):
+    """Whether gradients follow from what backward is called with; else the module's own backward_fn is the reference.
+
+    A softmax's backward, for one, is given the output only.
+    """
+    if None not in _layout["heads"] and _alike(_by_autograd(call), expected, 1e-5):
+        return True
+    if not callable(_own_backward(_function())):
+        raise RuntimeError("backward is not given all that its gradients need, and there is no backward_fn")
+    if not _alike(_own(call), expected, 1e-2):
+        raise RuntimeError("backward_fn and autograd of forward_fn disagree on the gradients")
+    return False
 
 
 def _alike(found, expected, tolerance):
