@@ -305,12 +305,10 @@ def test_any_integer_is_a_seed(seed: int, call: int) -> None:
 
 def test_draws_within_an_initialiser_come_from_the_seed() -> None:
     """torch.nn.init draws where no function mode sees it."""
-    source = "import torch\ndef get_inputs():\n    return [torch.nn.Linear(8, 8).weight, torch.randn(3)]\n"
-    namespace: dict[str, object] = {}
-    exec(source, namespace)
+    namespace = task("return [nn.Linear(8, 8).weight, torch.randn(3)]")
     torch.manual_seed(1)
-    first = inputs.make_inputs(namespace, "own", 5)
+    one = make_inputs(namespace, "own", 5)
     torch.manual_seed(2)
-    again, other = inputs.make_inputs(namespace, "own", 5), inputs.make_inputs(namespace, "own", 6)
-    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
-    assert not torch.equal(first[0], other[0])
+    again, other = make_inputs(namespace, "own", 5), make_inputs(namespace, "own", 6)
+    assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
+    assert not torch.equal(one[0], other[0])
