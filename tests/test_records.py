@@ -197,3 +197,9 @@ def _evaluation(**fields: Any) -> Evaluation:
 def test_impossible_evaluations_are_refused(fields: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         _evaluation(**fields)
+
+
+def test_a_task_for_the_usual_function_keeps_its_name() -> None:
+    usual, other = Task(task_id="a", source="x = 1"), Task(task_id="a", source="x = 1", function="backward")
+    assert "function" not in usual.plain() and usual.content_hash != other.content_hash
+    assert Task.model_validate(usual.plain()) == usual and Task.model_validate(other.plain()) == other

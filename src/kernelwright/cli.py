@@ -48,6 +48,12 @@ Seed = Annotated[int | None, typer.Option(help="Seed of inputs and weights; rand
 Baselines = Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile, max-autotune; or none.")]
 TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take; 0: no timing.")]
 GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within; 0: what is free.")]
+Strict = Annotated[
+    bool, typer.Option("--strict-kernelbench", help="What KernelBench's own evaluator would say: a claim, unprotected.")
+]
+StrictTolerance = Annotated[
+    float | None, typer.Option("--kernelbench-tolerance", help="Of that verdict; default: by dtype, as on its main.")
+]
 Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
 
 
@@ -73,7 +79,7 @@ def _options(
     memory_mb: int,
     seed: int | None,
     sandbox: str,
-    **gpu: Any,
+    **more: Any,
 ) -> EvalOptions:
     """Options from flags; a value out of range is a `ConfigError` that names the flag."""
     from pydantic import ValidationError
@@ -93,10 +99,12 @@ def _options(
         "memory_mb": memory_mb,
         "seed": seed,
         "sandbox": sandbox,
-        **gpu,
+        **more,
     }
-    if "baselines" in gpu:
-        fields["baselines"] = [name.strip() for name in gpu["baselines"].split(",") if name.strip() not in ("", "none")]
+    if "baselines" in more:
+        fields["baselines"] = [
+            name.strip() for name in more["baselines"].split(",") if name.strip() not in ("", "none")
+        ]
     try:
         return EvalOptions(**fields)
     except ValidationError as error:
@@ -130,14 +138,19 @@ def eval_(
     baselines: Baselines = "eager",
     timing_seconds: TimingSeconds = 1.0,
     gpu_memory_gb: GpuMemory = 0.0,
+    strict_kernelbench: Strict = False,
+    kernelbench_tolerance: StrictTolerance = None,
     as_json: Json = False,
 ) -> None:
     """Judge one candidate against one task, or the rows of a JSONL file."""
     from kernelwright.errors import UsageError
     from kernelwright.tasks import read_rows
 
-    gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox, **gpu)
+    if kernelbench_tolerance is not None and not strict_kernelbench:
+        raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
+    more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    more |= {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
+    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox, **more)
     if jsonl is not None:
         if task is not None:
             raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")
@@ -147,6 +160,10 @@ def eval_(
             jsonl, reference_field=reference_field, candidate_field=candidate_field, id_field=id_field, limit=limit
         )
         _eval_rows(rows, jsonl.name, run, options, jobs or _cores(), fresh, as_json)
+        if strict_kernelbench:
+            print(
+                "warning: these are KernelBench's verdicts: nothing protects them (docs/evaluation.md)", file=sys.stderr
+            )
         return
     if task is None or candidate is None:
         raise UsageError(

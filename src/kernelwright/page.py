@@ -79,7 +79,9 @@ def _head(meta: dict[str, Any], evaluations: Sequence[Evaluation]) -> str:
     began = datetime.datetime.fromtimestamp(float(meta.get("created", 0)), datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
     facts = {k: v for k, v in meta.items() if k != "created"}
     facts["sandbox"] = sorted({e.sandbox for e in evaluations})
-    facts["environment"] = sorted({", ".join(f"{k} {v}" for k, v in e.environment.items()) for e in evaluations})
+    own = ("kernelbench",)  # of one candidate, not of the machine
+    shared = [", ".join(f"{k} {v}" for k, v in e.environment.items() if k not in own) for e in evaluations]
+    facts["environment"] = sorted(set(shared))
     rows = [(k, v if isinstance(v, str) else json.dumps(v, ensure_ascii=False)) for k, v in facts.items()]
     return f'<details class="dim"><summary>begun {began}</summary>{_table(("setting", "value"), rows)}</details>'
 

@@ -172,6 +172,8 @@ class Task(Record):
     """Relative tolerance to use instead of the one measured from the honest dtype."""
     description: str = ""
     provenance: Provenance = Provenance()
+    function: str = Field(default="forward", exclude_if=lambda name: name == "forward")
+    """What a candidate without Python (a bare `.cu` file) is called by, where it offers several functions."""
     gate: Gate | None = Field(default=None, exclude=True)
     """What its folder says about it; no part of its identity, and kept in no run."""
 

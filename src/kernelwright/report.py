@@ -67,9 +67,14 @@ def spinner(text: str) -> Iterator[None]:
         yield
 
 
+_CLAIMED = "[yellow]by KernelBench's own protocol: a claim that nothing protects[/]"
+
+
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     """One verdict with its evidence: the reason and the line it is about, then sizes, other findings, and the log."""
     out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
+    if evaluation.environment.get("protocol"):
+        out.print(_CLAIMED, soft_wrap=True)
     lines = candidate.text.splitlines()
     deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
     for finding in deciding[:1]:
@@ -78,7 +83,8 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
         table = Table("workload", "inputs", "values", "max error", "allowed", "", box=None, header_style="dim")
         for w in evaluation.workloads:
             shape = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
-            error = "-" if w.max_rel_error is None else f"{w.max_rel_error:.2g}"
+            worst = w.max_abs_error if w.max_rel_error is None else w.max_rel_error
+            error = "-" if worst is None else f"{worst:.2g}"
             allowed = "-" if w.tolerance is None else f"{w.tolerance:.2g}"
             mark = "[green]ok[/]" if w.passed else "[red]no[/]"
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
@@ -103,8 +109,9 @@ def speed_line(timing: Timing) -> str:
         text += f"; eager {timing.eager_ms:.4g} ms"
     if timing.compile_ms is not None:
         text += f", compiled {timing.compile_ms:.4g} ms"
-    if timing.speedup is not None and timing.interval is not None:
-        text += f"; speedup {timing.speedup:.3f} ({timing.interval[0]:.3f} to {timing.interval[1]:.3f})"
+    if timing.speedup is not None:
+        text += f"; speedup {timing.speedup:.3f}"
+        text += f" ({timing.interval[0]:.3f} to {timing.interval[1]:.3f})" if timing.interval else ""
     return text
 
 
@@ -286,6 +293,8 @@ def print_run(store: Store) -> None:
         for evaluation in store.evaluations():
             out.print(f"{escape(evaluation.task_id)}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:100])}")
     out.print(_counts(store.verdict_counts()))
+    if any(item.evaluation is not None and item.evaluation.environment.get("protocol") for item in items):
+        out.print(_CLAIMED, soft_wrap=True)
 
 
 def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.tasks import load_candidate, load_task
 
 pytestmark = pytest.mark.gpu
 
@@ -110,6 +113,25 @@ def test_what_the_stand_in_lacks_is_built_by_torch(evaluator: Evaluator) -> None
     result = judged(evaluator, COOPERATIVE)
     assert result.verdict == "correct", (result.reason, result.log)
     assert result.environment["built_by"] == "load_inline"
+
+
+def test_kernelbench_times_candidate_and_reference() -> None:
+    with Evaluator(EvalOptions(backend="gpu", strict_kernelbench=True)) as made:
+        claim = judged(made, text())
+        assert claim.verdict == "correct" and claim.timing is not None, (claim.reason, claim.log)
+        result = json.loads(claim.environment["kernelbench"])
+        assert result["correctness"] and 0 < result["runtime"] < 1 and 0 < result["ref_runtime"] < 1
+        assert judged(made, text(forward="return torch.relu(x) + 1.1")).verdict == "wrong"
+        stale = judged(made, text(forward="return torch.relu_(x).add_(1)"))
+        assert stale.verdict == "correct", stale.reason
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "mlp", "softmax", "softmax:backward"])
+def test_robust_kbench_folders(name: str, evaluator: Evaluator) -> None:
+    folder = Path(__file__).parents[1] / "tasks" / "robust_kbench"
+    task = load_task(f"{folder / name}")
+    result = evaluator.evaluate(task, load_candidate(folder / name.split(":")[0] / f"{task.function}.cu"))
+    assert result.verdict == "correct" and result.timing is not None, (result.reason, result.log)
 
 
 def test_compiled_baselines() -> None:

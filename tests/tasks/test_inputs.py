@@ -301,3 +301,14 @@ def test_any_integer_is_a_seed(seed: int, call: int) -> None:
     assert 0 <= key < 2**63
     np.random.seed(seed % (1 << 32))
     assert len(make_inputs(task("return [torch.rand(3)]"), "normal", seed)) == 1
+
+
+def test_draws_within_an_initialiser_come_from_the_seed() -> None:
+    """torch.nn.init draws where no function mode sees it."""
+    namespace = task("return [nn.Linear(8, 8).weight, torch.randn(3)]")
+    torch.manual_seed(1)
+    one = make_inputs(namespace, "own", 5)
+    torch.manual_seed(2)
+    again, other = make_inputs(namespace, "own", 5), make_inputs(namespace, "own", 6)
+    assert torch.equal(one[0], again[0]) and torch.equal(one[1], again[1])
+    assert not torch.equal(one[0], other[0])

@@ -67,9 +67,12 @@ class Evaluator:
                 self._workers.append(worker)
         return worker
 
-    def evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
-        """One verdict. Raises `TaskError` when the task's own reference does not run."""
-        return self._worker().evaluate(task, candidate, self.options)
+    def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions | None = None) -> Evaluation:
+        """One verdict. Raises `TaskError` when the task's own reference does not run.
+
+        `options` replace the evaluator's own for this candidate; backend and sandbox stay what they are.
+        """
+        return self._worker().evaluate(task, candidate, options or self.options)
 
     def check_task(self, task: Task) -> Plan:
         """Runs a task's reference and returns the sizes and value distributions it will be judged at."""

@@ -113,6 +113,28 @@ class _Ran(_State):
     no_graph: _Text = ""
 
 
+class _StrictTrial(_Model):
+    passed: bool
+    max_abs_error: Annotated[float, Field(ge=0)] | None
+    tolerance: Annotated[float, Field(ge=0, le=1e6)]
+    reason: _Text = ""
+
+
+_Milliseconds = Annotated[list[Annotated[float, Field(ge=0, le=1e9)]], Field(max_length=1000)]
+
+
+class _Strict(_State):
+    """A step of KernelBench's protocol; all of it is the candidate's claim."""
+
+    kind: Literal["strict"]
+    problem: _Text = ""
+    trials: list[_StrictTrial] = Field(default_factory=list, max_length=100)
+    shapes: list[list[_Count]] = Field(default_factory=list, max_length=1000)
+    dtypes: _Names = []
+    candidate_ms: _Milliseconds = []
+    reference_ms: _Milliseconds = []
+
+
 class _Failed(_State):
     kind: Literal["failed"]
     type: _Text
@@ -141,6 +163,7 @@ _ANSWERS: dict[str, type[_State]] = {
     "call": _Called,
     "exchange": _Exchanged,
     "run": _Ran,
+    "strict": _Strict,
 }
 
 

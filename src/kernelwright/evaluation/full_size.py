@@ -56,7 +56,7 @@ def judge_on_gpu(
     started = time.monotonic()
     policy = options.policy or task.policy
     advice = guards.static_findings(candidate)
-    source, problem = plain.module_source(candidate)
+    source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:
         attempt = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
@@ -83,7 +83,7 @@ def _attempt(
 ) -> Attempt:
     attempt = Attempt()
     rng = np.random.default_rng(seed)
-    runner = gpu.runner(programs=_STARTS_PROGRAMS.search(candidate.text) is not None)
+    runner = gpu.runner(programs=starts_programs(candidate))
     session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
     kinds = judging.value_kinds(plan)
@@ -137,11 +137,16 @@ def _second(first: Attempt, again: Attempt) -> Attempt:
     return again
 
 
+def starts_programs(candidate: Candidate) -> bool:
+    """Whether a candidate needs a runner that may start compilers."""
+    return _STARTS_PROGRAMS.search(candidate.text) is not None
+
+
 def _main_size(task: Task, plan: Plan) -> Workload:
     """The size that is timed: the one meant for it, else the task's own, else the largest declared."""
-    timing = [w for w in task.workloads if w.purpose == "timing"]
-    if timing:
-        return timing[0]
+    meant = [w for w in task.workloads if w.purpose == "timing"]
+    if meant:
+        return meant[0]
     return plan.declared or max(plan.workloads, key=lambda w: w.elements)
 
 

@@ -28,7 +28,7 @@ _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
 class GpuRunner(Runner):
     """One candidate's life on a GPU (or, in tests, on the processor)."""
 
-    more: ClassVar[dict[str, str]] = {"exchange": "exchanged", "run": "ran"}
+    more: ClassVar[dict[str, str]] = {**Runner.more, "exchange": "exchanged", "run": "ran"}
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device

@@ -82,7 +82,7 @@ def judge(
     started = time.monotonic()
     policy = options.policy or task.policy
     advice = guards.static_findings(candidate)
-    source, problem = plain.module_source(candidate)
+    source, problem = plain.module_source(candidate, task.function)
     if problem is not None:
         return evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
     trials = trial_list(plan, options.trials, seed)

@@ -51,6 +51,10 @@ class EvalOptions(Record):
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
     gpu_memory_gb: float = Field(default=0.0, ge=0)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
+    strict_kernelbench: bool = False
+    """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
+    kernelbench_tolerance: float | None = Field(default=None, gt=0)
+    """Absolute and relative tolerance of that verdict; by dtype when None, as KernelBench's main branch has it."""
     sandbox: str = "auto"
     """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
 
@@ -70,6 +74,8 @@ class EvalOptions(Record):
         if fields["backend"] == "cpu":
             for name in _GPU_ONLY:
                 del fields[name]
+        if not self.strict_kernelbench:
+            del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy
         fields["sandbox"] = ""
         parts = [str(PROTOCOL), task.content_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]

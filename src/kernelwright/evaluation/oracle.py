@@ -38,16 +38,16 @@ class Oracle:
         """Derives workloads and the distributions that the task's preconditions allow."""
         header = message.header
         self.source = header["source"]
-        declared = header["workloads"]
+        declared, notes = task_workloads.affordable(self.source, header["workloads"])
         if declared:
-            plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": []}
+            plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": notes}
             task_workloads.check_workloads(self.source, declared)
         else:
             derived = task_workloads.derive(self.source, **header["budget"])
             plan = {
                 "workloads": [w.model_dump(mode="json") for w in derived.workloads],
                 "declared": derived.declared.model_dump(mode="json") if derived.declared else None,
-                "notes": list(derived.notes),
+                "notes": [*notes, *derived.notes],
             }
         first = (plan["workloads"] or [plan["declared"]])[0]
         namespace = task_workloads.instantiate(self.source, first["constants"])

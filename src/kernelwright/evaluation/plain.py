@@ -1,7 +1,8 @@
 """Turns what a candidate is written in into the one Python module that the runner executes.
 
 A `.py` candidate is that module already. A `.cu` or `.cpp` file is wrapped in a `ModelNew` that builds it and calls
-its `forward` with the task's inputs, then the weights in `state_dict` order, then the constructor's arguments.
+its `forward` (`backward`, where the task says so) with the task's inputs, then the weights in `state_dict` order, then
+the constructor's arguments.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ class {entry}(torch.nn.Module):
 """
 
 
-def module_source(candidate: Candidate) -> tuple[str, Failed | None]:
-    """The Python text to execute, or why there is none."""
+def module_source(candidate: Candidate, preferred: str = "forward") -> tuple[str, Failed | None]:
+    """The Python text to execute, or why there is none. `preferred`: the function to call where a file has several."""
     path, text = candidate.sources[0].path, candidate.text
     if not text.strip():
         return "", Failed("compile_error", "the candidate is empty")
     if candidate.language == "hip":
         return "", Failed("unsupported", "hip: no backend for HIP candidates in this version")
     if path.endswith((".cu", ".cpp", ".cc", ".cxx")):
-        return _wrapped(candidate, path.endswith(".cu"))
+        return _wrapped(candidate, path.endswith(".cu"), preferred)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -56,12 +57,12 @@ def module_source(candidate: Candidate) -> tuple[str, Failed | None]:
     return text, None
 
 
-def _wrapped(candidate: Candidate, cuda: bool) -> tuple[str, Failed | None]:
+def _wrapped(candidate: Candidate, cuda: bool, preferred: str) -> tuple[str, Failed | None]:
     functions = exported_functions(candidate.text)
     if not functions:
         reason = "the file exports no function: write `torch::Tensor forward(...)` or a PYBIND11_MODULE"
         return "", Failed("compile_error", reason)
-    function = "forward" if "forward" in functions else functions[0]
+    function = preferred if preferred in functions else functions[0]
     request = plain_extension_source("candidate", candidate.text, cuda)
     text = _WRAPPER.format(
         cpp=request.cpp_source,

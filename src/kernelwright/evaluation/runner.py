@@ -5,8 +5,8 @@ of the outputs and what was seen while they were computed. It never holds seeds 
 or the reference's source, so there is nothing here for a candidate to find. Nothing it says about itself is trusted
 for correctness: the judge compares bytes.
 
-Messages in: `load`, `model`, `call`, and `built` in answer to a `build`. Out: `ready`, `loaded`, `made`, `called`,
-`failed`, `build`.
+Messages in: `load`, `model`, `call`, `strict`, and `built` in answer to a `build`. Out: `ready`, `loaded`, `made`,
+`called`, `strict`, `failed`, `build`. Only `strict` brings the reference here, and its answers are claims.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
 
-    more: ClassVar[dict[str, str]] = {}
+    more: ClassVar[dict[str, str]] = {"strict": "strict"}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
     launch_ms = 0.0
     """`Device.launch_ms`; told before there is a candidate."""
@@ -119,6 +119,7 @@ class Runner:
         self.entry = "ModelNew"
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the call before
+        self.pair: Any = None  # with the reference, of `strict_runner` only
 
     def make_runtime(self) -> Any:
         """What launches this candidate's kernels: here, the functional machine."""
@@ -152,7 +153,11 @@ class Runner:
 
     def load(self, message: Message) -> dict[str, Any]:
         """Executes the candidate's module; there are no facts to it but that it worked."""
-        header = message.header
+        self.load_candidate(message.header)
+        return {}
+
+    def load_candidate(self, header: dict[str, Any]) -> None:
+        """As `load`, from the fields of its message."""
         self.entry = header["entry_point"]
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
@@ -174,7 +179,17 @@ class Runner:
             raise NoEntryPoint(f"the candidate defines no {self.entry}")
         if header["gradients"]:
             module.__dict__[self.entry] = gradients.differentiated(module.__dict__[self.entry])
-        return {}
+
+    def candidate_class(self) -> Any:
+        """What the candidate defines under the name of its entry point."""
+        assert self.module is not None
+        return self.module.__dict__[self.entry]
+
+    def strict(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+        """One step of KernelBench's own protocol, in which this process holds the reference as well."""
+        from kernelwright.evaluation import strict_runner
+
+        return strict_runner.answer(self, message)
 
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
@@ -186,9 +201,8 @@ class Runner:
         self.model = None
         gc.collect()
         torch.manual_seed(message.header["weight_seed"])
-        assert self.module is not None
         with self._watching():
-            build = self.module.__dict__[self.entry]
+            build = self.candidate_class()
             self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
             if hasattr(self.model, "reference_weights"):
                 self.model.reference_weights = state

@@ -300,6 +300,10 @@ class CandidateSession:
         """One full-size call on shared memory. Raises `Failed`."""
         return self._ask({"kind": "run", **header}, (), "at full size").header
 
+    def strict(self, step: str, where: str, **header: Any) -> dict[str, Any]:
+        """One step of KernelBench's own protocol (`strict_runner`). Raises `Failed`."""
+        return self._ask({"kind": "strict", "step": step, **header}, (), where).header
+
     def _ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...], where: str) -> Message:
         started = time.monotonic()
         built = 0.0

@@ -18,6 +18,7 @@ from kernelwright.evaluation.judge import judge
 from kernelwright.evaluation.options import PROTOCOL, EvalOptions
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.session import Builder, Plan, TaskSession
+from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 MAX_ORACLES = 3
@@ -49,6 +50,8 @@ class Worker:
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int) -> Evaluation:
+        if options.strict_kernelbench:
+            return judge_strict(task, candidate, options, self.pool, self.builder, self.gpu)
         plan, oracle = self.plan(task), self.oracle(task)
         if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
             return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)

@@ -60,6 +60,7 @@ def preload() -> None:
     import kernelwright.backends.extension
     import kernelwright.evaluation.oracle
     import kernelwright.evaluation.runner
+    import kernelwright.evaluation.strict_runner
     import kernelwright.machine.runtime  # noqa: F401
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.

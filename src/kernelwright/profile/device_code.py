@@ -43,7 +43,7 @@ def compile_device_code(task: Task, candidate: Candidate, arch: str, options: Ev
     Raises `CandidateError` for a candidate that cannot be built or loaded, `TaskError` where the reference does not
     run, and `HarnessError`.
     """
-    source, failed = plain.module_source(candidate)
+    source, failed = plain.module_source(candidate, task.function)
     if failed is not None:
         raise _unusable(failed)
     with Pool(options.sandbox) as pool:

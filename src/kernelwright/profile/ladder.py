@@ -289,7 +289,14 @@ def _target(climb: Climb, folder: Path, calls: int) -> list[str]:
     task.write_text(climb.task.source, encoding="utf-8")
     candidate.write_text(climb.candidate.text, encoding="utf-8")
     words = [sys.executable, "-m", "kernelwright.profile.target", "--task", str(task), "--candidate", str(candidate)]
-    words += ["--entry", climb.candidate.entry_point, "--constants", json.dumps(climb.size.constants)]
+    words += [
+        "--entry",
+        climb.candidate.entry_point,
+        "--function",
+        climb.task.function,
+        "--constants",
+        json.dumps(climb.size.constants),
+    ]
     return [*words, "--seed", str(climb.options.seed), "--calls", str(calls), "--facts", str(folder / "facts.json")]
 
 

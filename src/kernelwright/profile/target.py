@@ -37,6 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--trace", type=Path, help="write the events of torch's profiler here")
     parser.add_argument("--facts", type=Path, help="write bytes and operations of the call here")
+    parser.add_argument("--function", default="forward")
     given = parser.parse_args(words)
     try:
         _run(given)
@@ -57,7 +58,7 @@ def _run(given: argparse.Namespace) -> None:
     task, constants = load_task(given.task), json.loads(given.constants)
     namespace = instantiate(task.source, constants)
     reference = task_inputs.construct(namespace, given.seed)
-    entry = load_candidate(given.candidate, given.entry, given.device)
+    entry = load_candidate(given.candidate, given.entry, given.device, given.function)
     torch.manual_seed(given.seed)
     init = task_inputs.init_arguments(namespace)
     model = entry(**init) if isinstance(init, dict) else entry(*init)
@@ -77,7 +78,7 @@ def _run(given: argparse.Namespace) -> None:
     (_traced if given.trace is not None else _marked)(call, given)
 
 
-def load_candidate(path: Path, entry: str, device: str) -> Callable[..., Any]:
+def load_candidate(path: Path, entry: str, device: str, function: str = "forward") -> Callable[..., Any]:
     """The candidate's model class. The one place that decides how its device code is built.
 
     On a GPU by our own loader (NVRTC and the stand-in headers, a second instead of torch's forty); where that lacks
@@ -87,7 +88,7 @@ def load_candidate(path: Path, entry: str, device: str) -> Callable[..., Any]:
     from kernelwright.tasks import load_candidate as read
 
     candidate = read(path)
-    source, failed = plain.module_source(candidate)
+    source, failed = plain.module_source(candidate, function)
     if failed is not None:
         raise failed
     if device != "cuda":

@@ -19,6 +19,7 @@ from kernelwright.tasks.candidates import candidate_from_text, detect_language, 
 from kernelwright.tasks.folder import is_task_folder, load_folder, write_gate
 from kernelwright.tasks.jsonl import Row, read_rows
 from kernelwright.tasks.kernelbench import check_reference, load_file, tasks_of
+from kernelwright.tasks.robust_kbench import DIRECTIONS, is_robust_folder, load_robust, robust_tasks, split_direction
 
 __all__ = [
     "Row",
@@ -45,10 +46,16 @@ def bundled_tasks() -> list[str]:
 def load_task(
     spec: str | Path, policy: Policy | None = None, *, reference_field: str = "reference", id_field: str | None = None
 ) -> Task:
-    """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, or the name of a bundled task. Raises `TaskError`."""
+    """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, or the name of a bundled task. Raises `TaskError`.
+
+    `FOLDER:backward` is the backward task of a folder in robust-kbench's format.
+    """
     text = str(spec)
     path = Path(text)
     there = _exists(path)
+    folder = _robust(text)
+    if folder is not None:
+        return load_robust(folder, policy, split_direction(text)[1])
     if there and path.is_dir():
         return load_folder(path, policy)
     if "#" in text and not there:
@@ -66,6 +73,15 @@ def load_task(
         if near
         else "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows",
     )
+
+
+def _robust(text: str) -> Path | None:
+    """The folder in robust-kbench's format that is named, with or without a direction behind it."""
+    path = Path(text)
+    path = path if _exists(path) else Path(split_direction(text)[0])
+    named = path != Path(text)  # a direction is asked for: of a folder that may be no such folder
+    wanted = _exists(path) and path.is_dir() and (named or not is_task_folder(path))
+    return path if wanted and (named or is_robust_folder(path)) else None
 
 
 def _exists(path: Path) -> bool:
@@ -112,6 +128,12 @@ def load_suite(
         from kernelwright.tasks.hub import load_hub
 
         return load_hub(text, policy, limit, _warn, reference_field, id_field)
+    folder = _robust(text)
+    if folder is not None:
+        direct = folder != path
+        return (
+            [load_robust(folder, policy, split_direction(text)[1])] if direct else robust_tasks(folder, policy)[:limit]
+        )
     if text == "starter" and not there:
         return [load_folder(_BUNDLED / name, policy) for name in bundled_tasks()[:limit]]
     if there and path.is_dir():
@@ -156,7 +178,7 @@ def _load_folder_of_tasks(path: Path, policy: Policy | None, limit: int | None) 
     if is_task_folder(path):
         return [load_folder(path, policy)]
     try:
-        found = [p for p in path.iterdir() if is_task_folder(p) or (p.suffix == ".py" and not p.name.startswith("_"))]
+        found = [p for p in path.iterdir() if _is_task(p)]
     except OSError as error:
         raise TaskError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check its permissions") from error
     if not found:
@@ -164,10 +186,20 @@ def _load_folder_of_tasks(path: Path, policy: Policy | None, limit: int | None) 
             f"{str(path)!r} holds no tasks", hint="put KernelBench-format .py files or task folders into it"
         )
     found.sort(key=lambda p: _natural(p.name))
-    loaders: list[Callable[[], Task]] = [
-        partial(load_folder if p.is_dir() else load_file, p, policy) for p in found[:limit]
-    ]
-    return tasks_of(loaders, _warn)
+    loaders = [load for p in found for load in _loaders(p, policy)]
+    return tasks_of(loaders[:limit], _warn)
+
+
+def _is_task(path: Path) -> bool:
+    return is_task_folder(path) or is_robust_folder(path) or (path.suffix == ".py" and not path.name.startswith("_"))
+
+
+def _loaders(path: Path, policy: Policy | None) -> list[Callable[[], Task]]:
+    """What reads the tasks of one entry of a folder: two where it holds a forward and a backward one."""
+    if path.is_dir() and not is_task_folder(path) and is_robust_folder(path):
+        ways = [w for w in DIRECTIONS if (path / f"func_{w}.py").is_file()]
+        return [partial(load_robust, path, policy, way) for way in ways]
+    return [partial(load_folder if path.is_dir() else load_file, path, policy)]
 
 
 def _natural(name: str) -> list[tuple[int, str]]:

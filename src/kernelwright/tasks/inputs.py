@@ -30,6 +30,9 @@ DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_ta
 HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted", "near_one")
 """Values for tasks that a null kernel passes under all of the others (see `evaluation.gate`)."""
 
+_UNSEEN = 1 << 40
+"""A number that no draw of a `get_inputs` has."""
+
 Namespace = dict[str, Any]
 
 
@@ -52,6 +55,7 @@ def _inputs(namespace: Namespace, source: Draws) -> list[Any]:
         raise TaskError("the reference defines no get_inputs", hint="add get_inputs() that returns a list of arguments")
     random.seed(source.seed)
     np.random.seed(source.seed % (1 << 32))
+    draws.seed_all(draw_key(source.seed, _UNSEEN))  # for draws within operators, as torch.nn.init's
     with torch.no_grad(), OnDevice(home()), source:
         values = get_inputs()
     if not isinstance(values, (list, tuple)):

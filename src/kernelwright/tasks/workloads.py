@@ -24,7 +24,7 @@ from kernelwright.tasks import probe
 from kernelwright.tasks.probe import Cost, ReferenceFails, Signature
 from kernelwright.tasks.reference import Leaf, constants, instantiate, parse
 
-__all__ = ["Plan", "check_workloads", "constants", "derive", "instantiate"]
+__all__ = ["Plan", "affordable", "check_workloads", "constants", "derive", "instantiate"]
 
 _BATCH_NAME = re.compile(r"^(n_?)?(batch(_?size|es)?|bsz?|b)$", re.IGNORECASE)
 _SMALLEST_HIDDEN = 16
@@ -40,6 +40,8 @@ _FAILED_PROOFS = 6
 """Sizes at which a reference may turn out not to run before it is taken to run at none."""
 _BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
 """Elements, FLOPs and parameters up to which a task that cannot shrink is still run."""
+_STATED = (16_000_000, 2_000_000_000, 200_000_000)
+"""The same for a size that a task states beside others."""
 _CAPS = tuple(sorted({c * 2**k for k in range(12) for c in (4, 5, 6, 7)} | {2, 3}, reverse=True))
 _FAR = 8.0
 """How many times over the budget a size must be before the next smaller ones are skipped."""
@@ -109,6 +111,23 @@ def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]])
             raise TaskError(
                 f"workload {workload.name!r} cannot be used: {failure}", hint="correct the workload or the reference"
             ) from failure
+
+
+def affordable(source: str, workloads: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The stated sizes that can be run here, and a note on each that is too large; one that cannot be told is kept."""
+    kept, notes = [], []
+    for workload in workloads:
+        try:
+            cost = probe.measure(source, workload["constants"], "meta")
+        except ReferenceFails:
+            kept.append(workload)
+            continue
+        if all(a <= b for a, b in zip((cost.elements, cost.flops, cost.parameters), _STATED, strict=True)):
+            kept.append(workload)
+        else:
+            size = f"{cost.elements} elements, {cost.flops} FLOPs"
+            notes.append(f"workload {workload['name']!r} is too large to run without a GPU: {size}")
+    return kept, notes
 
 
 def derive(

@@ -1,0 +1,168 @@
+"""KernelBench's verdict, reproduced: what its evaluator would say of a candidate, to compare with published numbers.
+
+Reference and candidate share one process, as they do there, so the candidate can read the expected output, change the
+inputs or the clock. The process is confined like every other one, and what it answers is a claim: the evaluation names
+the protocol and carries a warning. Verdicts of this module protect nothing and should reward nobody.
+
+Like `judge`, this module executes nothing of a task's or a candidate's; the child's side is `strict_runner`.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from typing import Any
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import judge as judging
+from kernelwright.evaluation import plain
+from kernelwright.evaluation.full_size import starts_programs
+from kernelwright.evaluation.gpus import Gpu
+from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.session import Builder, CandidateSession, Failed
+from kernelwright.records import Candidate, Evaluation, Finding, Task, Timing, WorkloadResult
+from kernelwright.tasks.reference import wants_gradients
+
+PROTOCOL = "kernelbench"
+TIMED_CALLS = 100
+TIMEOUT_FACTOR = 10
+"""One budget covers the reference's work too, and 2 x 104 calls: 300 s by default, as in KernelBench's scripts."""
+
+_WARNING = Finding(
+    rule="unprotected-protocol",
+    evidence="this is what KernelBench's evaluator would say: the candidate ran in one process with the reference and "
+    "the clock, on inputs that are not copied, at one size with known seeds. Judge it without --strict-kernelbench "
+    "before you believe it",
+    severity="warning",
+)
+
+
+def judge_strict(
+    task: Task, candidate: Candidate, options: EvalOptions, pool: Pool, builder: Builder, gpu: Gpu | None
+) -> Evaluation:
+    """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
+    started = time.monotonic()
+    source, problem = plain.module_source(candidate, task.function)
+    attempt = Attempt(failed=problem)
+    if problem is None:
+        attempt = _attempt(task, candidate, source, options, pool, builder, gpu)
+    attempt.environment["protocol"] = PROTOCOL
+    attempt.environment["kernelbench"] = json.dumps(kernelbench_result(attempt))
+    backend = "cpu" if gpu is None else "gpu" if gpu.device["name"] == "cuda" else "host"
+    return judging.evaluation(task, candidate, options, attempt, [_WARNING], started, backend)
+
+
+def _attempt(
+    task: Task,
+    candidate: Candidate,
+    source: str,
+    options: EvalOptions,
+    pool: Pool,
+    builder: Builder,
+    gpu: Gpu | None,
+) -> Attempt:
+    attempt = Attempt()
+    longer = options.changed(timeout=options.timeout * TIMEOUT_FACTOR)
+    child = gpu.runner(programs=starts_programs(candidate)) if gpu is not None else None
+    session = CandidateSession(candidate, source, longer, pool, builder, child)
+    attempt.level = session.level
+    try:
+        _load(session, task)
+        if gpu is None:
+            _checked(session, attempt, options)
+        else:
+            waiting = time.monotonic()
+            with gpu.lease:
+                attempt.waited = time.monotonic() - waiting
+                _checked(session, attempt, options)
+                if attempt.failed is None and options.timing_seconds > 0:
+                    _timed(session, attempt, on_gpu=gpu.device["name"] == "cuda")
+    except Failed as failed:
+        attempt.failed = failed
+    finally:
+        attempt.build_seconds = session.build_seconds
+        session.close()
+    # A candidate whose build our side could not do may have fallen back to something else.
+    undone = next((b for b in session.builds if b.status == "unsupported"), None)
+    names = [*(undone.missing if undone else ()), *session.last.get("unsupported", [])]
+    if undone is not None or names:
+        attempt.failed = Failed("unsupported", f"missing: {', '.join(map(str, names[:5])) or 'see the log'}"[:500])
+    attempt.log = judging.log_of(session, attempt)
+    return attempt
+
+
+def _load(session: CandidateSession, task: Task) -> None:
+    """Both modules. Whatever goes wrong while the candidate's is executed counts as failed compilation."""
+    candidate = session.candidate
+    fields: dict[str, Any] = {
+        "source": session.source,
+        "entry_point": candidate.entry_point,
+        "language": candidate.language,
+    }
+    fields["gradients"] = wants_gradients(task.source)
+    try:
+        answer = session.strict("load", "while it was loaded", reference=task.source, **fields)
+    except Failed as failed:
+        if failed.verdict == "runtime_error":
+            raise Failed("compile_error", failed.reason, failed.finding, failed.log) from None
+        raise
+    if answer["problem"]:
+        raise TaskError(
+            f"task {task.task_id!r}: its reference cannot be loaded: {answer['problem']}",
+            hint="run the reference by itself to see the whole error",
+        )
+    session.strict("make", "in its constructor")
+
+
+def _checked(session: CandidateSession, attempt: Attempt, options: EvalOptions) -> None:
+    answer = session.strict(
+        "check", "in its forward pass", trials=options.trials, tolerance=options.kernelbench_tolerance
+    )
+    if answer["problem"]:
+        attempt.failed = Failed("unsupported", f"reference: {answer['problem']}"[:500])
+        return
+    for trial in answer["trials"]:
+        attempt.results.append(WorkloadResult(name="declared", shape=answer["shapes"], dtype=answer["dtypes"], **trial))
+    wrong = [w.reason for w in attempt.results if not w.passed]
+    if wrong or len(attempt.results) != options.trials:
+        passed = len(attempt.results) - len(wrong)
+        reason = wrong[0] if wrong else "not all trials were run"
+        attempt.failed = Failed("wrong", f"{reason} ({passed} of {options.trials} trials pass)"[:500])
+
+
+def _timed(session: CandidateSession, attempt: Attempt, on_gpu: bool) -> None:
+    started = time.monotonic()
+    answer = session.strict("time", "while it was timed", calls=TIMED_CALLS, on_gpu=on_gpu)
+    attempt.time_seconds = time.monotonic() - started
+    ours, theirs = answer["candidate_ms"], answer["reference_ms"]
+    if answer["problem"] or not ours or not theirs:
+        raise Failed("runtime_error", f"it was not timed: {answer['problem'] or 'no times came back'}"[:500])
+    mean, reference = _stats(ours)["mean"], _stats(theirs)["mean"]
+    attempt.timing = Timing(
+        candidate_ms=mean,
+        eager_ms=reference,
+        speedup=reference / mean if mean else None,
+        samples={"candidate": tuple(ours), "eager": tuple(theirs)},
+    )
+
+
+def _stats(samples: tuple[float, ...] | list[float]) -> dict[str, float]:
+    """As KernelBench reports times: three significant digits."""
+    spread = statistics.pstdev(samples)
+    values = {"mean": statistics.fmean(samples), "std": spread, "min": min(samples), "max": max(samples)}
+    return {name: float(f"{value:.3g}") for name, value in values.items()}
+
+
+def kernelbench_result(attempt: Attempt) -> dict[str, Any]:
+    """The fields of KernelBench's own result; times are -1 where nothing was timed."""
+    failed, timing = attempt.failed, attempt.timing
+    compiled = failed is None or failed.verdict not in ("compile_error", "unsupported")
+    result: dict[str, Any] = {"compiled": compiled, "correctness": failed is None, "runtime": -1.0, "ref_runtime": -1.0}
+    if timing is not None and failed is None:
+        candidate, eager = _stats(timing.samples["candidate"]), _stats(timing.samples["eager"])
+        result |= {"runtime": candidate["mean"], "runtime_stats": candidate}
+        result |= {"ref_runtime": eager["mean"], "ref_runtime_stats": eager}
+    return result

@@ -1,0 +1,194 @@
+"""robust-kbench's task folders: `func_forward.py` with `config_forward.json`, and the same for the backward pass.
+
+    func_forward.py       forward_fn, Model.forward(..., fn=forward_fn), get_inputs(**settings), input_names
+    config_forward.json   {single,multi}_{input,init,shared}_configs: lists of settings, whose cross product is run
+    func_backward.py      the same, with a torch.autograd.Function whose backward says what `backward` is called with
+
+The module's text is kept as it is; an adapter behind it (`robust_adapters`) makes a task in KernelBench's format of it,
+whose inputs are the arguments that `Model.forward` hands to `fn`: just what a bare `forward.cu` is called with. Each
+setting becomes a workload. Reading executes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import itertools
+import json
+import keyword
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelwright.errors import TaskError
+from kernelwright.records import Policy, Provenance, Task, Workload
+from kernelwright.tasks.files import read_text
+from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
+from kernelwright.tasks.robust_adapters import BACKWARD, COMMON, DEFAULT, FORWARD
+
+Direction = Literal["forward", "backward"]
+
+DIRECTIONS: tuple[Direction, ...] = ("forward", "backward")
+KEYS = tuple(f"{count}_{what}_configs" for count in ("single", "multi") for what in ("input", "init", "shared"))
+MOST_SETTINGS = 64
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Keyword arguments of one run: those of `Model`, and those of `get_inputs`."""
+
+    name: str
+    init: dict[str, Any]
+    inputs: dict[str, Any]
+
+
+def is_robust_folder(path: Path) -> bool:
+    """Whether a folder holds a task in robust-kbench's format."""
+    return any((path / f"func_{way}.py").is_file() for way in DIRECTIONS)
+
+
+def split_direction(text: str) -> tuple[str, Direction]:
+    """`FOLDER:backward` as folder and direction; forward where none is named."""
+    if text.endswith(":backward"):
+        return text.removesuffix(":backward"), "backward"
+    return text.removesuffix(":forward"), "forward"
+
+
+def load_robust(path: Path, policy: Policy | None = None, direction: Direction = "forward") -> Task:
+    """The forward or the backward task of a folder; raises `TaskError` that names what is wrong."""
+    where = repr(str(path))
+    file = path / f"func_{direction}.py"
+    if not file.is_file():
+        other: Direction = "forward" if direction == "backward" else "backward"
+        there = (path / f"func_{other}.py").is_file()
+        raise TaskError(
+            f"{where} has no {file.name}",
+            hint=f"name its other task: {path}:{other}" if there else "see docs/tasks.md for the format",
+        )
+    source = read_text(file, TaskError, "the task")
+    check_reference(source, f"{where} ({file.name})")
+    names = defined_names(ast.parse(source))
+    if "forward_fn" not in names:
+        raise TaskError(
+            f"{file.name} of {where} defines no forward_fn",
+            hint="robust-kbench's format needs forward_fn and Model.forward(..., fn=forward_fn)",
+        )
+    settings = _settings(path / f"config_{direction}.json", where)
+    adapter, workloads = _adapted(settings, names, direction)
+    task_id = path.resolve().name
+    return Task(
+        task_id=task_id if direction == "forward" else f"{task_id}-backward",
+        source=source.rstrip("\n") + "\n" + adapter,
+        policy=policy or "from_scratch",
+        workloads=workloads,
+        description=description_of(source),
+        provenance=Provenance(origin=f"{path.name}/{file.name}"),
+        function=direction,
+    )
+
+
+def robust_tasks(path: Path, policy: Policy | None = None) -> list[Task]:
+    """Both tasks of a folder, as far as they are there."""
+    return [load_robust(path, policy, way) for way in DIRECTIONS if (path / f"func_{way}.py").is_file()]
+
+
+def _settings(file: Path, where: str) -> list[Setting]:
+    """All settings of a configuration file: single ones first, no two alike."""
+    try:
+        value = json.loads(read_text(file, TaskError, "the configuration"))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(
+            f"{file.name} of {where} is not JSON: {error}", hint="see docs/tasks.md for its keys"
+        ) from error
+    what = f"{file.name} of {where}"
+    if not isinstance(value, dict):
+        raise TaskError(f"{what} is not a JSON object", hint=f"known keys: {', '.join(KEYS)}")
+    for key in value:
+        if key not in KEYS:
+            near = difflib.get_close_matches(key, KEYS, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+            raise TaskError(f"{what} has an unknown key {key!r}", hint=hint)
+    configs = {key: _configs(value[key], key, what) for key in KEYS if key in value}
+    found = _product(configs, "single", what)
+    if any(key.startswith("multi_") for key in configs):
+        found += [s for s in _product(configs, "multi", what) if not any(_same(s, one) for one in found)]
+    return found
+
+
+def _same(one: Setting, other: Setting) -> bool:
+    return (one.init, one.inputs) == (other.init, other.inputs)
+
+
+def _configs(value: Any, key: str, what: str) -> list[dict[str, Any]]:
+    """One list of settings; a single object stands for a list of one."""
+    found = [value] if isinstance(value, dict) else value
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise TaskError(f"{what}: {key} is no list of objects", hint='write it as [{"batch_size": 16}, ...]')
+    for one in found:
+        for name, setting in one.items():
+            if not name.isidentifier() or keyword.iskeyword(name):
+                raise TaskError(f"{what}: {key} has {name!r}, which can be no argument", hint="use Python names")
+            if not _is_plain(setting):
+                raise TaskError(
+                    f"{what}: {name} in {key} is {str(setting)[:80]}", hint="use finite numbers, texts or lists of them"
+                )
+    return found or [{}]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_plain(one) for one in value)
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int, str))
+
+
+def _product(configs: dict[str, list[dict[str, Any]]], count: str, what: str) -> list[Setting]:
+    """The cross product; where the multiple form of a key is missing, the single one stands for it."""
+    lists = [
+        configs.get(f"{count}_{part}_configs", configs.get(f"single_{part}_configs", [{}]))
+        for part in ("init", "input", "shared")
+    ]
+    total = len(lists[0]) * len(lists[1]) * len(lists[2])
+    if total > MOST_SETTINGS:
+        raise TaskError(f"{what} gives {total} settings, more than {MOST_SETTINGS}", hint="shorten one of its lists")
+    return [
+        Setting(count if total == 1 else f"{count}-{i}", {**init, **shared}, {**inputs, **shared})
+        for i, (init, inputs, shared) in enumerate(itertools.product(*lists))
+    ]
+
+
+def _adapted(settings: Sequence[Setting], taken: set[str], way: Direction) -> tuple[str, tuple[Workload, ...]]:
+    """The text to put behind the module, and the settings as workloads over its constants.
+
+    The first setting's values become top-level constants, one for an argument of `Model` and `get_inputs` together
+    where all settings agree on it. The first setting is also the one that is timed.
+    """
+    tables: dict[str, dict[str, str]] = {"init": {}, "inputs": {}}
+    values: dict[str, list[Any]] = {}
+    for role, argument in _arguments(settings):
+        column = [getattr(s, role).get(argument, DEFAULT) for s in settings]
+        constant = argument
+        if constant in values and values[constant] != column:
+            constant = f"{role}_{argument}"
+        while constant in taken:
+            constant = f"setting_{constant}"
+        tables[role][argument] = constant
+        values[constant] = column
+    lines = [f"{name} = {column[0]!r}" for name, column in values.items()]
+    text = COMMON.format(constants="\n".join(lines), init=tables["init"], inputs=tables["inputs"], default=DEFAULT)
+    workloads = [
+        Workload(name=s.name, constants={n: c[i] for n, c in values.items() if c[i] != c[0]})
+        for i, s in enumerate(settings)
+    ]
+    timed = Workload(name=settings[0].name, purpose="timing")
+    return text + (FORWARD if way == "forward" else BACKWARD), (*workloads, timed)
+
+
+def _arguments(settings: Sequence[Setting]) -> list[tuple[str, str]]:
+    """(role, argument) pairs in the order in which they are first met."""
+    return list(
+        dict.fromkeys((role, name) for s in settings for role in ("inputs", "init") for name in getattr(s, role))
+    )
