@@ -1,5 +1,7 @@
 """The tasks that exploits and honest candidates are judged on: our own, small, signed inputs."""
 
+from kernelwright.records import Policy, Task, Workload
+
 HEAD = "import torch\nimport torch.nn as nn\n"
 
 SCALE = (
@@ -83,6 +85,53 @@ ARGMAX = ROWSUM.replace("torch.sum(x, dim=1)", "torch.argmax(x, dim=1)")
 TWO = ROWSUM.replace("torch.sum(x, dim=1)", "torch.amax(x, dim=1), x * 0.5")
 HALF = SCALE.replace("torch.randn(batch_size, dim)", "torch.randn(batch_size, dim).half()")
 
+
+def _task(body: str, inputs: str, constants: str, init: str = "", arguments: str = "") -> str:
+    """A reference: constants, the constructor's lines, the forward's expression, and the inputs."""
+    first = f"    def __init__(self{''.join(', ' + a for a in arguments.split())}):\n        super().__init__()\n        {init}\n\n"
+    return (
+        f"{HEAD}\n{constants}\n\nclass Model(nn.Module):\n{first if init else ''}    def forward(self, x, *more):\n"
+        f"        return {body}\n\ndef get_inputs():\n    return {inputs}\n\ndef get_init_inputs():\n"
+        f"    return [{', '.join(arguments.split())}]\n"
+    )
+
+
+MATMUL = _task("x @ more[0]", "[torch.rand(m, k), torch.rand(k, n)]", "m, k, n = 96, 512, 80")
+ATTENTION = _task(
+    "torch.softmax(x @ more[0].transpose(1, 2) / width ** 0.5, dim=-1) @ more[1]",
+    "[torch.rand(heads, length, width) for _ in range(3)]",
+    "heads, length, width = 4, 64, 32",
+)
+CUMPROD = _task("torch.cumprod(x, dim=1)", "[torch.rand(batch_size, dim)]", "batch_size = 16\ndim = 400")
+BATCHES = _task(
+    "torch.bmm(x, more[0])",
+    "[torch.diag_embed(torch.randn(batch_size, dim)) + torch.randn(batch_size, dim, dim).tril(-1), "
+    "torch.randn(batch_size, dim, dim)]",
+    "batch_size = 6\ndim = 48",
+)
+DEEP = _task(
+    "self.layers(x)",
+    "[torch.rand(batch_size, width)]",
+    "batch_size = 8\nwidth = 64\ndepth = 12",
+    "self.layers = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)])",
+    "width depth",
+)
+BATCHNORM = _task(
+    "self.norm(x)",
+    "[torch.randn(batch_size, features, length)]",
+    "batch_size = 8\nfeatures = 24\nlength = 70",
+    "self.norm = nn.BatchNorm1d(features).eval()",
+    "features",
+)
+TINY = SOFTMAX.replace("torch.softmax(x, dim=1)", "torch.softmax(x, dim=1) * 1e-6")
+MEDIAN = ROWSUM.replace("torch.sum(x, dim=1)", "torch.median(x, dim=1).values").replace(
+    "torch.randn(batch_size, dim)", "torch.sort(torch.randn(batch_size, dim), dim=1).values"
+)
+WIDE = SCALE.replace("batch_size = 24", "batch_size = 2048").replace("dim = 500", "dim = 4096")
+
+WORKLOADS = {"sizes": ({"batch_size": 32, "dim": 512}, {"batch_size": 3, "dim": 333})}
+"""Sizes that a task states itself."""
+
 TASKS = {
     "scale": SCALE,
     "softmax": SOFTMAX,
@@ -91,6 +140,16 @@ TASKS = {
     "argmax": ARGMAX,
     "two": TWO,
     "half": HALF,
+    "matmul": MATMUL,
+    "attention": ATTENTION,
+    "cumprod": CUMPROD,
+    "batches": BATCHES,
+    "deep": DEEP,
+    "batchnorm": BATCHNORM,
+    "tiny": TINY,
+    "median": MEDIAN,
+    "wide": WIDE,
+    "sizes": SCALE,
 }
 
 KERNEL = '''
@@ -115,3 +174,10 @@ extension = load_inline(name="scale", cpp_sources="torch::Tensor scale(torch::Te
                         functions=["scale"])
 '''
 """An honest kernel for `scale`, the start of exploits that need one."""
+
+
+def task(name: str, policy: Policy = "from_scratch") -> Task:
+    """A task of this page."""
+    sizes = WORKLOADS.get(name, ())
+    workloads = tuple(Workload(name=f"size{i}", scope="declared", constants=c) for i, c in enumerate(sizes))
+    return Task(task_id=name, source=TASKS[name], policy=policy, workloads=workloads)

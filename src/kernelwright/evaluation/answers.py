@@ -109,6 +109,7 @@ class _Ran(_State):
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
     same_memory: bool = False
+    busy_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     span_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     no_graph: _Text = ""
 

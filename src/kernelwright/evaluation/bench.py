@@ -34,9 +34,13 @@ class Bench:
     """Name, count and microseconds of each kernel in a profiled call."""
     span_ms: float = 0.0
     """From the start of that call's first kernel to the end of its last, by CUPTI; 0 where it was not seen."""
+    busy_ms: float = 0.0
+    """For how much of that time any kernel ran."""
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds by what was waited for: the lease, the runner, and each kind of question to the referee."""
+    weights: str = "none"
+    """How the candidate's weights were set (see `runner.load_weights`)."""
     same_bits: bool | None = None
     """Whether a repeated call gave the same bits; None where they were not kept."""
     alone: bool = False

@@ -194,7 +194,10 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     bench.layout = answer.header
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
-    if bench.session.make(data, weight_seed, keep=False) == "seed" and randomise:
+    bench.weights = bench.session.make(data, weight_seed, keep=False) if randomise else "seed"
+    if not randomise:
+        bench.session.make(data, weight_seed, keep=False)
+    elif bench.weights == "seed":
         # The candidate names its weights otherwise: both sides then keep what the common seed gives.
         bench.session.exchange("", 0)
         _prepare(bench, randomise=False)
@@ -221,9 +224,10 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
     if first and result.passed:
         _repeated(bench, kind, seed)
+        _reweigh(bench)
     if first and attempt.failed is None:
         profiled = call(bench, kind, [bench.seed()], profile=True)
-        bench.kernels, bench.span_ms = profiled["kernels"], profiled["span_ms"]
+        bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
         _attest(bench)
     if not facts["facts"]["launches"] and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
@@ -238,6 +242,19 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     attempt.results.append(result)
     trial = Trial(bench.workload, kind, 0, seed)
     attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial) or attempt.failed
+
+
+def _reweigh(bench: Bench) -> None:
+    """Other weights for the same model, at referee and candidate: what was kept of the old ones shows.
+
+    Only where weights were handed over; the baselines keep theirs, since values do not change what they take.
+    """
+    if bench.weights not in ("names", "order"):
+        return
+    seed = bench.seed()
+    answer = bench.ask("reweigh", weight_seed=seed)
+    data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
+    bench.session.make(data, seed, keep=True)
 
 
 def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:

@@ -108,10 +108,10 @@ class GpuRunner(Runner):
     def _called(self, header: dict[str, Any], calls: list[Callable[[], Any]]) -> tuple[list[Any], dict[str, Any]]:
         """The candidate's results, with the clock's or the profiler's report."""
         kernels: list[Any] = []
-        times, problem, span = devices.Times(0.0, 0.0, 0.0, False), "", 0.0
+        times, problem, span, busy = devices.Times(0.0, 0.0, 0.0, False), "", 0.0, 0.0
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                results, kernels, span = self._profiled(calls[0])
+                results, kernels, span, busy = self._profiled(calls[0])
             elif header["watch"]:  # the operator log would see the clock's own work
                 results = [calls[0]()]
                 self.place.synchronize()
@@ -123,8 +123,8 @@ class GpuRunner(Runner):
                     results, problem = [], str(error)
             else:
                 results, times = self.place.measure(calls)
-        report = {"times": dataclasses.asdict(times), "kernels": kernels, "span_ms": span, "no_graph": problem}
-        return results, {**report, "same_memory": _same_memory(results)}
+        report = {"times": dataclasses.asdict(times), "kernels": kernels, "span_ms": span, "busy_ms": busy}
+        return results, {**report, "no_graph": problem, "same_memory": _same_memory(results)}
 
     def _hand_back(
         self,
@@ -158,11 +158,12 @@ class GpuRunner(Runner):
         watch.modes = self.pretend()  # the operator log would be timed with the candidate
         return watch
 
-    def _profiled(self, call: Callable[[], Any]) -> tuple[list[Any], list[Any], float]:
+    def _profiled(self, call: Callable[[], Any]) -> tuple[list[Any], list[Any], float, float]:
         """A call under torch's profiler (CUPTI): its result, its kernels with count and device time in microseconds,
-        and the milliseconds from the first one's start to the last one's end, on whatever stream."""
+        the milliseconds from the first one's start to the last one's end, and those in which any ran, on whatever
+        stream."""
         if self.place.name != "cuda":
-            return [call()], [], 0.0
+            return [call()], [], 0.0, 0.0
         from torch.autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
@@ -181,7 +182,16 @@ class GpuRunner(Runner):
             total[1] += (end - start) / 1e3
         kernels: list[Any] = [[name, int(count), time] for name, (count, time) in totals.items()]
         span = (max(e[1] for e in own) - min(e[0] for e in own)) / 1e6 if own else 0.0
-        return results, sorted(kernels, key=lambda k: -k[2])[:50], span
+        return results, sorted(kernels, key=lambda k: -k[2])[:50], span, _union([(e[0], e[1]) for e in own]) / 1e6
+
+
+def _union(intervals: list[tuple[int, int]]) -> int:
+    """The length of what intervals cover together."""
+    total, reached = 0, 0
+    for start, end in sorted(intervals):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return total
 
 
 def _same_memory(results: list[Any]) -> bool:

@@ -125,8 +125,7 @@ def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
     trials: list[Trial] = []
     for index, workload in enumerate(picked):
         again = index == 1 and workload == picked[0]
-        weight_seed = trials[0].weight_seed if again else next(seeds)
-        trials.append(Trial(workload, kinds[index % len(kinds)], weight_seed, next(seeds), again))
+        trials.append(Trial(workload, kinds[index % len(kinds)], next(seeds), next(seeds), again))
     return trials
 
 

@@ -6,7 +6,8 @@ judge's seed, so a candidate that scribbles over the shared inputs changes nothi
 cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one after another; it runs a
 task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `reweigh`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `reweighed`,
+`told`, `failed`.
 """
 
 from __future__ import annotations
@@ -83,16 +84,7 @@ class Referee:
         header = message.header
         self.drop()
         self.namespace = task_workloads.instantiate(header["source"], header["constants"])
-        seed = header["weight_seed"]
-        model = task_inputs.construct(self.namespace, seed)
-        torch.manual_seed(seed)
-        init = task_inputs.init_arguments(self.namespace)
-        if header["randomise"] and isinstance(model, torch.nn.Module):
-            task_inputs.randomise_weights(model, seed)
-        state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
-        nodes, tensors = wire.pack_values([], init, state)
-        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
-        self.state = {k: v.to(self.device.name) for k, v in state.items()}
+        nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
         self._fits(sum(t.nbytes for t in given), header["memory_bytes"])
@@ -134,6 +126,25 @@ class Referee:
             "flops": counter.get_total_flops(),
         }
         return facts, tensors
+
+    def reweigh(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """Other weights for the task at hand; answers with constructor arguments and weights for the runner."""
+        self.model, self.twin = None, None
+        nodes, tensors = self._make_model(message.header["weight_seed"], randomise=True)
+        return {"values": nodes}, tensors
+
+    def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[Tensor, ...]]:
+        """The model on the device; its constructor's arguments and weights, packed."""
+        model = task_inputs.construct(self.namespace, seed)
+        torch.manual_seed(seed)
+        init = task_inputs.init_arguments(self.namespace)
+        if randomise and isinstance(model, torch.nn.Module):
+            task_inputs.randomise_weights(model, seed)
+        state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
+        packed: tuple[list[Any], tuple[Tensor, ...]] = wire.pack_values([], init, state)
+        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
+        self.state = {k: v.to(self.device.name) for k, v in state.items()}
+        return packed
 
     def _fits(self, input_bytes: int, budget: int) -> None:
         """Raises `TooLarge` when the copies that checking makes do not fit."""
@@ -321,6 +332,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "prepare": ("prepared", referee.prepare),
             "fill": ("filled", referee.fill),
             "check": ("checked", referee.check),
+            "reweigh": ("reweighed", referee.reweigh),
             "facts": ("told", referee.facts),
         },
     )

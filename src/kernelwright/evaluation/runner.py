@@ -34,6 +34,7 @@ from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
 
 MAX_PRINT = 8192
+_HIDDEN = "kernelwright.evaluation"
 
 
 class _MissingLibraries(importlib.abc.MetaPathFinder):
@@ -79,6 +80,11 @@ class _Snoops:
             return
         if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
             return
+        if event == "import":
+            # The package itself is still there; its inside is not, so that asking for it shows here.
+            if str(arguments[0]).startswith(_HIDDEN):
+                self.seen.append(f"the candidate imports {arguments[0]}")
+            return
         self.active = False  # looking at frames is an event itself
         try:
             frame = sys._getframe(1)
@@ -92,7 +98,8 @@ class _Snoops:
 
 
 _SNOOPING_EVENTS = frozenset(
-    "gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames object.__getattr__".split()
+    "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
+    "object.__getattr__".split()
 )
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
 
@@ -153,6 +160,7 @@ class Runner:
 
     def load(self, message: Message) -> dict[str, Any]:
         """Executes the candidate's module; there are no facts to it but that it worked."""
+        hide_harness()
         self.load_candidate(message.header)
         return {}
 
@@ -269,6 +277,19 @@ class Runner:
             "prints": self.prints.text,
             "snooped": self.snoops.seen[:10],
         }
+
+
+def hide_harness() -> None:
+    """Takes the evaluation's modules from where a candidate could fetch them to change them.
+
+    Our own functions go on using them; a candidate that imports one gets another copy, and is seen.
+    """
+    import kernelwright
+
+    for name in [n for n in sys.modules if n.startswith(_HIDDEN)]:
+        del sys.modules[name]
+    if hasattr(kernelwright, "evaluation"):
+        del kernelwright.evaluation
 
 
 class NoEntryPoint(Exception):
