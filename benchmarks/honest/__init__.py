@@ -1,0 +1,18 @@
+"""Honest candidates in many styles, with tasks of our own: no judge may refuse one.
+
+`CASES` holds all of them. Each family is a module with its own `CASES`; a case says itself whether it needs a GPU or
+Triton.
+"""
+
+from __future__ import annotations
+
+from . import elementwise, reductions
+from .case import Case
+
+__all__ = ["CASES", "FAMILIES", "Case"]
+
+FAMILIES: dict[str, tuple[Case, ...]] = {
+    "elementwise": elementwise.CASES,
+    "reductions": reductions.CASES,
+}
+CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
