@@ -6,7 +6,7 @@ Triton.
 
 from __future__ import annotations
 
-from . import elementwise, reductions
+from . import elementwise, reductions, softmax_norms
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -14,5 +14,6 @@ __all__ = ["CASES", "FAMILIES", "Case"]
 FAMILIES: dict[str, tuple[Case, ...]] = {
     "elementwise": elementwise.CASES,
     "reductions": reductions.CASES,
+    "softmax_norms": softmax_norms.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
