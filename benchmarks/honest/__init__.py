@@ -6,7 +6,7 @@ Triton.
 
 from __future__ import annotations
 
-from . import elementwise, reductions, softmax_norms
+from . import elementwise, matmul, reductions, softmax_norms
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -15,5 +15,6 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "elementwise": elementwise.CASES,
     "reductions": reductions.CASES,
     "softmax_norms": softmax_norms.CASES,
+    "matmul": matmul.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
