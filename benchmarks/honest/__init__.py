@@ -6,7 +6,7 @@ Triton.
 
 from __future__ import annotations
 
-from . import elementwise, matmul, reductions, softmax_norms
+from . import convolution_pooling, elementwise, matmul, reductions, softmax_norms
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -16,5 +16,6 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "reductions": reductions.CASES,
     "softmax_norms": softmax_norms.CASES,
     "matmul": matmul.CASES,
+    "convolution_pooling": convolution_pooling.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
