@@ -6,7 +6,7 @@ Triton.
 
 from __future__ import annotations
 
-from . import convolution_pooling, elementwise, matmul, reductions, softmax_norms
+from . import convolution_pooling, elementwise, layout, matmul, reductions, scans, softmax_norms
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -17,5 +17,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "softmax_norms": softmax_norms.CASES,
     "matmul": matmul.CASES,
     "convolution_pooling": convolution_pooling.CASES,
+    "scans": scans.CASES,
+    "layout": layout.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
