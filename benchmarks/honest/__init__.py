@@ -6,7 +6,7 @@ Triton.
 
 from __future__ import annotations
 
-from . import convolution_pooling, elementwise, layout, matmul, reductions, scans, softmax_norms
+from . import convolution_pooling, elementwise, layout, losses, matmul, reductions, scans, softmax_norms, streams_graphs
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -19,5 +19,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "convolution_pooling": convolution_pooling.CASES,
     "scans": scans.CASES,
     "layout": layout.CASES,
+    "losses": losses.CASES,
+    "streams_graphs": streams_graphs.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
