@@ -50,7 +50,6 @@ _ANSWERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.cpu: lambda x: x.clone(),
     torch.Tensor.pin_memory: lambda x: x,
     torch.Tensor.is_pinned: lambda _x: False,
-    torch.Tensor.record_stream: lambda _x: None,
 }
 
 
@@ -306,4 +305,6 @@ def install(unsupported: list[str]) -> None:
         setattr(torch.cuda, name, answer)
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
+    # Replaced as a whole: torch checks the stream's type before a function mode is asked.
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign]
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]
