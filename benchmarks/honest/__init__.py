@@ -6,7 +6,19 @@ Triton.
 
 from __future__ import annotations
 
-from . import convolution_pooling, elementwise, layout, losses, matmul, reductions, scans, softmax_norms, streams_graphs
+from . import (
+    convolution_pooling,
+    elementwise,
+    layout,
+    libraries,
+    losses,
+    matmul,
+    reductions,
+    scans,
+    softmax_norms,
+    streams_graphs,
+    triton_kernels,
+)
 from .case import Case
 
 __all__ = ["CASES", "FAMILIES", "Case"]
@@ -21,5 +33,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "layout": layout.CASES,
     "losses": losses.CASES,
     "streams_graphs": streams_graphs.CASES,
+    "triton_kernels": triton_kernels.CASES,
+    "libraries": libraries.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
