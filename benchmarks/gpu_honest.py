@@ -2,8 +2,8 @@
 
     python benchmarks/gpu_honest.py [--jobs 8] [--only NAME...] [--json FILE]
 
-Exit status 1 when a verdict is not `correct`. `--device host` goes the GPU's way on the processor and `--device cpu`
-judges at reduced sizes, both for development; they leave out what needs a GPU.
+Exit status 1 when a verdict is not `correct`. Two ways for development, both at reduced sizes and without what needs a
+GPU: `--device host` goes the GPU's way on the processor, `--device cpu` the CPU's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from honest import CASES, FAMILIES, Case
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
-from kernelwright.records import Evaluation
+from kernelwright.records import Evaluation, Task
 
 SECONDS_A_CASE = 30.0
 """Of the candidate's own time, builds not counted."""
@@ -36,6 +36,12 @@ def chosen(only: Iterable[str], device: str) -> list[Case]:
         if (device == "cuda" or not case.needs)
         and (not words or any(word in case.name or word == family[case.name] for word in words))
     ]
+
+
+def reduced(task: Task, evaluator: Evaluator) -> Task:
+    """The task with the sizes at which a CPU judges it, the first of them to be timed: for the host device."""
+    first, *others = evaluator.check_task(task).workloads
+    return task.changed(workloads=(first.changed(scope="declared", purpose="timing"), *others))
 
 
 def row(case: Case, result: Evaluation | Exception) -> dict[str, object]:
@@ -86,8 +92,9 @@ def main() -> int:
     rows: list[dict[str, object]] = []
     started = time.perf_counter()
     with evaluator_for(args.device, args.timing_seconds, args.seed) as evaluator:
-        stamp = str(time.time_ns())
-        results = evaluate_many(((c.task(), c.candidate(stamp)) for c in cases), pool=evaluator, jobs=args.jobs)
+        tasks = [reduced(c.task(), evaluator) if args.device == "host" else c.task() for c in cases]
+        candidates = [c.candidate(f"{c.name} {time.time_ns()}") for c in cases]
+        results = evaluate_many(zip(tasks, candidates, strict=True), pool=evaluator, jobs=args.jobs)
         for case, result in zip(cases, results, strict=True):
             rows.append(row(case, result))
             print(line(rows[-1], result), flush=True)
