@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation import EvalOptions, Evaluator, physics
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
@@ -187,3 +187,29 @@ def test_the_floor_of_physics() -> None:
     assert floor_ms("NVIDIA H200", 4_800_000_000, 0) == pytest.approx(1.0)
     assert floor_ms("NVIDIA H200", 0, 50_000_000) == 0.0, "L2 may hold what was written"
     assert floor_ms("Some Card", 1, 1) is None
+
+
+PICKS = """
+import torch
+import torch.nn as nn
+entries = 3000
+class Model(nn.Module):
+    def forward(self, table, ids):
+        return table[ids]
+def get_inputs():
+    return [torch.randn(entries, 64), torch.randint(0, entries, (3,))]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_that_need_not_be_read_do_not_count(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(physics.PEAK_BYTES, "host", (1000.0, 1e9))  # a card that reads a kilobyte a second
+    honest = judged(evaluator, model("return torch.relu(x) * self.scale"))
+    assert honest.verdict == "rejected" and honest.reason.startswith("physics-floor")
+    assert honest.environment["inputs_needed"] == "1.00", "ReLU passes NaN on, from everywhere"
+    picking = PICKS.replace("Model(", "ModelNew(")
+    candidate = Candidate(sources=(SourceFile(path="c.py", content=picking),), language="cuda")
+    result = evaluator.evaluate(Task(task_id="picks", source=PICKS, policy="libraries"), candidate)
+    assert result.verdict == "correct", result.reason
+    assert float(result.environment["inputs_needed"]) < 0.2

@@ -485,10 +485,21 @@ def _suspicious(
             "work on a stream that the caller does not wait for"
         )
         _reject(bench, "side-stream", evidence)
-    floor = physics.floor_ms(device["name"], bench.layout["input_bytes"], bench.layout["output_bytes"])
+    floor = _floor_ms(bench, device["name"], candidate)
     if floor is not None and candidate < floor:
         evidence = f"{candidate:.4f} ms, but moving its inputs and outputs takes at least {floor:.4f} ms on this card"
         _reject(bench, "physics-floor", evidence)
+
+
+def _floor_ms(bench: Bench, card: str, candidate_ms: float) -> float | None:
+    """The least time; for a candidate below that of all inputs, that of those which the reference's outputs hang on."""
+    given, made = bench.layout["input_bytes"], bench.layout["output_bytes"]
+    floor = physics.floor_ms(card, given, made)
+    if floor is None or candidate_ms >= floor:
+        return floor
+    share = bench.referee("share", seed=bench.seed())["share"]
+    bench.attempt.environment["inputs_needed"] = f"{share:.2f}"
+    return physics.floor_ms(card, int(given * share), made)
 
 
 def _reject(bench: Bench, rule: str, evidence: str) -> None:

@@ -5,8 +5,8 @@ read from there. It never takes anything from the block but outputs: for a compa
 judge's seed, so a candidate that scribbles over the shared inputs changes nothing. One referee serves many tasks, one
 after another; it runs a task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `time`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `timed`,
-`told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `time`, `share`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`,
+`timed`, `shared`, `told`, `failed`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, devices, wire
+from kernelwright.evaluation import blockwise, compare, devices, reads, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
 from kernelwright.tasks import draws
@@ -220,6 +221,15 @@ class Referee:
             _, times = self.device.measure([functools.partial(call, *values) for values in made])
         return {"times": dataclasses.asdict(times)}
 
+    def share(self, message: Message) -> dict[str, Any]:
+        """The share of the input bytes that outputs hang on."""
+        seed = message.header["seed"]
+        made = task_inputs.make_inputs(self.namespace, "own", seed)
+        tensors = [t.clone(memory_format=torch.contiguous_format) for t in wire.tensors_of(made)]
+        values = wire.replace_tensors(made, tensors)
+        rng = np.random.default_rng(seed)
+        return {"share": reads.share(tensors, lambda: self._honest(values, seed), rng)}
+
     def facts(self, _message: Message) -> dict[str, Any]:
         """What the device says of itself now."""
         return {"device": self.device.facts()}
@@ -285,6 +295,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
         "fill": ("filled", referee.fill),
         "check": ("checked", referee.check),
         "time": ("timed", referee.time),
+        "share": ("shared", referee.share),
         "facts": ("told", referee.facts),
     }
     while True:
