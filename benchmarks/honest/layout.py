@@ -280,6 +280,21 @@ torch::Tensor roll(torch::Tensor x, int64_t by) {
     model("x", "return extension.roll(x, 77)"),
 )
 
+LAST_STEP = plain(
+    r"""
+// Only the last step of each sequence is read.
+extern "C" __global__ void last_step(const float* x, float* y, int length, int width) {
+    const float* from = x + ((size_t)blockIdx.x * length + length - 1) * width;
+    for (int j = threadIdx.x; j < width; j += blockDim.x) y[(size_t)blockIdx.x * width + j] = tanhf(from[j]);
+}
+""",
+    model(
+        "x",
+        "b, length, width = x.shape\ny = torch.empty(b, width, device=x.device)\n"
+        "module.last_step[b, 128](x, y, length, width)\nreturn y",
+    ),
+)
+
 CASES = (
     Case(
         "transpose-tile",
@@ -403,5 +418,32 @@ CASES = (
         "roll-bf16-bits",
         task("rows = 2003\ncols = 2201", "torch.randn(rows, cols).bfloat16()", "x", "return torch.roll(x, 77, 1)"),
         ROLL,
+    ),
+    # Most of these inputs need not be read: less than all of them is no impossible speed.
+    Case(
+        "embedding-large-table",
+        task(
+            "entries = 400_003\nwidth = 128\nbatch = 16\nlength = 101",
+            "torch.randint(0, entries, (batch, length)), torch.randn(entries, width)",
+            "ids, table",
+            "return F.embedding(ids, table)",
+        ),
+        EMBEDDING,
+        suffix=".cu",
+    ),
+    Case(
+        "last-step-of-sequences",
+        task(
+            "batch = 64\nlength = 1000\nwidth = 900",
+            "torch.randn(batch, length, width)",
+            "x",
+            "return torch.tanh(x[:, -1])",
+        ),
+        LAST_STEP,
+    ),
+    Case(
+        "lower-triangle-large",
+        task("batch = 64\nn = 1000", "torch.randn(batch, n, n)", "x", "return torch.tril(x, 2)"),
+        TRIANGLE,
     ),
 )
