@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import fakecuda, wire
+from kernelwright.evaluation import fakecuda, prepared, wire
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -369,14 +369,16 @@ def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     with torch.no_grad():
         if len(fits) == len(state):
-            for name, tensor in fits.items():
-                own[name].copy_(tensor)
-            return "names"
-        if [t.shape for t in own.values()] == [t.shape for t in state.values()]:
-            for mine, given in zip(own.values(), state.values(), strict=True):
-                mine.copy_(given)
-            return "order"
-    return "seed"
+            how, pairs = "names", [(own[name], tensor) for name, tensor in fits.items()]
+        elif [t.shape for t in own.values()] == [t.shape for t in state.values()]:
+            how, pairs = "order", list(zip(own.values(), state.values(), strict=True))
+        else:
+            return "seed"
+        copies = prepared.copies(model, {str(i): mine for i, (mine, _) in enumerate(pairs)})
+        for mine, given in pairs:
+            mine.copy_(given)
+        prepared.follow(copies)
+    return how
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
