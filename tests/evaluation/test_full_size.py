@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernelwright.evaluation import EvalOptions, Evaluator, physics
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, physics
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
@@ -213,3 +213,21 @@ def test_inputs_that_need_not_be_read_do_not_count(evaluator: Evaluator, monkeyp
     result = evaluator.evaluate(Task(task_id="picks", source=PICKS, policy="libraries"), candidate)
     assert result.verdict == "correct", result.reason
     assert float(result.environment["inputs_needed"]) < 0.2
+
+
+def test_a_kernel_that_the_text_defines_is_its_own_whatever_its_name() -> None:
+    text = """
+    template <int N> __global__ void __launch_bounds__(256) tiled_gemm_kernel(const float* a) {}
+    namespace { __global__ void fft_radix2(float2* a) {} }
+    @triton.jit
+    def flash_fwd_kernel(q, k):
+    """
+    mine = [
+        "void tiled_gemm_kernel<16>(float const*)",
+        "(anonymous namespace)::fft_radix2(float2*)",
+        "flash_fwd_kernel",
+    ]
+    libraries = ["void at::native::vectorized_elementwise_kernel<4>(int)", "ampere_sgemm_128x64_nn", "nvjet_tst_128x8"]
+    kernels = [[name, 1, 1.0] for name in (*mine, *libraries, "unknown")]
+    assert [name for name, _, _ in full_size._own(kernels, text)] == [*mine, "unknown"]
+    assert [name for name, _, _ in full_size._own(kernels, "")] == ["unknown"]

@@ -49,9 +49,12 @@ NARROW = 0.008
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _LIBRARY_KERNEL = re.compile(
-    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|_gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
+    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|nvjet|_\w*gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
 )
+
+_DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
+"""Names of functions that a text defines for the device: CUDA's and Triton's."""
 
 
 @dataclass
@@ -326,7 +329,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
 def _attest(bench: Bench) -> None:
     """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
     kernels = bench.kernels
-    own = bench.own_kernels = [k for k in kernels if not _LIBRARY_KERNEL.search(k[0])]
+    own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
     total = sum(k[2] for k in kernels)
     if total <= 0:
         return
@@ -338,6 +341,17 @@ def _attest(bench: Bench) -> None:
         bench.attempt.findings.append(
             Finding(rule="own-kernel-share", evidence=evidence, severity="warning", workload=bench.workload.name)
         )
+
+
+def _own(kernels: list[Any], text: str) -> list[Any]:
+    """Kernels that no library's name fits, or that the candidate's text defines under their very name."""
+    defined = set(_DEFINED.findall(re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text)))
+
+    def plain(name: str) -> str:
+        words = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+        return re.split(r"[<(]", words)[0].strip()
+
+    return [k for k in kernels if not _LIBRARY_KERNEL.search(k[0]) or plain(k[0]).split("::")[-1] in defined]
 
 
 def _timed(bench: Bench) -> None:
