@@ -443,6 +443,48 @@ torch::Tensor forward(torch::Tensor u, torch::Tensor v) {
 """
 )
 
+_PREPARED = r"""
+extern "C" __global__ void affine(const float* x, const float* wt, const float* b, float* y, int m, int k, int n) {
+    int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y;
+    if (j >= n) return;
+    float s = b[j];
+    for (int q = 0; q < k; ++q) s = fmaf(x[i * k + q], wt[q * n + j], s);
+    y[(size_t)i * n + j] = s;
+}
+"""
+_LAUNCH = "m, k = x.shape\nn = wt.shape[1]\nmodule.affine[((n + 127) // 128, m), 128](x, wt, self.fc.bias, y, m, k, n)\nreturn y"
+
+
+def _linear(body: str, setup: str) -> str:
+    setup = "self.fc = nn.Linear(features, outputs)\n" + setup
+    return plain(_PREPARED, model("x", body + _LAUNCH, init="features, outputs", setup=setup))
+
+
+IN_CONSTRUCTOR = _linear(
+    "wt, y = self.wt, torch.empty(x.shape[0], self.wt.shape[1], device=x.device)\n",
+    'self.register_buffer("wt", self.fc.weight.detach().t().contiguous(), persistent=False)',
+)
+AT_FIRST_CALL = _linear(
+    "if self.wt is None:\n    self.wt = self.fc.weight.detach().t().contiguous()\n"
+    "wt, y = self.wt, torch.empty(x.shape[0], self.wt.shape[1], device=x.device)\n",
+    "self.wt = None",
+)
+KEPT_OUTPUT = _linear(
+    "wt, shape = self.fc.weight.t().contiguous(), (x.shape[0], self.fc.out_features)\n"
+    "if self.out is None or self.out.shape != shape:\n    self.out = torch.empty(shape, device=x.device)\ny = self.out\n",
+    "self.out = None",
+)
+GEMM_NAMES = REGISTERS.replace("register_tiles", "tiled_gemm_kernel")
+_LINEAR = task(
+    "rows = 907\nfeatures = 384\noutputs = 411",
+    "torch.randn(rows, features)",
+    "x",
+    "return self.fc(x)",
+    init="features, outputs",
+    setup="self.fc = nn.Linear(features, outputs)",
+    init_inputs="features, outputs",
+)
+
 CASES = (
     Case("matmul-naive", _product(517, 401, 641), NAIVE),
     Case("matmul-shared-tiles", _product(1021, 769, 1031), TILED),
@@ -517,4 +559,8 @@ CASES = (
         OUTER,
         suffix=".cu",
     ),
+    Case("linear-weight-prepared-in-constructor", _LINEAR, IN_CONSTRUCTOR),
+    Case("linear-weight-prepared-at-first-call", _LINEAR, AT_FIRST_CALL),
+    Case("linear-output-memory-kept", _LINEAR, KEPT_OUTPUT),
+    Case("matmul-with-a-librarys-name", _product(515, 258, 643), GEMM_NAMES),
 )

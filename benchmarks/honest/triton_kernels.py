@@ -270,4 +270,10 @@ CASES = (
     _case("cumsum", task(_ROWS, "torch.randn(rows, cols)", "x", "return torch.cumsum(x, 1)"), SCAN),
     _case("column-sum-atomics", task(_ROWS, "torch.randn(rows, cols)", "x", "return x.sum(0)"), COLUMN_SUM),
     _case("graph", task(_FLAT, "torch.randn(n)", "x", "return F.silu(F.silu(x))"), GRAPHED),
+    # Named like a library's kernel; what the text defines is its own all the same.
+    _case(
+        "library-name",
+        task("m = 700\nk = 513\nn = 641", "torch.randn(m, k), torch.randn(k, n)", "a, b", _PRODUCT),
+        MATMUL.replace("matmul_kernel", "flash_fwd_gemm_kernel"),
+    ),
 )
