@@ -306,5 +306,5 @@ def install(unsupported: list[str]) -> None:
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
     # Replaced as a whole: torch checks the stream's type before a function mode is asked.
-    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign]
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]
