@@ -119,6 +119,8 @@ class OperatorLog(TorchDispatchMode):
         self.seen: list[tuple[str, int]] = []
         self._known: set[int] = set()
         self._foreign: set[int] = set()
+        self._libraries = {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+        """Namespaces of operators from before the candidate was loaded; in others it registers its own."""
 
     def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
         """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
@@ -132,9 +134,12 @@ class OperatorLog(TorchDispatchMode):
         return address in self._foreign or not (written or address in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        if own := func.namespace not in self._libraries:
+            result = self._inside(func, args, kwargs or {})
+        else:
+            result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name not in _GLUE:
+        if name not in _GLUE and not own:
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
         # Views and writes in place come out as they went in; what is made anew, as its inputs are.
@@ -143,6 +148,12 @@ class OperatorLog(TorchDispatchMode):
         self._known.update(made)
         (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
+
+    def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that the candidate registered, run so that what it calls is noted, too."""
+        key = "CUDA" if any(t.is_cuda for t in _tensors(args)) else "CPU"
+        with self:
+            return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
 
 class HostReads(TorchFunctionMode):

@@ -297,7 +297,7 @@ def patch_builds(runtime: Runtime) -> None:
         extra_cflags: Sequence[str] | None = None,
         extra_cuda_cflags: Sequence[str] | None = None,
         *_args: Any,
-        **_kwargs: Any,
+        **kwargs: Any,
     ) -> Any:
         named = [functions] if isinstance(functions, str) else list(functions or ())
         request = BuildRequest(
@@ -312,6 +312,8 @@ def patch_builds(runtime: Runtime) -> None:
         result = runtime.compile(request)
         if result.status != "ok":
             raise KernelBuildFailed(f"Error building extension {name!r}:\n{result.log}")
+        if result.built_by == "load_inline" and not kwargs.get("is_python_module", True):
+            return torch.ops.load_library(result.library)
         if result.built_by == "load_inline":
             return _imported(request.name, result.library or "")
         return Extension(result, runtime)
