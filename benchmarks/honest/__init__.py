@@ -17,6 +17,7 @@ from . import (
     scans,
     softmax_norms,
     streams_graphs,
+    toolkit,
     triton_kernels,
 )
 from .case import Case
@@ -32,6 +33,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "scans": scans.CASES,
     "layout": layout.CASES,
     "losses": losses.CASES,
+    "toolkit": toolkit.CASES,
     "streams_graphs": streams_graphs.CASES,
     "triton_kernels": triton_kernels.CASES,
     "libraries": libraries.CASES,
