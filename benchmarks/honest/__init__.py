@@ -9,6 +9,7 @@ from __future__ import annotations
 from . import (
     convolution_pooling,
     elementwise,
+    habits,
     layout,
     libraries,
     losses,
@@ -34,6 +35,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "layout": layout.CASES,
     "losses": losses.CASES,
     "toolkit": toolkit.CASES,
+    "habits": habits.CASES,
     "streams_graphs": streams_graphs.CASES,
     "triton_kernels": triton_kernels.CASES,
     "libraries": libraries.CASES,
