@@ -193,7 +193,8 @@ class Extension:
         self.number = Extension._made = Extension._made + 1
         self._result = result
         self._programs: list[tuple[Any, dict[str, str]]] = []
-        self._writes: list[tuple[str, int, bytes]] = []
+        self._writes: dict[tuple[str, int, int], bytes] = {}
+        """What was last copied to device variables, by name, offset and size: for instances that are built later."""
         library = ctypes.CDLL(result.library)
         host = Host.get()
         if values.real_cuda:
@@ -266,7 +267,7 @@ class Extension:
         demangle = Host.get().library.kw_demangle
         names = {entry: normalised(demangle(entry.encode()).decode()) for entry in program.kernels}
         self._programs.append((program, names))
-        for name, offset, data in self._writes:
+        for (name, offset, _), data in self._writes.items():
             self._store(program, name, offset, data)
         return program, names
 
@@ -287,7 +288,8 @@ class Extension:
             self._add_program(self._result)
         if to_device:
             data = _bytes_at(address, count)
-            self._writes.append((name, offset, data))
+            self._writes.pop((name, offset, count), None)  # the last one comes last
+            self._writes[name, offset, count] = data
             if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
                 raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
             return
