@@ -314,7 +314,127 @@ torch::Tensor tanh_scaled(torch::Tensor x) {
     flags='"-O3", "--use_fast_math", "-std=c++17", "-lineinfo"',
 )
 
+MMA_PTX = inline(
+    "torch::Tensor product(torch::Tensor a, torch::Tensor bt);",
+    r"""
+#include <cuda_fp16.h>
+#include <cstdint>
+// c = a b with b given transposed, one warp a 16 x 8 tile, fragments loaded by hand, zeros beyond the edges.
+__device__ uint32_t pair(const __half* base, int row, int rows, int col, int k) {
+    const __half zero = __float2half(0.f);
+    const __half low = row < rows && col < k ? base[(size_t)row * k + col] : zero;
+    const __half high = row < rows && col + 1 < k ? base[(size_t)row * k + col + 1] : zero;
+    return __half_as_ushort(low) | (uint32_t)__half_as_ushort(high) << 16;
+}
+__global__ void mma_kernel(const __half* a, const __half* bt, float* c, int m, int n, int k) {
+    const int lane = threadIdx.x % 32, row = blockIdx.y * 16 + lane / 4, col = blockIdx.x * 8 + lane / 4, t = lane % 4 * 2;
+    float d[4] = {0.f, 0.f, 0.f, 0.f};
+    for (int q = 0; q < k; q += 16) {
+        const uint32_t a0 = pair(a, row, m, q + t, k), a1 = pair(a, row + 8, m, q + t, k);
+        const uint32_t a2 = pair(a, row, m, q + t + 8, k), a3 = pair(a, row + 8, m, q + t + 8, k);
+        const uint32_t b0 = pair(bt, col, n, q + t, k), b1 = pair(bt, col, n, q + t + 8, k);
+        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                     : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                     : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+    }
+    const int out = blockIdx.x * 8 + t;
+    for (int h = 0; h < 4; ++h)
+        if (row + h / 2 * 8 < m && out + h % 2 < n) c[(size_t)(row + h / 2 * 8) * n + out + h % 2] = d[h];
+}
+torch::Tensor product(torch::Tensor a, torch::Tensor bt) {
+    const int m = a.size(0), k = a.size(1), n = bt.size(0);
+    auto c = torch::empty({m, n}, a.options().dtype(torch::kFloat));
+    mma_kernel<<<dim3((n + 7) / 8, (m + 15) / 16), 32>>>(reinterpret_cast<const __half*>(a.data_ptr<at::Half>()),
+                                                         reinterpret_cast<const __half*>(bt.data_ptr<at::Half>()),
+                                                         c.data_ptr<float>(), m, n, k);
+    return c;
+}
+""",
+    model("a, bt", "return extension.product(a, bt)"),
+)
+
+CUDA_BARRIER = inline(
+    "torch::Tensor neighbours(torch::Tensor x);",
+    r"""
+#include <cuda/barrier>
+__global__ void neighbours_kernel(const float* x, float* y, int n) {
+    __shared__ float tile[258];
+    #pragma nv_diag_suppress static_var_with_dynamic_init
+    __shared__ cuda::barrier<cuda::thread_scope_block> barrier;
+    if (threadIdx.x == 0) init(&barrier, blockDim.x);
+    __syncthreads();
+    const int i = blockIdx.x * 256 + threadIdx.x;
+    tile[threadIdx.x + 1] = i < n ? x[i] : 0.f;
+    if (threadIdx.x == 0) tile[0] = i > 0 ? x[i - 1] : 0.f;
+    if (threadIdx.x == 255) tile[257] = i + 1 < n ? x[i + 1] : 0.f;
+    barrier.arrive_and_wait();
+    if (i < n) y[i] = tile[threadIdx.x] + tile[threadIdx.x + 1] + (i + 1 < n ? tile[threadIdx.x + 2] : 0.f);
+}
+torch::Tensor neighbours(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    const int n = x.numel();
+    neighbours_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    return y;
+}
+""",
+    model("x", "return extension.neighbours(x)"),
+)
+
+CUB_DEVICE = bound(
+    "sorted_keys",
+    r"""
+#include <cub/cub.cuh>
+#include <ATen/cuda/CUDAContext.h>
+__global__ void halve(const int* x, int* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] >> 1;
+}
+torch::Tensor sorted_keys(torch::Tensor x) {
+    const int n = x.numel();
+    auto keys = torch::empty_like(x), out = torch::empty_like(x);
+    auto stream = at::cuda::getCurrentCUDAStream();
+    halve<<<(n + 255) / 256, 256, 0, stream>>>(x.data_ptr<int>(), keys.data_ptr<int>(), n);
+    size_t bytes = 0;
+    cub::DeviceRadixSort::SortKeys(nullptr, bytes, keys.data_ptr<int>(), out.data_ptr<int>(), n, 0, 32, stream);
+    auto room = torch::empty({(int64_t)bytes}, x.options().dtype(torch::kUInt8));
+    cub::DeviceRadixSort::SortKeys(room.data_ptr(), bytes, keys.data_ptr<int>(), out.data_ptr<int>(), n, 0, 32, stream);
+    return out;
+}
+""",
+    model("x", "return extension.sorted_keys(x)"),
+)
+
 CASES = (
+    Case(
+        "toolkit-mma-ptx",
+        task(
+            "m = 1003\nn = 1201\nk = 645",
+            "torch.randn(m, k).half(), torch.randn(n, k).half()",
+            "a, bt",
+            "return a.float() @ bt.float().t()",
+        ),
+        MMA_PTX,
+    ),
+    Case(
+        "toolkit-cuda-barrier",
+        task(_FLAT, "torch.randn(n)", "x", "p = F.pad(x, (1, 1))\nreturn p[:-2] + p[1:-1] + p[2:]"),
+        CUDA_BARRIER,
+        needs="gpu",
+        reason="the functional machine has no mbarrier",
+    ),
+    Case(
+        "toolkit-cub-device",
+        task(
+            "n = 3_000_017",
+            "torch.randint(-100_000, 100_000, (n,), dtype=torch.int32)",
+            "x",
+            "return torch.sort(x >> 1).values",
+        ),
+        CUB_DEVICE,
+        policy="libraries",
+        needs="gpu",
+        reason="NVRTC cannot compile cub's device-wide algorithms",
+    ),
     Case("toolkit-occupancy", _SCALE, OCCUPANCY),
     Case("toolkit-inline-ptx", _SCALE, INLINE_PTX),
     Case("toolkit-async-copy", _SCALE, ASYNC_COPY),
