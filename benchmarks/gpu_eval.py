@@ -3,8 +3,9 @@
     python benchmarks/gpu_eval.py [--jsonl FILE] [--own 70] [--jobs 8] [--json FILE]
 
 The candidates are those of a JSONL file in KernelBench's shape (fields llm_candidate, reference, problem_id; only those
-with CUDA code are taken) and `--own` distinct ones of our own at full size. Each is built (nothing from the cache),
-checked five times at full size and, where right, timed against eager. Afterwards one ReLU of 4096 x 393216 alone.
+with CUDA code are taken) and `--own` distinct ones of our own at full size: the honest library's first, each with a
+comment that makes its text new, then generated ones. Each is built (nothing from the cache), checked five times at full
+size and, where right, timed against eager. Afterwards one ReLU of 4096 x 393216 alone.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import json
 import statistics
 import sys
 import time
+from itertools import zip_longest
 from pathlib import Path
 
-from cpu_eval import CANDIDATE, FAMILIES
+from cpu_eval import CANDIDATE
+from cpu_eval import FAMILIES as GENERATED
 from gpu_smoke import cases
+from honest import FAMILIES
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
@@ -45,15 +49,27 @@ SIZES = ((1024, 1024), (4096, 4096), (16384, 2048), (128, 65536), (8192, 8192))
 
 
 def own_pairs(count: int) -> list[tuple[Task, Candidate]]:
-    """Distinct candidates over four families and five sizes."""
+    """`count` candidates of our own: the honest library's that run anywhere, then generated ones.
+
+    The library's families take turns; those that call libraries come last. A stamp keeps every text out of the cache.
+    """
+    queues = [[case for case in family if not case.needs] for family in FAMILIES.values()]
+    turns = [case for row in zip_longest(*queues) for case in row if case is not None]
+    honest = sorted(turns, key=lambda case: case.policy == "libraries")[:count]
+    pairs = [(case.task(), case.candidate(f"{case.name} {time.time_ns()}")) for case in honest]
+    return pairs + generated_pairs(count - len(pairs))
+
+
+def generated_pairs(count: int) -> list[tuple[Task, Candidate]]:
+    """Candidates that differ in a constant, over four families and five sizes."""
     made = []
     start = int(time.time()) % 1_000_000 * 1000
     for i in range(count):
-        expression, kernel, body, launch = FAMILIES[i % len(FAMILIES)]
-        rows, cols = SIZES[i // len(FAMILIES) % len(SIZES)]
+        expression, kernel, body, launch = GENERATED[i % len(GENERATED)]
+        rows, cols = SIZES[i // len(GENERATED) % len(SIZES)]
         text = CANDIDATE.format(kernel=kernel.format(body=body, number=start + i), launch=launch, number=start + i)
         source = TASK.format(expression=expression, rows=rows, cols=cols)
-        task = Task(task_id=f"own-{i % len(FAMILIES)}-{rows}x{cols}", source=source)
+        task = Task(task_id=f"own-{i % len(GENERATED)}-{rows}x{cols}", source=source)
         made.append((task, Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")))
     return made
 
@@ -119,7 +135,7 @@ def main() -> int:
     parser.add_argument("--timing-seconds", type=float, default=0.3)
     args = parser.parse_args()
     with Evaluator(EvalOptions(backend="gpu", timing_seconds=args.timing_seconds)) as evaluator:
-        list(evaluate_many(own_pairs(2 * args.jobs), pool=evaluator, jobs=args.jobs))
+        list(evaluate_many(generated_pairs(2 * args.jobs), pool=evaluator, jobs=args.jobs))
         work = (file_pairs(args.jsonl) if args.jsonl else []) + own_pairs(args.own)
         started = time.perf_counter()
         results = list(evaluate_many(work, pool=evaluator, jobs=args.jobs))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, guards
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
@@ -238,3 +238,47 @@ def test_named_libraries() -> None:
     assert [f.rule for f in guards.call_findings(launched, "libraries:cublas", 7680, "w")] == ["library-op"]
     with pytest.raises(ValidationError, match="libraries: with names among"):
         Task(task_id="x", source=TASK, policy="libraries:cudn")
+
+
+PICKS = """
+import torch
+import torch.nn as nn
+entries = 3000
+class Model(nn.Module):
+    def forward(self, table, ids):
+        return table[ids]
+def get_inputs():
+    return [torch.randn(entries, 64), torch.randint(0, entries, (3,))]
+def get_init_inputs():
+    return []
+"""
+
+
+def test_inputs_that_need_not_be_read_do_not_count(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(physics.PEAK_BYTES, "host", (1000.0, 1e9))  # a card that reads a kilobyte a second
+    honest = judged(evaluator, model("return torch.relu(x) * self.scale"))
+    assert honest.verdict == "rejected" and honest.reason.startswith("physics-floor")
+    assert honest.environment["inputs_needed"] == "1.00", "ReLU passes NaN on, from everywhere"
+    picking = PICKS.replace("Model(", "ModelNew(")
+    candidate = Candidate(sources=(SourceFile(path="c.py", content=picking),), language="cuda")
+    result = evaluator.evaluate(Task(task_id="picks", source=PICKS, policy="libraries"), candidate)
+    assert result.verdict == "correct", result.reason
+    assert float(result.environment["inputs_needed"]) < 0.2
+
+
+def test_a_kernel_that_the_text_defines_is_its_own_whatever_its_name() -> None:
+    text = """
+    template <int N> __global__ void __launch_bounds__(256) tiled_gemm_kernel(const float* a) {}
+    namespace { __global__ void fft_radix2(float2* a) {} }
+    @triton.jit
+    def flash_fwd_kernel(q, k):
+    """
+    mine = [
+        "void tiled_gemm_kernel<16>(float const*)",
+        "(anonymous namespace)::fft_radix2(float2*)",
+        "flash_fwd_kernel",
+    ]
+    libraries = ["void at::native::vectorized_elementwise_kernel<4>(int)", "ampere_sgemm_128x64_nn", "nvjet_tst_128x8"]
+    kernels = [[name, 1, 1.0] for name in (*mine, *libraries, "unknown")]
+    assert [name for name, _, _ in full_size._own(kernels, text)] == [*mine, "unknown"]
+    assert [name for name, _, _ in full_size._own(kernels, "")] == ["unknown"]

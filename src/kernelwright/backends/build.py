@@ -235,7 +235,8 @@ def _module_problem(request: BuildRequest) -> str | None:
         return (
             first if twice else f"error: multiple definition of `PyInit_{request.name}'"
         ) + "\nnote: load_inline writes a PYBIND11_MODULE of its own for `functions`; keep one of the two"
-    if not modules and not request.functions:
+    registers = any(t.text == "TORCH_LIBRARY" for s in (request.cpp_source, request.cuda_source) for t in tokenize(s))
+    if not modules and not request.functions and not registers:
         return f"error: dynamic module does not define module export function (PyInit_{request.name})"
     if modules and modules[0] not in ("TORCH_EXTENSION_NAME", request.name):
         return f"error: the module is named {modules[0]}, so it has no export function PyInit_{request.name}"

@@ -193,7 +193,8 @@ class Extension:
         self.number = Extension._made = Extension._made + 1
         self._result = result
         self._programs: list[tuple[Any, dict[str, str]]] = []
-        self._writes: list[tuple[str, int, bytes]] = []
+        self._writes: dict[tuple[str, int, int], bytes] = {}
+        """What was last copied to device variables, by name, offset and size: for instances that are built later."""
         library = ctypes.CDLL(result.library)
         host = Host.get()
         if values.real_cuda:
@@ -266,7 +267,7 @@ class Extension:
         demangle = Host.get().library.kw_demangle
         names = {entry: normalised(demangle(entry.encode()).decode()) for entry in program.kernels}
         self._programs.append((program, names))
-        for name, offset, data in self._writes:
+        for (name, offset, _), data in self._writes.items():
             self._store(program, name, offset, data)
         return program, names
 
@@ -286,8 +287,9 @@ class Extension:
         if not self._programs:
             self._add_program(self._result)
         if to_device:
-            data = ctypes.string_at(address, count)
-            self._writes.append((name, offset, data))
+            data = _bytes_at(address, count)
+            self._writes.pop((name, offset, count), None)  # the last one comes last
+            self._writes[name, offset, count] = data
             if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
                 raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
             return
@@ -300,6 +302,15 @@ class Extension:
                     ctypes.memmove(address, place[0] + offset, count)
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+
+
+def _bytes_at(address: int, count: int) -> bytes:
+    """A copy of memory that on a real GPU may lie on the device (`cudaMemcpyDeviceToDevice`)."""
+    if not values.real_cuda:
+        return ctypes.string_at(address, count)
+    kept = ctypes.create_string_buffer(max(1, count))
+    driver.copy(ctypes.addressof(kept), address, count)
+    return kept.raw[:count]
 
 
 def _symbol_place(program: Any, name: str) -> tuple[int, int] | None:
@@ -334,6 +345,8 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
     block, names, keep = (Value * max(1, count))(), (ctypes.c_char_p * max(1, count))(), []  # type: ignore[var-annotated]
     host.running.append(extension)
     host.library.kw_gpu_module(extension.number)
+    if values.real_cuda:
+        host.library.kw_gpu_stream(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
     try:
         for k, item in enumerate([*args, *named.values()]):
             values.write(block[k], item, host.handles, keep)

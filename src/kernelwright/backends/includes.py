@@ -22,6 +22,7 @@ _STAND_IN = re.compile(
     r"|pybind11/(?:pybind11|stl|numpy|functional|operators|complex|cast|chrono)\.h|Python\.h"
     r"|cuda(?:_runtime|_runtime_api|_fp16|_bf16|_device_runtime_api)?\.h|cuda_fp16\.hpp|cuda_bf16\.hpp|driver_types\.h"
     r"|device_launch_parameters\.h|device_functions\.h|vector_(?:types|functions)\.h|builtin_types\.h|math_constants\.h"
+    r"|cuda_(?:pipeline|awbarrier)(?:_helpers|_primitives)?\.h"
     r"|sm_\w+\.h|host_defines\.h|mma\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?|helper_cuda\.h|cuda/\w+|cub/[\w/]+\.cuh)"
 )
 """Headers that the stand-in answers for (those at the end hold device code only)."""

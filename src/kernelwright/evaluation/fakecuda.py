@@ -50,7 +50,6 @@ _ANSWERS: dict[Any, Callable[[Any], Any]] = {
     torch.Tensor.cpu: lambda x: x.clone(),
     torch.Tensor.pin_memory: lambda x: x,
     torch.Tensor.is_pinned: lambda _x: False,
-    torch.Tensor.record_stream: lambda _x: None,
 }
 
 
@@ -120,6 +119,8 @@ class OperatorLog(TorchDispatchMode):
         self.seen: list[tuple[str, int]] = []
         self._known: set[int] = set()
         self._foreign: set[int] = set()
+        self._libraries = {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}
+        """Namespaces of operators from before the candidate was loaded; in others it registers its own."""
 
     def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
         """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
@@ -133,9 +134,12 @@ class OperatorLog(TorchDispatchMode):
         return address in self._foreign or not (written or address in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
+        if own := func.namespace not in self._libraries:
+            result = self._inside(func, args, kwargs or {})
+        else:
+            result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if name not in _GLUE:
+        if name not in _GLUE and not own:
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
         # Views and writes in place come out as they went in; what is made anew, as its inputs are.
@@ -144,6 +148,12 @@ class OperatorLog(TorchDispatchMode):
         self._known.update(made)
         (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
+
+    def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """An operator that the candidate registered, run so that what it calls is noted, too."""
+        key = "CUDA" if any(t.is_cuda for t in _tensors(args)) else "CPU"
+        with self:
+            return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
 
 class HostReads(TorchFunctionMode):
@@ -306,4 +316,6 @@ def install(unsupported: list[str]) -> None:
         setattr(torch.cuda, name, answer)
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
+    # Replaced as a whole: torch checks the stream's type before a function mode is asked.
+    torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]
     torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import numpy as np
 
@@ -37,9 +38,12 @@ THOROUGH_ALWAYS = 1 << 24
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _LIBRARY_KERNEL = re.compile(
-    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|_gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
+    r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|nvjet|_\w*gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
 )
+
+_DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
+"""Names of functions that a text defines for the device: CUDA's and Triton's."""
 
 
 def judge_on_gpu(
@@ -276,7 +280,7 @@ def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:
 def _attest(bench: Bench) -> None:
     """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
     kernels = bench.kernels
-    own = bench.own_kernels = [k for k in kernels if not _LIBRARY_KERNEL.search(k[0])]
+    own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
     total = sum(k[2] for k in kernels)
     if total <= 0:
         return
@@ -288,6 +292,18 @@ def _attest(bench: Bench) -> None:
         bench.attempt.findings.append(
             Finding(rule="own-kernel-share", evidence=evidence, severity="warning", workload=bench.workload.name)
         )
+
+
+def _own(kernels: list[Any], text: str) -> list[Any]:
+    """Kernels that no library's name fits, or that the candidate's text defines under their very name."""
+    defined = set(_DEFINED.findall(re.sub(r"__launch_bounds__\s*\([^)]*\)", "", text)))
+
+    def named(name: str) -> bool:
+        words = name.replace("(anonymous namespace)::", "").removeprefix("void ")
+        *spaces, last = re.split(r"[<(]", words)[0].strip().split("::")
+        return last in defined and not {"at", "cub", "thrust", "cutlass", "cudnn", "c10"} & set(spaces)
+
+    return [k for k in kernels if not _LIBRARY_KERNEL.search(k[0]) or named(k[0])]
 
 
 def _generality(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:

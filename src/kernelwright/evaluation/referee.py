@@ -6,8 +6,8 @@ judge's seed, so a candidate that scribbles over the shared inputs changes nothi
 cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one after another; it runs a
 task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `reweigh`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`, `reweighed`,
-`told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `reweigh`, `share`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`,
+`reweighed`, `shared`, `told`, `failed`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, devices, wire
+from kernelwright.evaluation import blockwise, compare, devices, reads, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
 from kernelwright.tasks import draws, gradients
@@ -257,6 +258,15 @@ class Referee:
             )
         return results
 
+    def share(self, message: Message) -> dict[str, Any]:
+        """The share of the input bytes that outputs hang on."""
+        seed = message.header["seed"]
+        made = task_inputs.make_inputs(self.namespace, "own", seed)
+        tensors = [t.clone(memory_format=torch.contiguous_format) for t in wire.tensors_of(made)]
+        values = wire.replace_tensors(made, tensors)
+        rng = np.random.default_rng(seed)
+        return {"share": reads.share(tensors, lambda: self._honest(values, seed), rng)}
+
     def facts(self, _message: Message) -> dict[str, Any]:
         """What the device says of itself now."""
         return {"device": self.device.facts()}
@@ -333,6 +343,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "fill": ("filled", referee.fill),
             "check": ("checked", referee.check),
             "reweigh": ("reweighed", referee.reweigh),
+            "share": ("shared", referee.share),
             "facts": ("told", referee.facts),
         },
     )

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import fakecuda, wire
+from kernelwright.evaluation import fakecuda, prepared, wire
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -335,7 +335,7 @@ def patch_builds(runtime: Runtime) -> None:
         extra_cflags: Sequence[str] | None = None,
         extra_cuda_cflags: Sequence[str] | None = None,
         *_args: Any,
-        **_kwargs: Any,
+        **kwargs: Any,
     ) -> Any:
         named = [functions] if isinstance(functions, str) else list(functions or ())
         request = BuildRequest(
@@ -350,6 +350,8 @@ def patch_builds(runtime: Runtime) -> None:
         result = runtime.compile(request)
         if result.status != "ok":
             raise KernelBuildFailed(f"Error building extension {name!r}:\n{result.log}")
+        if result.built_by == "load_inline" and not kwargs.get("is_python_module", True):
+            return torch.ops.load_library(result.library)
         if result.built_by == "load_inline":
             return _imported(request.name, result.library or "")
         return Extension(result, runtime)
@@ -407,14 +409,16 @@ def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     with torch.no_grad():
         if len(fits) == len(state):
-            for name, tensor in fits.items():
-                own[name].copy_(tensor)
-            return "names"
-        if [t.shape for t in own.values()] == [t.shape for t in state.values()]:
-            for mine, given in zip(own.values(), state.values(), strict=True):
-                mine.copy_(given)
-            return "order"
-    return "seed"
+            how, pairs = "names", [(own[name], tensor) for name, tensor in fits.items()]
+        elif [t.shape for t in own.values()] == [t.shape for t in state.values()]:
+            how, pairs = "order", list(zip(own.values(), state.values(), strict=True))
+        else:
+            return "seed"
+        copies = prepared.copies(model, {str(i): mine for i, (mine, _) in enumerate(pairs)})
+        for mine, given in pairs:
+            mine.copy_(given)
+        prepared.follow(copies)
+    return how
 
 
 def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -202,7 +202,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
         return
     _two_clocks(bench, candidate)
     layout = bench.layout
-    floor = physics.floor_ms(device["name"], layout["input_bytes"], layout["output_bytes"])
+    floor = _floor_ms(bench, device["name"], candidate)
     if floor is not None and candidate < floor:
         evidence = f"{candidate:.4f} ms, but moving its inputs and outputs takes at least {floor:.4f} ms on this card"
         _found(bench, "physics-floor", evidence, "reject")
@@ -213,6 +213,17 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
             f"at least {flop_floor:.4f} ms: the candidate does less of them, which only some tasks allow"
         )
         _found(bench, "flop-floor", evidence, "warning")
+
+
+def _floor_ms(bench: Bench, card: str, candidate_ms: float) -> float | None:
+    """The least time; for a candidate below that of all inputs, that of those which the reference's outputs hang on."""
+    given, made = bench.layout["input_bytes"], bench.layout["output_bytes"]
+    floor = physics.floor_ms(card, given, made)
+    if floor is None or candidate_ms >= floor:
+        return floor
+    share = bench.referee("share", seed=bench.seed())["share"]
+    bench.attempt.environment["inputs_needed"] = f"{share:.2f}"
+    return physics.floor_ms(card, int(given * share), made)
 
 
 def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: float) -> None:

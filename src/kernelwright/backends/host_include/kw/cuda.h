@@ -180,21 +180,31 @@ void configure(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t stream = n
 [[noreturn]] void cuda_failed(cudaError_t error, const char* file, int line);
 }  // namespace kw
 
+// torch's current stream on a GPU, as it was when the running function was called; null on the functional machine.
+cudaStream_t kw_current_stream();
+
 namespace c10::cuda {
 class CUDAStream {
  public:
-  operator cudaStream_t() const { return nullptr; }
-  cudaStream_t stream() const { return nullptr; }
+  CUDAStream(cudaStream_t stream = nullptr) : stream_(stream) {}
+  operator cudaStream_t() const { return stream_; }
+  cudaStream_t stream() const { return stream_; }
   Device device() const { return Device(kCUDA, 0); }
   DeviceIndex device_index() const { return 0; }
-  void synchronize() const { cudaStreamSynchronize(nullptr); }
-  bool query() const { return cudaStreamQuery(nullptr) == cudaSuccess; }
-  int64_t id() const { return 0; }
-  bool operator==(const CUDAStream&) const { return true; }
+  void synchronize() const { cudaStreamSynchronize(stream_); }
+  bool query() const { return cudaStreamQuery(stream_) == cudaSuccess; }
+  int64_t id() const { return reinterpret_cast<int64_t>(stream_); }
+  bool operator==(const CUDAStream& o) const { return stream_ == o.stream_; }
+
+ private:
+  cudaStream_t stream_;
 };
-inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) { return {}; }
+inline CUDAStream getCurrentCUDAStream(DeviceIndex = -1) { return kw_current_stream(); }
 inline CUDAStream getDefaultCUDAStream(DeviceIndex = -1) { return {}; }
-inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) { return {}; }
+// Tensor operators run on torch's current stream, whatever guard there is, so a side stream would need more than this:
+// work stays in one stream, in the order in which it was issued.
+inline CUDAStream getStreamFromPool(bool = false, DeviceIndex = -1) { return kw_current_stream(); }
+inline CUDAStream getStreamFromPool(int, DeviceIndex = -1) { return kw_current_stream(); }
 inline void setCurrentCUDAStream(CUDAStream) {}
 inline DeviceIndex current_device() { return 0; }
 inline DeviceIndex device_count() { return 1; }
@@ -238,6 +248,54 @@ using c10::cuda::CUDAGuard;
 using c10::cuda::CUDAStream;
 using c10::cuda::getCurrentCUDAStream;
 using c10::cuda::OptionalCUDAGuard;
+class CUDAEvent {
+ public:
+  explicit CUDAEvent(unsigned flags = cudaEventDisableTiming) : flags_(flags) {}
+  CUDAEvent(const CUDAEvent&) = delete;
+  CUDAEvent& operator=(const CUDAEvent&) = delete;
+  CUDAEvent(CUDAEvent&& o) noexcept { take(o); }
+  CUDAEvent& operator=(CUDAEvent&& o) noexcept {
+    take(o);
+    return *this;
+  }
+  ~CUDAEvent() {
+    if (made_) cudaEventDestroy(event_);
+  }
+  operator cudaEvent_t() const { return event_; }
+  cudaEvent_t event() const { return event_; }
+  bool isCreated() const { return made_; }
+  bool query() const { return !made_ || cudaEventQuery(event_) == cudaSuccess; }
+  void record() { record(getCurrentCUDAStream()); }
+  void record(const CUDAStream& stream) {
+    if (!made_) cudaEventCreateWithFlags(&event_, flags_);
+    made_ = true;
+    cudaEventRecord(event_, stream);
+  }
+  void recordOnce(const CUDAStream& stream) {
+    if (!made_) record(stream);
+  }
+  void block(const CUDAStream& stream) {
+    if (made_) cudaStreamWaitEvent(stream, event_);
+  }
+  void synchronize() const {
+    if (made_) cudaEventSynchronize(event_);
+  }
+  float elapsed_time(const CUDAEvent& to) const {
+    float milliseconds = 0;
+    cudaEventElapsedTime(&milliseconds, event_, to.event_);
+    return milliseconds;
+  }
+
+ private:
+  void take(CUDAEvent& o) {
+    std::swap(flags_, o.flags_);
+    std::swap(made_, o.made_);
+    std::swap(event_, o.event_);
+  }
+  unsigned flags_ = cudaEventDisableTiming;
+  bool made_ = false;
+  cudaEvent_t event_ = nullptr;
+};
 cudaDeviceProp* getCurrentDeviceProperties();
 cudaDeviceProp* getDeviceProperties(int64_t device);
 inline bool is_available() { return true; }

@@ -400,6 +400,9 @@ cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset,
 }
 
 // On the functional machine streams and events are null, and everything has happened when a call returns.
+static cudaStream_t current_stream = nullptr;
+cudaStream_t kw_current_stream() { return current_stream; }
+extern "C" void kw_gpu_stream(cudaStream_t stream) { current_stream = stream; }
 cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithFlags(stream, 0); }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
   *stream = nullptr;

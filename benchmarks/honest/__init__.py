@@ -1,0 +1,43 @@
+"""Honest candidates in many styles, with tasks of our own: no judge may refuse one.
+
+`CASES` holds all of them. Each family is a module with its own `CASES`; a case says itself whether it needs a GPU or
+Triton.
+"""
+
+from __future__ import annotations
+
+from . import (
+    convolution_pooling,
+    elementwise,
+    habits,
+    layout,
+    libraries,
+    losses,
+    matmul,
+    reductions,
+    scans,
+    softmax_norms,
+    streams_graphs,
+    toolkit,
+    triton_kernels,
+)
+from .case import Case
+
+__all__ = ["CASES", "FAMILIES", "Case"]
+
+FAMILIES: dict[str, tuple[Case, ...]] = {
+    "elementwise": elementwise.CASES,
+    "reductions": reductions.CASES,
+    "softmax_norms": softmax_norms.CASES,
+    "matmul": matmul.CASES,
+    "convolution_pooling": convolution_pooling.CASES,
+    "scans": scans.CASES,
+    "layout": layout.CASES,
+    "losses": losses.CASES,
+    "toolkit": toolkit.CASES,
+    "habits": habits.CASES,
+    "streams_graphs": streams_graphs.CASES,
+    "triton_kernels": triton_kernels.CASES,
+    "libraries": libraries.CASES,
+}
+CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
