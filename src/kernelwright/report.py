@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kernelwright.jobqueue import State
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
@@ -174,6 +175,21 @@ def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
         judged = sum(summary.verdicts.values())
         console.print(f"resumed: {summary.resumed} of {judged} were already judged")
     console.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
+
+
+def print_queued(summary: BatchSummary, run: Path) -> None:
+    """What became of rows that were to be queued."""
+    left_out = {"already judged": summary.resumed, "no candidate": summary.no_candidate, "bad tasks": summary.bad_tasks}
+    notes = "".join(f"; {name}: {count}" for name, count in left_out.items() if count)
+    out.print(f"queued: {summary.queued} of {summary.rows} rows{notes}")
+    out.print(f"[dim]next: kernelwright worker {escape(str(run))}[/]")
+
+
+def print_worked(done: int, counts: Mapping[State, int], run: Path) -> None:
+    """What a worker did, on stderr, and what is left for others."""
+    left = "".join(f"; {name}: {count}" for name, count in counts.items() if name != "done")
+    err.print(f"this worker finished {done} jobs{left}", soft_wrap=True)
+    err.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]", soft_wrap=True)
 
 
 def _counts(verdicts: dict[str, int]) -> Table:

@@ -11,7 +11,7 @@ done, so that a long list does not have to fit into memory. This module imports 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import as_completed
 from typing import Protocol, Self
 
@@ -58,7 +58,7 @@ class Executor(Protocol):
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(self, *exc: object) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, /, *exc: object) -> None: ...
 
 
 def load_executor(kind: str, jobs: int, max_pending: int | None = None) -> Executor:
@@ -79,7 +79,7 @@ def in_order(
     pairs: Iterable[tuple[Task, Candidate]],
     options: EvalOptions | None = None,
     keep: Keep | None = None,
-) -> Iterator[Evaluation | TaskError]:
+) -> Generator[Evaluation | TaskError, None, None]:
     """Judges pairs and yields results in input order; a task that fails yields its `TaskError`.
 
     At most twice as many pairs as are judged at once are taken ahead of the one that is waited for.

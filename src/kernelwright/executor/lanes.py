@@ -1,4 +1,4 @@
-"""What all executors share: jobs in the order of their priority, a bound on how many there are, threads that serve them.
+"""What all executors share: jobs by priority, a bound on how many there are, threads that serve them.
 
 A lane is a thread of this process that takes one job after another and has it judged: by an evaluator beside it, or by
 an actor on another machine.
@@ -67,10 +67,14 @@ class Job(Future[Evaluation]):
             return self.cancelled()
 
     def finish(self, evaluation: Evaluation) -> None:
-        """Keeps the evaluation, then gives it to whoever waits."""
-        if self.keep is not None:
-            self.keep(self, evaluation)
-        self.set_result(evaluation)
+        """Keeps the evaluation, then gives it to whoever waits, or what keeping raised."""
+        try:
+            if self.keep is not None:
+                self.keep(self, evaluation)
+        except BaseException as error:
+            self.set_exception(error)
+        else:
+            self.set_result(evaluation)
 
 
 Entry = tuple[int, int, Job]
@@ -165,11 +169,13 @@ class Lanes:
             if not job.begin():
                 continue
             try:
-                job.finish(self.judge(job, seat))
+                evaluation = self.judge(job, seat)
             except Lost as lost:
                 self._lost(entry, seat, lost)
             except BaseException as error:
                 job.set_exception(error)
+            else:
+                job.finish(evaluation)
 
     def _lost(self, entry: Entry, seat: int, lost: Lost) -> None:
         job = entry[2]
@@ -180,10 +186,7 @@ class Lanes:
                 self._start(self.capacity)
                 self._changed.notify_all()
                 return
-        try:
-            job.finish(failed(job, f"{lost}, {job.attempts} times"))
-        except BaseException as error:
-            job.set_exception(error)
+        job.finish(failed(job, f"{lost}, {job.attempts} times"))
 
     def close(self, drain: bool = False) -> None:
         """See `Executor.close`."""

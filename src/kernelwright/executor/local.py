@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Evaluators:
-    """Evaluators by what one cannot change from job to job: GPU, backend and sandbox. Each is made when first needed."""
+    """Evaluators by what one cannot change from job to job: GPU, backend, sandbox. Each is made when first needed."""
 
     def __init__(self, device: str | None = None) -> None:
         """`device` as for `Evaluator`."""
