@@ -200,10 +200,11 @@ def _eval_rows(
     from kernelwright.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
+    judging = load_executor(kind, jobs)  # first: where it cannot be had, no run folder is made
     with (
         Store.open_or_create(run, meta) as store,
         report.BatchView(len(rows), run, not as_json) as view,
-        load_executor(kind, jobs) as executor,
+        judging as executor,
     ):
 
         def show(row: Row, evaluation: Evaluation | None, note: str) -> None:
