@@ -132,7 +132,7 @@ class RayActors(Lanes):
             version, protocol, _ = self.ray.get(actor.hello.remote(), timeout=START_SECONDS)
         except Exception as error:
             self._kill(actor)
-            raise Lost(f"no actor of Ray came up within {START_SECONDS:.0f} s ({_words(error)})") from error
+            raise Lost(f"no Ray actor came up ({_words(error)})") from error
         if (version, protocol) != (__version__, PROTOCOL):
             self._kill(actor)
             raise UsageError(
