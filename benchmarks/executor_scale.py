@@ -3,10 +3,11 @@
     python benchmarks/executor_scale.py [--count 40] [--rounds 2] [--jobs 8] [--kinds local,ray,worker] [--json FILE]
 
 A unit is a GPU where there are any (with `--jobs` candidates in flight on each), else one thread, actor or process.
-`local` is threads of this process, `ray` Ray actors (left out with a note where Ray is not installed), `worker` that many
-`kernelwright worker` processes on one run's queue, each with one unit. Candidates are distinct, so that no build comes
-from the cache; each executor is warmed up before it is timed, and `start_s` says how long that took. Prints one JSON
-object with every sample; `ratios` are medians of two units over one, and of ray over local.
+`local` is threads of this process, `ray` Ray actors (left out with a note where Ray is not installed), `worker` as many
+`kernelwright worker` processes on one run's queue, each with one unit and no warm-up. Candidates are distinct, so that
+no build comes from the cache; the other executors are warmed up before they are timed, and `start_s` says how long that
+took. Prints one JSON object; the file has every sample, too. `ratios` are of medians: two units over one, and the other
+kinds over local.
 """
 
 from __future__ import annotations
