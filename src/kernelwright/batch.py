@@ -47,7 +47,9 @@ def judge_rows(
     as there is one, and shown in the order of the rows. Without an `executor`, `jobs` candidates are judged at once
     here.
     """
-    judging: AbstractContextManager[Executor] = nullcontext(executor) if executor else load_executor("local", jobs)
+    judging: AbstractContextManager[Executor] = (
+        nullcontext(executor) if executor else load_executor("local", jobs, options.backend)
+    )
     with judging as running:
         return _judge_rows(rows, store, running.settle(options), running, on_row, fresh)
 

@@ -200,7 +200,7 @@ def _eval_rows(
     from kernelwright.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
-    judging = load_executor(kind, jobs)  # first: where it cannot be had, no run folder is made
+    judging = load_executor(kind, jobs, options.backend)  # first: where it cannot be had, no run folder is made
     with (
         Store.open_or_create(run, meta) as store,
         report.BatchView(len(rows), run, not as_json) as view,
@@ -247,11 +247,11 @@ def worker(
     from kernelwright import report
     from kernelwright.executor import load_executor
     from kernelwright.executor.worker import serve
-    from kernelwright.jobqueue import Leased, Queue
+    from kernelwright.jobqueue import Leased
     from kernelwright.store import Store
 
     with Store.open(run, shared=True) as store:
-        counts = Queue(store).counts()
+        counts = store.queue_counts()
         total = counts.get("queued", 0) + counts.get("leased", 0)
         with report.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or _cores()) as running:
 
@@ -262,7 +262,7 @@ def worker(
                     print(json.dumps({**public(evaluation), "item_ids": job.items}), flush=True)
 
             done = serve(store, running, wait_seconds=wait, lease_seconds=lease_seconds, on_job=show)
-        report.print_worked(done, Queue(store).counts(), run)
+        report.print_worked(done, store.queue_counts(), run)
 
 
 def public(evaluation: Evaluation) -> dict[str, Any]:

@@ -148,11 +148,6 @@ class Queue:
                     (key, self.owner),
                 )
 
-    def counts(self) -> dict[State, int]:
-        """How many jobs are in each state."""
-        with self.store.transaction() as db:
-            return dict(db.execute("SELECT state, count(*) FROM queue GROUP BY state").fetchall())
-
     def _holds(self, db: sqlite3.Connection, key: str) -> bool:
         held = db.execute("SELECT 1 FROM queue WHERE key = ? AND state = 'leased' AND owner = ?", (key, self.owner))
         return held.fetchone() is not None

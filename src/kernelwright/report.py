@@ -18,7 +18,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kernelwright.jobqueue import State
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
@@ -185,7 +184,7 @@ def print_queued(summary: BatchSummary, run: Path) -> None:
     out.print(f"[dim]next: kernelwright worker {escape(str(run))}[/]")
 
 
-def print_worked(done: int, counts: Mapping[State, int], run: Path) -> None:
+def print_worked(done: int, counts: Mapping[str, int], run: Path) -> None:
     """What a worker did, on stderr, and what is left for others."""
     left = "".join(f"; {name}: {count}" for name, count in counts.items() if name != "done")
     err.print(f"this worker finished {done} jobs{left}", soft_wrap=True)
@@ -248,6 +247,7 @@ def summary(store: Store) -> dict[str, Any]:
     return {
         "meta": store.meta,
         "verdicts": store.verdict_counts(),
+        "queue": store.queue_counts(),
         "no_candidate": sum(i.status == "no_candidate" for i in items),
         "bad_tasks": sum(i.status == "bad_task" for i in items),
         "rows": [
@@ -302,6 +302,9 @@ def print_run(store: Store) -> None:
         for evaluation in store.evaluations():
             out.print(f"{escape(evaluation.task_id)}  {_styled(evaluation.verdict)}  {escape(evaluation.reason[:100])}")
     out.print(_counts(store.verdict_counts()))
+    queue = {state: count for state, count in store.queue_counts().items() if state != "done"}
+    if queue:
+        out.print(f"in the queue: {', '.join(f'{count} {state}' for state, count in sorted(queue.items()))}")
 
 
 def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:

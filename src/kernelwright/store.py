@@ -282,6 +282,12 @@ class Store:
         """How often each verdict stands in the run, without reading the records."""
         return dict(self._rows("SELECT verdict, count(*) FROM evaluations GROUP BY verdict"))
 
+    def queue_counts(self) -> dict[str, int]:
+        """How many jobs of the queue are in each state (see `jobqueue`)."""
+        if self._rows("PRAGMA user_version")[0][0] < 2:  # a reader leaves an older run as it is
+            return {}
+        return dict(self._rows("SELECT state, count(*) FROM queue GROUP BY state"))
+
     def put_blob(self, text: str) -> str:
         """Keeps a text under the SHA-256 of its UTF-8 bytes; returns that name."""
         if self._lock_fd is None:

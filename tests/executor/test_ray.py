@@ -57,7 +57,7 @@ def _processes() -> list[int]:
 
 
 def test_two_declared_gpus_are_two_actors_with_one_gpu_each() -> None:
-    with RayActors(2, device="cpu") as executor:
+    with RayActors(2, backend="gpu", device="cpu") as executor:
         assert (executor.gpus, executor.seats, executor.capacity) == (2, 2, 2)
         assert executor.settle(EvalOptions()).backend == "gpu"
         jobs = [executor.submit(task(n % 2), _python(n % 2), ON_HOST) for n in range(6)]
@@ -75,7 +75,7 @@ def _environment(executor: RayActors, seat: int) -> Any:
 
 
 def test_several_jobs_share_an_actor() -> None:
-    with RayActors(4, device="cpu") as executor:
+    with RayActors(4, backend="gpu", device="cpu") as executor:
         assert (executor.seats, executor.capacity) == (2, 4)
         began = time.monotonic()
         jobs = [executor.submit(task(n % 2), _python(n % 2), ON_HOST) for n in range(8)]
@@ -100,7 +100,7 @@ def test_failing_tasks_come_through_with_their_hint(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_killed_actors_job_is_judged_by_another_one() -> None:
-    with RayActors(2, device="cpu") as executor:
+    with RayActors(2, backend="gpu", device="cpu") as executor:
         jobs = [executor.submit(task(0), sleeping(2.0, n), ON_CPU) for n in range(2)]
         ready = executor.submit(task(0), candidate(0), ON_CPU)
         _until(lambda: len(_processes()) == 2 and all(job.running() for job in jobs))
@@ -113,7 +113,7 @@ def test_a_killed_actors_job_is_judged_by_another_one() -> None:
 
 
 def test_actors_that_die_each_time_are_our_fault() -> None:
-    with RayActors(2, device="cpu") as executor:
+    with RayActors(2, backend="gpu", device="cpu") as executor:
         job = executor.submit(task(0), sleeping(20.0), ON_CPU)
         deadline = time.monotonic() + SECONDS
         while not job.done() and time.monotonic() < deadline:
@@ -126,7 +126,7 @@ def test_actors_that_die_each_time_are_our_fault() -> None:
 
 
 def test_leaving_in_haste_leaves_no_actor() -> None:
-    with pytest.raises(KeyboardInterrupt), RayActors(2, device="cpu") as executor:
+    with pytest.raises(KeyboardInterrupt), RayActors(2, backend="gpu", device="cpu") as executor:
         jobs = [executor.submit(task(0), sleeping(0.5, n), ON_CPU) for n in range(6)]
         jobs[0].result(SECONDS)
         raise KeyboardInterrupt

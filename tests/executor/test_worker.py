@@ -39,7 +39,7 @@ def _start(run: Path, *more: str) -> subprocess.Popen[str]:
 
 def _counts(run: Path) -> dict[str, int]:
     with Store.open(run, shared=True) as store:
-        return dict(Queue(store).counts())
+        return dict(store.queue_counts())
 
 
 def _until_leased(run: Path, owner_of: int) -> None:
@@ -147,7 +147,7 @@ def test_broken_tasks_and_jobs_that_kill_workers_end(tmp_path: Path) -> None:
         (gone,) = store.evaluations()
         assert gone.verdict == "harness_error" and "3 workers died" in gone.reason
         assert any("no reference" in note for note in notes)
-        assert Queue(store).counts() == {"failed": 2}
+        assert store.queue_counts() == {"failed": 2}
 
 
 def test_what_was_taken_over_meanwhile_is_not_stored_twice(tmp_path: Path) -> None:
@@ -166,4 +166,4 @@ def test_what_was_taken_over_meanwhile_is_not_stored_twice(tmp_path: Path) -> No
 
         with Slow(1) as executor:
             assert worker.serve(store, executor, lease_seconds=60) == 0
-        assert len(list(store.evaluations())) == 1 and Queue(store).counts() == {"done": 1}
+        assert len(list(store.evaluations())) == 1 and store.queue_counts() == {"done": 1}

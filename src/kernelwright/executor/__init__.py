@@ -61,16 +61,19 @@ class Executor(Protocol):
     def __exit__(self, kind: type[BaseException] | None, /, *exc: object) -> None: ...
 
 
-def load_executor(kind: str, jobs: int, max_pending: int | None = None) -> Executor:
-    """The executor of a name in `KINDS`; raises `UsageError` where what it needs is not installed."""
+def load_executor(kind: str, jobs: int, backend: str = "auto", max_pending: int | None = None) -> Executor:
+    """The executor of a name in `KINDS`; raises `UsageError` where what it needs is not installed.
+
+    `backend` is that of most jobs: `cpu` leaves GPUs alone.
+    """
     if kind == "local":
         from kernelwright.executor.local import Local
 
-        return Local(jobs, max_pending)
+        return Local(jobs, max_pending, () if backend == "cpu" else None)
     if kind == "ray":
         from kernelwright.executor.ray_actors import RayActors
 
-        return RayActors(jobs, max_pending)
+        return RayActors(jobs, max_pending, backend)
     raise ConfigError(f"--executor {kind!r} is not an executor", hint=f"use {' or '.join(KINDS)}")
 
 

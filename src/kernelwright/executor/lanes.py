@@ -194,6 +194,12 @@ class Lanes:
             with self._changed:
                 while drain and self._open:
                     self._changed.wait(1.0)
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        try:
+            with self._changed:
                 self._closed = True
                 waiting, self._waiting = self._waiting, []
                 self._changed.notify_all()
@@ -203,7 +209,6 @@ class Lanes:
             for thread in self._threads:
                 thread.join(max(0.0, deadline - time.monotonic()))
         finally:
-            self._closed = True
             self.shut()
 
     def __enter__(self) -> Self:

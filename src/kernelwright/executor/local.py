@@ -62,11 +62,13 @@ class Local(Lanes):
         gpus: tuple[str, ...] | None = None,
         device: str | None = None,
     ) -> None:
-        """`jobs` candidates at once, at least one a GPU. `gpus` as CUDA_VISIBLE_DEVICES names them; all when None.
+        """`jobs` candidates at once, at least one a GPU. `gpus` as CUDA_VISIBLE_DEVICES names them; None: all.
 
         Judging on a GPU, several jobs for each let builds go on while another candidate has the GPU.
         """
-        self.gpus = visible_gpus() if gpus is None else gpus
+        if gpus is None:
+            gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
+        self.gpus = gpus
         super().__init__(jobs, len(self.gpus), max_pending)
         self.evaluators = Evaluators(device)
 

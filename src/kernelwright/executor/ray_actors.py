@@ -105,12 +105,13 @@ class RayActors(Lanes):
         self,
         jobs: int = 1,
         max_pending: int | None = None,
+        backend: str = "auto",
         device: str | None = None,
     ) -> None:
         """`jobs` candidates at once: at least one a GPU, or on one processor each where the cluster has no GPU.
 
-        KERNELWRIGHT_BACKEND=cpu leaves GPUs alone. `device` is `cpu` only in tests, with GPUs that Ray was told of and
-        that are not there.
+        The backend `cpu`, or KERNELWRIGHT_BACKEND=cpu with `auto`, leaves GPUs alone. `device` is `cpu` only in tests,
+        with GPUs that Ray was told of and that are not there.
         """
         self.ray = import_ray()
         self._device = device
@@ -118,7 +119,9 @@ class RayActors(Lanes):
         if self._begun_here:
             self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="warning")
         has = self.ray.cluster_resources()
-        self.gpus = 0 if os.environ.get("KERNELWRIGHT_BACKEND") == "cpu" and not device else int(has.get("GPU", 0))
+        if backend == "auto":
+            backend = os.environ.get("KERNELWRIGHT_BACKEND", "gpu")
+        self.gpus = int(has.get("GPU", 0)) if backend == "gpu" else 0
         actors = self.gpus or min(jobs, int(has.get("CPU", 1)))
         super().__init__(jobs if self.gpus else actors, actors, max_pending)
         self._resources = {"num_cpus": 1, "num_gpus": 1 if self.gpus else 0}

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from kernelwright.errors import KernelwrightError, StoreError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job
-from kernelwright.executor.lanes import failed
+from kernelwright.executor.lanes import CLOSING_SECONDS, failed
 from kernelwright.jobqueue import Leased, Queue
 from kernelwright.records import Evaluation
 from kernelwright.store import Store
@@ -79,7 +79,7 @@ class _Worker:
     def _wind_up(self) -> None:
         """Waits for what is being judged; it is stored by then."""
         judging = [job for job in self.held if not job.cancel()]
-        wait(judging, timeout=sum(job.options.timeout + job.options.build_timeout for job in judging))
+        wait(judging, CLOSING_SECONDS)
         for job in judging:
             if job.done() and job.exception() is None:
                 del self.held[job]
@@ -96,7 +96,7 @@ class _Worker:
                     assert isinstance(job, Job)
                     self._end(job)
                 continue
-            counts = self.queue.counts()
+            counts = self.queue.store.queue_counts()
             if counts.get("queued"):
                 continue
             if not counts.get("leased") and time.monotonic() - idle_since >= wait_seconds:
