@@ -153,6 +153,8 @@ def eval_(
         else:
             _eval_rows(rows, jsonl.name, run, options, executor, jobs or _cores(), fresh, as_json)
         return
+    if queue_only:
+        raise UsageError("--queue-only needs --jsonl FILE --run DIR", hint="see kernelwright eval --help")
     if task is None or candidate is None:
         raise UsageError(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"

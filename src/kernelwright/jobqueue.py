@@ -33,9 +33,12 @@ ON CONFLICT (key) DO UPDATE SET
     note = '',
     state = CASE WHEN state IN ('done', 'failed') THEN 'queued' ELSE state END
 """
+# Each half is read in the order of the index, so that a long queue costs no more than a short one.
 _NEXT = """
-SELECT key, task, candidate, gate, options, attempts FROM queue
-WHERE state = 'queued' OR (state = 'leased' AND expires < ?) ORDER BY priority DESC, id LIMIT ?
+WITH queued AS (SELECT * FROM queue WHERE state = 'queued' ORDER BY priority DESC, id LIMIT :count),
+     expired AS (SELECT * FROM queue WHERE state = 'leased' AND expires < :now ORDER BY priority DESC, id LIMIT :count)
+SELECT key, task, candidate, gate, options, attempts FROM (SELECT * FROM queued UNION ALL SELECT * FROM expired)
+ORDER BY priority DESC, id LIMIT :count
 """
 _FOUND = "SELECT max(id) FROM evaluations WHERE key = ? AND verdict != 'harness_error' AND id > ?"
 
@@ -93,7 +96,7 @@ class Queue:
         now = self._now()
         taken = []
         with self.store.transaction() as db:
-            for key, *rest in db.execute(_NEXT, (now, count)).fetchall():
+            for key, *rest in db.execute(_NEXT, {"now": now, "count": count}).fetchall():
                 if self._settled(db, key):
                     continue
                 db.execute(

@@ -63,7 +63,7 @@ _QUEUE = (
     " gate TEXT, options TEXT NOT NULL, priority INTEGER NOT NULL, after INTEGER NOT NULL,"
     " state TEXT NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'failed')), owner TEXT, expires REAL,"
     " attempts INTEGER NOT NULL, note TEXT NOT NULL, created REAL NOT NULL)",
-    "CREATE INDEX queue_by_turn ON queue (state, priority, id)",
+    "CREATE INDEX queue_by_turn ON queue (state, priority DESC, id)",
     "CREATE TABLE queue_items (position INTEGER PRIMARY KEY, item_id TEXT NOT NULL, key TEXT NOT NULL)",
     "CREATE INDEX queue_items_by_key ON queue_items (key)",
 )
