@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions
@@ -86,6 +86,7 @@ def queue_rows(
     queue = Queue(store)
     for row in rows:
         if row.task is None or row.candidate is None:
+            row = replace(row, index=queue.place(row.index, row.item_id))
             _settle(row, None, iter(()), store, options, summary, None)
             continue
         fields, item = options.model_dump(mode="json"), (row.index, row.item_id)

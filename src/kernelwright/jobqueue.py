@@ -80,16 +80,31 @@ class Queue:
         With `fresh` it is judged again. A job that waits already gets the higher of both priorities.
         """
         gate = task.gate.model_dump_json() if task.gate else None
+        position = self.place(*item)
         named = (key, self.store.add_task(task), self.store.add_candidate(candidate), gate, json.dumps(options))
-        position, item_id = item
         with self.store.transaction() as db:
             found = db.execute(_FOUND, (key, 0)).fetchone()[0]
             if found and not fresh:
-                _judged(db, [(position, item_id)], found, self._now())
+                _judged(db, [(position, item[1])], found, self._now())
                 return "judged"
             db.execute(_ADD, (*named, priority, found or 0, self._now()))
-            db.execute("INSERT OR REPLACE INTO queue_items VALUES (?, ?, ?)", (position, item_id, key))
+            db.execute("INSERT OR REPLACE INTO queue_items VALUES (?, ?, ?)", (position, item[1], key))
         return "queued"
+
+    def place(self, position: int, item_id: str) -> int:
+        """Where a row of the input belongs among the run's items: several inputs may be queued in one run.
+
+        Its own position, unless another row has that; then where it was put before, or behind all others.
+        """
+        both = "SELECT {0} FROM queue_items WHERE {1} = ? UNION SELECT {0} FROM items WHERE {1} = ?"
+        with self.store.transaction() as db:
+            names = db.execute(both.format("item_id", "position"), (position, position)).fetchall()
+            if not names or (item_id,) in names:
+                return position
+            if known := db.execute(both.format("position", "item_id"), (item_id, item_id)).fetchone():
+                return int(known[0])
+            last = "SELECT max(position) FROM (SELECT position FROM queue_items UNION ALL SELECT position FROM items)"
+            return int(db.execute(last).fetchone()[0]) + 1
 
     def lease(self, seconds: float, count: int = 1) -> list[Leased]:
         """Up to `count` jobs to be finished: highest priority first, then the oldest. Their leases last `seconds`."""
@@ -141,15 +156,14 @@ class Queue:
             _close(db, key, "failed", note)
         return True
 
-    def give_back(self, keys: Iterable[str]) -> None:
-        """Returns jobs that this owner will not finish; they wait again, and this attempt does not count."""
+    def give_back(self) -> None:
+        """Returns all that this owner has leased; it waits again, and this attempt does not count."""
         with self.store.transaction() as db:
-            for key in keys:
-                db.execute(
-                    "UPDATE queue SET state = 'queued', owner = NULL, expires = NULL, attempts = attempts - 1 "
-                    "WHERE key = ? AND state = 'leased' AND owner = ?",
-                    (key, self.owner),
-                )
+            db.execute(
+                "UPDATE queue SET state = 'queued', owner = NULL, expires = NULL, attempts = attempts - 1 "
+                "WHERE state = 'leased' AND owner = ?",
+                (self.owner,),
+            )
 
     def _holds(self, db: sqlite3.Connection, key: str) -> bool:
         held = db.execute("SELECT 1 FROM queue WHERE key = ? AND state = 'leased' AND owner = ?", (key, self.owner))

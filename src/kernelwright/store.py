@@ -57,7 +57,7 @@ CREATE TABLE turns (
     created REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, data TEXT NOT NULL, created REAL NOT NULL);
 """
-# What version 2 added; nothing that version 1 had was changed.
+# What version 2 added; no row that version 1 had was changed.
 _QUEUE = (
     "CREATE TABLE queue (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, task TEXT NOT NULL, candidate TEXT NOT NULL,"
     " gate TEXT, options TEXT NOT NULL, priority INTEGER NOT NULL, after INTEGER NOT NULL,"
@@ -66,6 +66,8 @@ _QUEUE = (
     "CREATE INDEX queue_by_turn ON queue (state, priority DESC, id)",
     "CREATE TABLE queue_items (position INTEGER PRIMARY KEY, item_id TEXT NOT NULL, key TEXT NOT NULL)",
     "CREATE INDEX queue_items_by_key ON queue_items (key)",
+    "CREATE INDEX queue_items_by_name ON queue_items (item_id)",
+    "CREATE INDEX items_by_name ON items (item_id)",
 )
 ADD_EVALUATION = (
     "INSERT INTO evaluations (key, task_hash, candidate, verdict, record, created) VALUES (?, ?, ?, ?, ?, ?)"
@@ -355,12 +357,13 @@ class Store:
         """Several statements that happen together or not at all; no other process writes in between."""
         with self._mutex:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
                 try:
+                    self._db.execute("BEGIN IMMEDIATE")
                     yield self._db
                     self._db.commit()
-                except BaseException:
-                    self._db.rollback()
+                except BaseException:  # Ctrl-C may come anywhere
+                    if self._db.in_transaction:
+                        self._db.rollback()
                     raise
             except sqlite3.Error as error:
                 raise _unusable(self.folder, error) from error

@@ -82,6 +82,21 @@ def test_queue_work_and_resume(tmp_path: Path, kernelwright: Command) -> None:
     assert kernelwright("worker", tmp_path / "nothing").returncode == 2
 
 
+def test_the_urgent_comes_first(tmp_path: Path, kernelwright: Command) -> None:
+    run = tmp_path / "run"
+    for name, priority in (("low", "0"), ("high", "7"), ("middle", "3")):
+        file = _rows(tmp_path / f"{name}.jsonl", [ADDING.format(number=0) + f"# {name}\n"])
+        file.write_text(file.read_text().replace("row-0", name))
+        words = ("eval", "--jsonl", file, "--run", run, "--queue-only", "--priority", priority)
+        assert kernelwright(*words).stdout.startswith("queued: 1 of 1 rows")
+    assert "in the queue: 3 queued" in kernelwright("report", run).stdout
+    done = kernelwright("worker", run, "--json", "--jobs", "1")
+    assert [json.loads(line)["item_ids"] for line in done.stdout.splitlines()] == [["high"], ["middle"], ["low"]]
+    assert json.loads(kernelwright("report", run, "--json").stdout)["queue"] == {"done": 3}
+    alone = kernelwright("eval", "rms_norm", "candidate.py", "--run", run, "--queue-only")
+    assert alone.returncode == 2 and "--queue-only needs --jsonl" in alone.stderr
+
+
 def test_a_killed_workers_jobs_are_taken_over(tmp_path: Path, kernelwright: Command) -> None:
     run = tmp_path / "run"
     texts = [SLEEPING.format(seconds=1.0), *(ADDING.format(number=n % 2) + f"# {n}\n" for n in range(1, 6))]

@@ -69,7 +69,7 @@ class _Worker:
         finally:
             self._ended.set()
             heart.join(self.lease_seconds)
-            self.queue.give_back([leased.key for leased in self.held.values()])
+            self.queue.give_back()
 
     def _beat(self) -> None:
         while not self._ended.wait(self.lease_seconds / 3):
@@ -80,9 +80,6 @@ class _Worker:
         """Waits for what is being judged; it is stored by then."""
         judging = [job for job in self.held if not job.cancel()]
         wait(judging, CLOSING_SECONDS)
-        for job in judging:
-            if job.done() and job.exception() is None:
-                del self.held[job]
 
     def run(self, wait_seconds: float) -> int:
         idle_since = time.monotonic()
