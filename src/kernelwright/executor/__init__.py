@@ -17,6 +17,7 @@ from typing import Protocol, Self
 
 from kernelwright.errors import ConfigError, TaskError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.options import visible_gpus
 from kernelwright.executor.lanes import Full, Job, Keep
 from kernelwright.records import Candidate, Evaluation, Task
 
@@ -69,7 +70,8 @@ def load_executor(kind: str, jobs: int, backend: str = "auto", max_pending: int 
     if kind == "local":
         from kernelwright.executor.local import Local
 
-        return Local(jobs, max_pending, () if backend == "cpu" else None)
+        on_gpus = EvalOptions.model_validate({"backend": backend}).resolved() == "gpu"
+        return Local(jobs, max_pending, visible_gpus() if on_gpus else ())
     if kind == "ray":
         from kernelwright.executor.ray_actors import RayActors
 
