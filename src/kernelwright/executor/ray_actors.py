@@ -117,7 +117,11 @@ class RayActors(Lanes):
         self._device = device
         self._begun_here = not self.ray.is_initialized()
         if self._begun_here:
-            self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="warning")
+            try:
+                self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="warning")
+            except (OSError, ValueError, RuntimeError) as error:
+                hint = "look at RAY_ADDRESS and `ray status`, or use --executor local"
+                raise UsageError(f"Ray cannot begin or be reached: {_words(error)}", hint=hint) from error
         has = self.ray.cluster_resources()
         if backend == "auto":
             backend = os.environ.get("KERNELWRIGHT_BACKEND", "gpu")
