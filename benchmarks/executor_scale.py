@@ -75,7 +75,7 @@ def on_ray(units: int, work: Iterator[tuple[Task, Candidate]], args: argparse.Na
     ray = import_ray()
     gpus = len(visible_gpus()[:units])
     quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
-    ray.init(num_cpus=max(units, os.cpu_count() or 1), num_gpus=gpus, **quiet)
+    ray.init(address="local", num_cpus=max(units, os.cpu_count() or 1), num_gpus=gpus, **quiet)
     try:
         with RayActors(units * (args.jobs if gpus else 1)) as executor:
             return rate(executor, work, args.count, args.options)

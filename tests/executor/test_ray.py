@@ -34,7 +34,9 @@ def cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_MODE"] = "disabled"  # or Ray writes a token into the user's home
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     # Workers find the tests' modules by their name only where the path says so; records travel by value.
-    ray.init(num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        address="local", num_cpus=2, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error"
+    )
     yield
     ray.shutdown()
 
@@ -141,6 +143,21 @@ def _until(condition: Any) -> None:
         time.sleep(0.05)
 
 
+def test_a_cluster_that_does_not_answer_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"reference": REFERENCE.format(number=0), "candidate": "x"}))
+    command = ["eval", "--jsonl", str(tmp_path / "rows.jsonl"), "--run", str(tmp_path / "run"), "--executor", "ray"]
+    done = subprocess.run(
+        [sys.executable, "-m", "kernelwright.cli", *command],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "RAY_ADDRESS": "127.0.0.1:1"},
+    )
+    assert done.returncode == 2 and done.stderr.startswith("error: Ray cannot begin or be reached"), done.stderr
+    assert "hint:" in done.stderr and "Traceback" not in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("words", [["--queue-only"], ["--executor", "ray"]])
 def test_the_command_line(tmp_path: Path, words: list[str]) -> None:
     """In a process of its own, which begins a cluster of its own and ends it."""
@@ -155,7 +172,11 @@ def test_the_command_line(tmp_path: Path, words: list[str]) -> None:
         commands.append(["worker", run, "--executor", "ray", "--jobs", "2", "--json"])
     for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "kernelwright.cli", *command], capture_output=True, text=True, timeout=SECONDS
+            [sys.executable, "-m", "kernelwright.cli", *command],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            env={**os.environ, "RAY_ADDRESS": "local"},
         )
         assert done.returncode == 0, done.stderr
     assert Counter(json.loads(line)["verdict"] for line in done.stdout.splitlines()) == {"correct": 4}

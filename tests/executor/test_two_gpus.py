@@ -70,7 +70,9 @@ def test_ray() -> None:
     from kernelwright.executor.ray_actors import RayActors
 
     os.environ["RAY_AUTH_MODE"] = "disabled"
-    ray.init(num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")
+    ray.init(
+        address="local", num_cpus=4, num_gpus=2, include_dashboard=False, log_to_driver=False, logging_level="error"
+    )
     try:
         with RayActors(4, backend="gpu") as executor:
             _check(_judged(executor))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import socket
 import threading
 from typing import Any
 
@@ -26,6 +27,7 @@ from kernelwright.records import Candidate, Evaluation, Task
 START_SECONDS = 180.0
 """How long an actor may take to be placed and to import this package."""
 END_SECONDS = 30.0
+REACH_SECONDS = 10.0
 SPARE_SECONDS = 1800.0
 """What judging may take besides the candidate's own time and builds: reference, sizes, waiting for the GPU."""
 
@@ -118,6 +120,7 @@ class RayActors(Lanes):
         self._begun_here = not self.ray.is_initialized()
         if self._begun_here:
             try:
+                _answers(os.environ.get("RAY_ADDRESS", ""))
                 self.ray.init(include_dashboard=False, log_to_driver=False, logging_level="warning")
             except (OSError, ValueError, RuntimeError) as error:
                 hint = "look at RAY_ADDRESS and `ray status`, or use --executor local"
@@ -185,6 +188,13 @@ class RayActors(Lanes):
             self._kill(actor)
         if self._begun_here and self.ray.is_initialized():
             self.ray.shutdown()
+
+
+def _answers(address: str) -> None:
+    """Raises `OSError` when nothing listens at HOST:PORT: Ray itself would try for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit() and "://" not in address:
+        socket.create_connection((host.strip("[]"), int(port)), REACH_SECONDS).close()
 
 
 def _words(error: Exception) -> str:
