@@ -90,10 +90,12 @@ def test_the_root_of_the_package_imports_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["records", "errors", "config", "store", "tasks", "evaluation", "policies", "rollout", "report", "cli"]
+    "module",
+    ["records", "errors", "config", "store", "jobqueue", "tasks", "evaluation", "executor", "executor.ray_actors"]
+    + ["policies", "rollout", "report", "cli"],
 )
 def test_imports_without_torch(module: str) -> None:
-    heavy = ("torch", "datasets", "openai", "fastapi", "transformers")
+    heavy = ("torch", "datasets", "openai", "fastapi", "transformers", "ray")
     code = f"import sys, kernelwright.{module}; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stdout + done.stderr

@@ -363,7 +363,7 @@ def _no_run(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (_other_version, "is of version 99; this Kernelwright reads version"),
+        (_other_version, "is of version 99; this Kernelwright reads versions 1 to 2"),
         (_foreign_database, "is not a run of Kernelwright"),
         (_text_file, "is not a run of Kernelwright"),
         (_empty_file, "is not a run of Kernelwright"),

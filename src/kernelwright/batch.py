@@ -1,14 +1,17 @@
-"""Judging many rows into a run folder: in order, resumable, with progress. Knows nothing of terminals."""
+"""Judging many rows into a run folder, or queueing them there: resumable, with progress. Knows nothing of terminals."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field, replace
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
-from kernelwright.records import Candidate, Evaluation, Task
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Executor, Job, in_order, load_executor
+from kernelwright.jobqueue import Queue
+from kernelwright.records import Evaluation
 from kernelwright.store import Store
 from kernelwright.tasks import Row
 
@@ -22,6 +25,7 @@ class BatchSummary:
     no_candidate: int = 0
     bad_tasks: int = 0
     resumed: int = 0
+    queued: int = 0
 
 
 Progress = Callable[[Row, Evaluation | None, str], None]
@@ -35,37 +39,66 @@ def judge_rows(
     jobs: int = 1,
     on_row: Progress | None = None,
     fresh: bool = False,
+    executor: Executor | None = None,
 ) -> BatchSummary:
     """Judges every row that has a task and a candidate, and notes the others. Raises what the harness raises.
 
-    Rows whose evaluation the store already holds are taken from there, unless `fresh`. Interrupting loses at most what
-    is in flight.
+    Rows whose evaluation the store already holds are taken from there, unless `fresh`. Each evaluation is kept as soon
+    as there is one, and shown in the order of the rows. Without an `executor`, `jobs` candidates are judged at once
+    here.
     """
+    judging: AbstractContextManager[Executor] = (
+        nullcontext(executor) if executor else load_executor("local", jobs, options.backend)
+    )
+    with judging as running:
+        return _judge_rows(rows, store, running.settle(options), running, on_row, fresh)
+
+
+def _judge_rows(
+    rows: Sequence[Row], store: Store, options: EvalOptions, executor: Executor, on_row: Progress | None, fresh: bool
+) -> BatchSummary:
+    def keep(job: Job, evaluation: Evaluation) -> None:
+        store.add_task(job.task)
+        store.add_candidate(job.candidate)
+        store.add_evaluation(evaluation, options.key(job.task, job.candidate))
+
     summary = BatchSummary(rows=len(rows))
     waiting = [row for row in rows if row.task is not None and row.candidate is not None]
     found = {row.index: None if fresh else store.find_evaluation(_key(row, options)) for row in waiting}
     missing = [row for row in waiting if found[row.index] is None]
     summary.resumed = len(waiting) - len(missing)
-    results = _judged(missing, options, jobs)
-    try:
+    pairs = ((row.task, row.candidate) for row in missing if row.task and row.candidate)
+    with closing(in_order(executor, pairs, options, keep)) as results:
         for row in rows:
             _settle(row, found.get(row.index), results, store, options, summary, on_row)
-    finally:
-        results.close()
+    return summary
+
+
+def queue_rows(
+    rows: Sequence[Row], store: Store, options: EvalOptions, priority: int = 0, fresh: bool = False
+) -> BatchSummary:
+    """Queues every row that has a task and a candidate for workers of the run, and notes the others.
+
+    Rows whose evaluation the store already holds are not queued, unless `fresh`.
+    """
+    summary = BatchSummary(rows=len(rows))
+    options = options.model_copy(update={"backend": options.resolved()})
+    queue = Queue(store)
+    for row in rows:
+        if row.task is None or row.candidate is None:
+            row = replace(row, index=queue.place(row.index, row.item_id))
+            _settle(row, None, iter(()), store, options, summary, None)
+            continue
+        fields, item = options.model_dump(mode="json"), (row.index, row.item_id)
+        done = queue.add(row.task, row.candidate, fields, _key(row, options), item, priority, fresh)
+        summary.resumed += done == "judged"
+        summary.queued += done == "queued"
     return summary
 
 
 def _key(row: Row, options: EvalOptions) -> str:
     assert row.task is not None and row.candidate is not None
     return options.key(row.task, row.candidate)
-
-
-def _judged(rows: Sequence[Row], options: EvalOptions, jobs: int) -> Generator[Evaluation | TaskError, None, None]:
-    if not rows:
-        return
-    pairs: Iterator[tuple[Task, Candidate]] = ((r.task, r.candidate) for r in rows if r.task and r.candidate)
-    with Evaluator(options) as evaluator:
-        yield from evaluate_many(pairs, pool=evaluator, jobs=jobs)
 
 
 def _settle(
@@ -98,9 +131,6 @@ def _settle(
                     on_row(row, None, str(result))
                 return
             evaluation = result
-            store.add_task(row.task)
-            store.add_candidate(row.candidate)
-            store.add_evaluation(evaluation, _key(row, options))
         summary.verdicts[evaluation.verdict] += 1
         store.set_item(row.index, row.item_id, "judged", _key(row, options))
     if on_row:

@@ -54,6 +54,7 @@ Strict = Annotated[
 StrictTolerance = Annotated[
     float | None, typer.Option("--kernelbench-tolerance", help="Of that verdict; default: by dtype, as on its main.")
 ]
+ExecutorKind = Annotated[str, typer.Option("--executor", help="local: this machine, all its GPUs; ray: a Ray cluster.")]
 Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
 
 
@@ -127,6 +128,9 @@ def eval_(
     jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run folder holds already.")] = False,
+    executor: ExecutorKind = "local",
+    queue_only: Annotated[bool, typer.Option("--queue-only", help="Queue the rows for kernelwright worker.")] = False,
+    priority: Annotated[int, typer.Option(help="With --queue-only: higher ones are judged first.")] = 0,
     backend: Backend = "auto",
     policy: PolicyRule = None,
     libraries_allowed: Libraries = False,
@@ -159,12 +163,17 @@ def eval_(
         rows = read_rows(
             jsonl, reference_field=reference_field, candidate_field=candidate_field, id_field=id_field, limit=limit
         )
-        _eval_rows(rows, jsonl.name, run, options, jobs or _cores(), fresh, as_json)
+        if queue_only:
+            _queue_rows(rows, jsonl.name, run, options, priority, fresh, as_json)
+        else:
+            _eval_rows(rows, jsonl.name, run, options, executor, jobs or _cores(), fresh, as_json)
         if strict_kernelbench:
             print(
                 "warning: these are KernelBench's verdicts: nothing protects them (docs/evaluation.md)", file=sys.stderr
             )
         return
+    if queue_only:
+        raise UsageError("--queue-only needs --jsonl FILE --run DIR", hint="see kernelwright eval --help")
     if task is None or candidate is None:
         raise UsageError(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
@@ -205,21 +214,76 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
 
 
 def _eval_rows(
-    rows: list[Row], origin: str, run: Path, options: EvalOptions, jobs: int, fresh: bool, as_json: bool
+    rows: list[Row], origin: str, run: Path, options: EvalOptions, kind: str, jobs: int, fresh: bool, as_json: bool
 ) -> None:
     from kernelwright import batch, report
+    from kernelwright.executor import load_executor
     from kernelwright.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
-    with Store.open_or_create(run, meta) as store, report.BatchView(len(rows), run, not as_json) as view:
+    judging = load_executor(kind, jobs, options.backend)  # first: where it cannot be had, no run folder is made
+    with (
+        Store.open_or_create(run, meta) as store,
+        report.BatchView(len(rows), run, not as_json) as view,
+        judging as executor,
+    ):
 
         def show(row: Row, evaluation: Evaluation | None, note: str) -> None:
             view.show(row.item_id, evaluation, note)
             if as_json and evaluation is not None:
                 print(json.dumps({**public(evaluation), "item_id": row.item_id}), flush=True)
 
-        summary = batch.judge_rows(rows, store, options, jobs, show, fresh)
+        summary = batch.judge_rows(rows, store, options, on_row=show, fresh=fresh, executor=executor)
     report.print_batch(summary, run, quiet=as_json)
+
+
+def _queue_rows(
+    rows: list[Row], origin: str, run: Path, options: EvalOptions, priority: int, fresh: bool, as_json: bool
+) -> None:
+    from kernelwright import batch, report
+    from kernelwright.store import Store
+
+    meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
+    with Store.open_or_create(run, meta, shared=True) as store:
+        summary = batch.queue_rows(rows, store, options, priority, fresh)
+    if as_json:
+        names = ("rows", "queued", "resumed", "no_candidate", "bad_tasks")
+        print(json.dumps({name: getattr(summary, name) for name in names}))
+    else:
+        report.print_queued(summary, run)
+
+
+@app.command()
+def worker(
+    run: Annotated[Path, typer.Argument(help="Run folder that eval --queue-only wrote.")],
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
+    executor: ExecutorKind = "local",
+    wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for more when none is left.")] = 0.0,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1.0, help="After so long without a sign of life others take its jobs.")
+    ] = 60.0,
+    as_json: Json = False,
+) -> None:
+    """Judge what is queued in a run folder; several workers of one machine may serve one folder."""
+    from kernelwright import report
+    from kernelwright.executor import load_executor
+    from kernelwright.executor.worker import serve
+    from kernelwright.jobqueue import Leased
+    from kernelwright.store import Store
+
+    with Store.open(run, shared=True) as store:
+        counts = store.queue_counts()
+        total = counts.get("queued", 0) + counts.get("leased", 0)
+        with report.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or _cores()) as running:
+
+            def show(job: Leased, evaluation: Evaluation | None, note: str) -> None:
+                name = ", ".join(job.items) or job.task.task_id
+                view.show(name, evaluation, note)
+                if as_json and evaluation is not None:
+                    print(json.dumps({**public(evaluation), "item_ids": job.items}), flush=True)
+
+            done = serve(store, running, wait_seconds=wait, lease_seconds=lease_seconds, on_job=show)
+        report.print_worked(done, store.queue_counts(), run)
 
 
 def public(evaluation: Evaluation) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -183,6 +183,21 @@ def print_batch(summary: BatchSummary, run: Path, quiet: bool) -> None:
     console.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
 
 
+def print_queued(summary: BatchSummary, run: Path) -> None:
+    """What became of rows that were to be queued."""
+    left_out = {"already judged": summary.resumed, "no candidate": summary.no_candidate, "bad tasks": summary.bad_tasks}
+    notes = "".join(f"; {name}: {count}" for name, count in left_out.items() if count)
+    out.print(f"queued: {summary.queued} of {summary.rows} rows{notes}")
+    out.print(f"[dim]next: kernelwright worker {escape(str(run))}[/]")
+
+
+def print_worked(done: int, counts: Mapping[str, int], run: Path) -> None:
+    """What a worker did, on stderr, and what is left for others."""
+    left = "".join(f"; {name}: {count}" for name, count in counts.items() if name != "done")
+    err.print(f"this worker finished {done} jobs{left}", soft_wrap=True)
+    err.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]", soft_wrap=True)
+
+
 def _counts(verdicts: dict[str, int]) -> Table:
     table = Table("verdict", "count", box=None, header_style="dim")
     for name in VERDICTS:
@@ -239,6 +254,7 @@ def summary(store: Store) -> dict[str, Any]:
     return {
         "meta": store.meta,
         "verdicts": store.verdict_counts(),
+        "queue": store.queue_counts(),
         "no_candidate": sum(i.status == "no_candidate" for i in items),
         "bad_tasks": sum(i.status == "bad_task" for i in items),
         "rows": [
@@ -295,6 +311,9 @@ def print_run(store: Store) -> None:
     out.print(_counts(store.verdict_counts()))
     if any(item.evaluation is not None and item.evaluation.environment.get("protocol") for item in items):
         out.print(_CLAIMED, soft_wrap=True)
+    queue = {state: count for state, count in store.queue_counts().items() if state != "done"}
+    if queue:
+        out.print(f"in the queue: {', '.join(f'{count} {state}' for state, count in sorted(queue.items()))}")
 
 
 def _table(names: Iterable[str], *columns: str) -> tuple[Table, int]:

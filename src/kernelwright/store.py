@@ -1,12 +1,14 @@
 """A run on disk: an append-only SQLite file and content-addressed blobs, written by one process, read by any number.
 
+Processes that serve the run's queue (`jobqueue`) share the right to write.
+
 Every addition is one committed transaction, and a blob is on disk before the row that names it, so `kill -9` at any
 moment loses at most what was not yet added. Finished evaluations are found again by key: a rerun pays for nothing
 twice. This module judges nothing and prints nothing.
 
-    RUN/run.sqlite       meta, tasks, candidates, evaluations, items, turns, events
+    RUN/run.sqlite       meta, tasks, candidates, evaluations, items, turns, events, queue
     RUN/blobs/ab/cdef…   sources and logs, named by the SHA-256 of their text
-    RUN/writer.lock      held while a process writes
+    RUN/writer.lock      held while a process writes, by one alone or by several that share it
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ from typing import Any, Literal, Self
 from kernelwright.errors import StoreError
 from kernelwright.records import Candidate, Evaluation, Task, Turn
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+OLDEST_VERSION = 1
+"""Runs of these versions are read as they are; a writer first brings them to `SCHEMA_VERSION` (see `_migrate`)."""
 APPLICATION_ID = 0x4B575247  # "KWRG": tells our files from other SQLite files
 LARGE = 2048
 """Texts longer than this many characters go to blobs."""
@@ -53,6 +57,23 @@ CREATE TABLE turns (
     created REAL NOT NULL);
 CREATE TABLE events (id INTEGER PRIMARY KEY, kind TEXT NOT NULL, data TEXT NOT NULL, created REAL NOT NULL);
 """
+# What version 2 added; no row that version 1 had was changed.
+_QUEUE = (
+    "CREATE TABLE queue (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, task TEXT NOT NULL, candidate TEXT NOT NULL,"
+    " gate TEXT, options TEXT NOT NULL, priority INTEGER NOT NULL, after INTEGER NOT NULL,"
+    " state TEXT NOT NULL CHECK (state IN ('queued', 'leased', 'done', 'failed')), owner TEXT, expires REAL,"
+    " attempts INTEGER NOT NULL, note TEXT NOT NULL, created REAL NOT NULL)",
+    "CREATE INDEX queue_by_turn ON queue (state, priority DESC, id)",
+    "CREATE TABLE queue_items (position INTEGER PRIMARY KEY, item_id TEXT NOT NULL, key TEXT NOT NULL)",
+    "CREATE INDEX queue_items_by_key ON queue_items (key)",
+    "CREATE INDEX queue_items_by_name ON queue_items (item_id)",
+    "CREATE INDEX items_by_name ON items (item_id)",
+)
+ADD_EVALUATION = (
+    "INSERT INTO evaluations (key, task_hash, candidate, verdict, record, created) VALUES (?, ?, ?, ?, ?, ?)"
+)
+SHARING_SECONDS = 2.0
+"""How long a process that shares the right to write waits for another one that is just opening the run."""
 _PAGE = 256
 """Records read at a time, so that a large run does not have to fit into memory."""
 
@@ -109,10 +130,11 @@ class Store:
         return cls(path, connection, lock)
 
     @classmethod
-    def open(cls, folder: Path | str, writable: bool = True) -> Self:
+    def open(cls, folder: Path | str, writable: bool = True, shared: bool = False) -> Self:
         """An existing run. Raises `StoreError` for anything that is not one, or is of another version.
 
-        With `writable=False` no right to write is needed, and another process may be writing meanwhile.
+        With `writable=False` no right to write is needed, and another process may be writing meanwhile. With `shared`
+        others that say so, too, may write meanwhile.
         """
         path = Path(folder)
         with contextlib.ExitStack() as undo:
@@ -120,9 +142,10 @@ class Store:
                 _check(path)
                 lock = None
                 if writable:
-                    lock = _lock(path)
+                    lock = _lock_shared(path) if shared else _lock(path)
                     undo.callback(os.close, lock)
-                    _sweep(path)
+                    if not shared:
+                        _sweep(path)
                 connection = _connect(path, writable)
             except (OSError, sqlite3.Error) as error:
                 raise _unusable(path, error) from error
@@ -130,16 +153,19 @@ class Store:
         return cls(path, connection, lock)
 
     @classmethod
-    def open_or_create(cls, folder: Path | str, meta: dict[str, Any] | None = None) -> Self:
+    def open_or_create(cls, folder: Path | str, meta: dict[str, Any] | None = None, shared: bool = False) -> Self:
         """Continues the run in a folder, or begins one there. A continued run keeps its meta; `meta` is an event."""
         path = Path(folder)
         try:
             known = (path / "run.sqlite").exists()
         except OSError as error:
             raise _unusable(path, error) from error
-        if not known:
+        if not known and not shared:
             return cls.create(path, meta)
-        store = cls.open(path)
+        if not known:
+            cls.create(path, meta).close()
+            return cls.open(path, shared=True)
+        store = cls.open(path, shared=shared)
         store.add_event("continued", meta or {})
         return store
 
@@ -164,26 +190,23 @@ class Store:
 
     def add_task(self, task: Task) -> str:
         """Keeps a task; returns its content hash."""
-        record = self._pack(task.plain())
+        record = self.pack(task.plain())
         row = (task.content_hash, task.task_id, record, time.time())
         self._write("INSERT OR IGNORE INTO tasks VALUES (?, ?, ?, ?)", row)
         return task.content_hash
 
     def add_candidate(self, candidate: Candidate) -> str:
         """Keeps a candidate; returns its content hash."""
-        record = self._pack(candidate.plain())
+        record = self.pack(candidate.plain())
         row = (candidate.content_hash, candidate.code_hash, record, time.time())
         self._write("INSERT OR IGNORE INTO candidates VALUES (?, ?, ?, ?)", row)
         return candidate.content_hash
 
     def add_evaluation(self, evaluation: Evaluation, key: str) -> int:
         """Keeps an evaluation under the key of its task, candidate and options; returns its row."""
-        record = self._pack(evaluation.plain())
+        record = self.pack(evaluation.plain())
         row = (key, evaluation.task_hash, evaluation.candidate_id, evaluation.verdict, record, time.time())
-        return self._write(
-            "INSERT INTO evaluations (key, task_hash, candidate, verdict, record, created) VALUES (?, ?, ?, ?, ?, ?)",
-            row,
-        )
+        return self._write(ADD_EVALUATION, row)
 
     def find_evaluation(self, key: str) -> Evaluation | None:
         """The evaluation kept under a key, the latest one; a fault of ours does not count as finished."""
@@ -204,12 +227,17 @@ class Store:
     def tasks(self) -> Iterator[Task]:
         """All tasks, in the order in which they were added."""
         for (record,) in self._rows("SELECT record FROM tasks ORDER BY rowid"):
-            yield Task.model_validate(self._unpack(record))
+            yield Task.model_validate(self.unpack(record))
+
+    def task(self, content_hash: str) -> Task | None:
+        """A task by its content hash."""
+        rows = self._rows("SELECT record FROM tasks WHERE hash = ?", content_hash)
+        return Task.model_validate(self.unpack(rows[0][0])) if rows else None
 
     def candidate(self, content_hash: str) -> Candidate | None:
         """A candidate by its content hash."""
         rows = self._rows("SELECT record FROM candidates WHERE hash = ?", content_hash)
-        return Candidate.model_validate(self._unpack(rows[0][0])) if rows else None
+        return Candidate.model_validate(self.unpack(rows[0][0])) if rows else None
 
     def set_item(self, position: int, item_id: str, status: ItemStatus, key: str | None = None, note: str = "") -> None:
         """Notes what became of one row of the input; `key` names its evaluation."""
@@ -229,7 +257,7 @@ class Store:
 
     def add_turn(self, rollout: str, turn: Turn) -> None:
         """Keeps one turn of a rollout."""
-        record = self._pack(turn.plain())
+        record = self.pack(turn.plain())
         self._write(
             "INSERT INTO turns (rollout, position, record, created) VALUES (?, ?, ?, ?)",
             (rollout, turn.index, record, time.time()),
@@ -239,7 +267,7 @@ class Store:
         """The turns of every rollout, in order; of a turn that was added twice, the latest."""
         found: dict[str, dict[int, Turn]] = {}
         for rollout, position, record in self._rows("SELECT rollout, position, record FROM turns ORDER BY id"):
-            found.setdefault(rollout, {})[position] = Turn.model_validate(self._unpack(record))
+            found.setdefault(rollout, {})[position] = Turn.model_validate(self.unpack(record))
         return {rollout: [turns[i] for i in sorted(turns)] for rollout, turns in found.items()}
 
     def add_event(self, kind: str, data: Any) -> None:
@@ -256,6 +284,12 @@ class Store:
         """How often each verdict stands in the run, without reading the records."""
         return dict(self._rows("SELECT verdict, count(*) FROM evaluations GROUP BY verdict"))
 
+    def queue_counts(self) -> dict[str, int]:
+        """How many jobs of the queue are in each state (see `jobqueue`)."""
+        if self._rows("PRAGMA user_version")[0][0] < 2:  # a reader leaves an older run as it is
+            return {}
+        return dict(self._rows("SELECT state, count(*) FROM queue GROUP BY state"))
+
     def put_blob(self, text: str) -> str:
         """Keeps a text under the SHA-256 of its UTF-8 bytes; returns that name."""
         if self._lock_fd is None:
@@ -263,7 +297,7 @@ class Store:
         data = text.encode("utf-8", "surrogatepass")
         name = hashlib.sha256(data).hexdigest()
         path = self.folder / "blobs" / name[:2] / name[2:]
-        temporary = self.folder / "blobs" / f"new-{threading.get_ident()}"
+        temporary = self.folder / "blobs" / f"new-{os.getpid()}-{threading.get_ident()}"
         try:
             if path.exists():
                 return name
@@ -285,7 +319,8 @@ class Store:
         except OSError as error:
             raise StoreError(f"blob {name[:12]} of {str(self.folder)!r} cannot be read", hint=str(error)) from error
 
-    def _pack(self, value: Any) -> str:
+    def pack(self, value: Any) -> str:
+        """A value as JSON, its long texts put into blobs."""
         return json.dumps(self._outline(value), ensure_ascii=True, separators=(",", ":"))
 
     def _outline(self, value: Any) -> Any:
@@ -299,7 +334,8 @@ class Store:
             return [self._outline(v) for v in value]
         return value
 
-    def _unpack(self, text: str) -> Any:
+    def unpack(self, text: str) -> Any:
+        """What `pack` was given."""
         return self._inline(json.loads(text))
 
     def _inline(self, value: Any) -> Any:
@@ -314,7 +350,23 @@ class Store:
         return value
 
     def _evaluation(self, record: str) -> Evaluation:
-        return Evaluation.model_validate(self._unpack(record))
+        return Evaluation.model_validate(self.unpack(record))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Several statements that happen together or not at all; no other process writes in between."""
+        with self._mutex:
+            try:
+                try:
+                    self._db.execute("BEGIN IMMEDIATE")
+                    yield self._db
+                    self._db.commit()
+                except BaseException:  # Ctrl-C may come anywhere
+                    if self._db.in_transaction:
+                        self._db.rollback()
+                    raise
+            except sqlite3.Error as error:
+                raise _unusable(self.folder, error) from error
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
         with self._mutex:
@@ -337,7 +389,7 @@ def _write_empty(folder: Path, meta: dict[str, Any]) -> None:
     temporary = folder / "run.sqlite.new"
     _sweep(folder)
     with contextlib.closing(sqlite3.connect(temporary)) as db:
-        db.executescript(_SCHEMA)
+        db.executescript(";".join((_SCHEMA, *_QUEUE)))
         db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         rows = {"created": time.time(), **meta}
@@ -362,10 +414,33 @@ def _connect(folder: Path, writable: bool) -> sqlite3.Connection:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("PRAGMA synchronous = NORMAL")
         db.execute("SELECT 1 FROM meta LIMIT 1").fetchall()
+        _migrate(db)
     except sqlite3.Error:
         db.close()
         raise
     return db
+
+
+def _migrate(db: sqlite3.Connection) -> None:
+    """Brings a run of version 1 to version 2, whole or not at all; an older Kernelwright refuses it from then on."""
+    if _version(db) == SCHEMA_VERSION:
+        return
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        if _version(db) == 1:  # another process may have done it meanwhile
+            for statement in _QUEUE:
+                db.execute(statement)
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        db.commit()
+    except BaseException:
+        db.rollback()
+        raise
+    # The version is looked for in the file's head: without this it would stand in the log only.
+    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _version(db: sqlite3.Connection) -> int:
+    return int(db.execute("PRAGMA user_version").fetchone()[0])
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
@@ -415,9 +490,10 @@ def _check(folder: Path) -> None:
     version, application = struct.unpack_from(">I4xI", head, 60) if ours else (0, 0)
     if application != APPLICATION_ID:
         raise StoreError(f"{str(path)!r} is not a run of Kernelwright", hint="name another folder with --run")
-    if version != SCHEMA_VERSION:
+    if not OLDEST_VERSION <= version <= SCHEMA_VERSION:
         raise StoreError(
-            f"the run in {str(folder)!r} is of version {version}; this Kernelwright reads version {SCHEMA_VERSION}",
+            f"the run in {str(folder)!r} is of version {version}; "
+            f"this Kernelwright reads versions {OLDEST_VERSION} to {SCHEMA_VERSION}",
             hint="name another folder with --run, or use the version that wrote it; nothing in it was changed",
         )
 
@@ -433,6 +509,25 @@ def _lock(folder: Path) -> int:
             hint="wait for it, or name another folder with --run; reports can be made while it writes",
         ) from error
     return fd
+
+
+def _lock_shared(folder: Path) -> int:
+    """The lock as one of several holders. Whoever opens the run alone for a moment sweeps it."""
+    deadline = time.monotonic() + SHARING_SECONDS
+    while True:
+        try:
+            fd = _lock(folder)
+            _sweep(folder)
+        except StoreError:
+            fd = os.open(folder / "writer.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return fd
+        except OSError:
+            os.close(fd)
+            if time.monotonic() > deadline:
+                return _lock(folder)  # which says who is in the way
+        time.sleep(0.01)
 
 
 def _unusable(folder: Path, error: Exception) -> StoreError:

@@ -12,12 +12,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import TaskError, UsageError
-from kernelwright.evaluation.options import EvalOptions, gpu_count
+from kernelwright.evaluation.options import EvalOptions, gpu_count, visible_gpus
 from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.gate import Checked
     from kernelwright.evaluation.gpus import Gpu
+    from kernelwright.evaluation.pool import Pool
     from kernelwright.evaluation.session import Plan
     from kernelwright.evaluation.worker import Worker
 
@@ -30,8 +31,18 @@ class Evaluator:
     Threads may share one evaluator: each gets a worker of its own.
     """
 
-    def __init__(self, options: EvalOptions | None = None, device: str | None = None) -> None:
-        """`device` is `cpu` only in tests, to go the GPU's way without one."""
+    def __init__(
+        self,
+        options: EvalOptions | None = None,
+        device: str | None = None,
+        gpu: str | None = None,
+        pool: Pool | None = None,
+    ) -> None:
+        """`gpu` as CUDA_VISIBLE_DEVICES would name it: the first one that this process may use when None.
+
+        With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, to go the GPU's way
+        without one.
+        """
         from kernelwright.evaluation.pool import Pool
 
         self.options = options or EvalOptions()
@@ -40,8 +51,10 @@ class Evaluator:
                 "backend gpu: there is no NVIDIA GPU that torch could use here",
                 hint="use --backend cpu: candidates run on the functional CUDA machine, without timing",
             )
-        self.pool = Pool(self.options.sandbox)
+        self.pool = pool or Pool(self.options.sandbox)
+        self._owns_pool = pool is None
         self._device = device or ("cuda" if self.options.resolved() == "gpu" else None)
+        self._index = gpu or next(iter(visible_gpus()), "0")
         self._gpu: Gpu | None = None
         self._local = threading.local()
         self._workers: list[Worker] = []
@@ -62,7 +75,7 @@ class Evaluator:
                 if self._device is not None and self._gpu is None:
                     from kernelwright.evaluation.gpus import Gpu
 
-                    self._gpu = Gpu(self.pool, name=self._device)
+                    self._gpu = Gpu(self.pool, self._index, self._device)
                 worker = self._local.worker = Worker(self.pool, self._gpu)
                 self._workers.append(worker)
         return worker
@@ -70,7 +83,7 @@ class Evaluator:
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions | None = None) -> Evaluation:
         """One verdict. Raises `TaskError` when the task's own reference does not run.
 
-        `options` replace the evaluator's own for this candidate; backend and sandbox stay what they are.
+        `options` in place of the evaluator's own must have the same backend and sandbox.
         """
         return self._worker().evaluate(task, candidate, options or self.options)
 
@@ -90,7 +103,8 @@ class Evaluator:
             self._workers.clear()
             if self._gpu is not None:
                 self._gpu.close()
-        self.pool.close()
+        if self._owns_pool:
+            self.pool.close()
 
 
 def evaluate(

@@ -177,8 +177,11 @@ def _clocks() -> dict[str, Any]:
     nvml.nvmlInit_v2()
     handle, value, reasons = ctypes.c_void_p(), ctypes.c_uint(), ctypes.c_ulonglong()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
-    index = int(visible) if visible.isdigit() else 0
-    if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(handle)):
+    if visible.isdigit():
+        missing = nvml.nvmlDeviceGetHandleByIndex_v2(int(visible), ctypes.byref(handle))
+    else:
+        missing = nvml.nvmlDeviceGetHandleByUUID(visible.encode(), ctypes.byref(handle))
+    if missing:
         return {}
     found: dict[str, Any] = {}
     for name, kind in (("sm_mhz", 1), ("memory_mhz", 2)):
@@ -226,7 +229,7 @@ class HostDevice:
         return {"name": "host", "free_bytes": 8 << 30, "total_bytes": 8 << 30}
 
 
-def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
+def make(name: str, index: str = "0") -> tuple[Device, tuple[int, ...]]:
     """A child's device, opened in a fresh fork before it is confined, and the descriptors that the driver keeps.
 
     What is slow to start, or needs files that a confined child cannot open, is started here.
@@ -234,7 +237,7 @@ def make(name: str, index: int = 0) -> tuple[Device, tuple[int, ...]]:
     if name != "cuda":
         return HostDevice(), ()
     held = set(os.listdir("/proc/self/fd"))
-    os.environ["CUDA_VISIBLE_DEVICES"] = str(index)
+    os.environ["CUDA_VISIBLE_DEVICES"] = index
     torch.cuda.init()
     # float32 means float32, for candidates and baselines alike: torch would round convolutions to TF32.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

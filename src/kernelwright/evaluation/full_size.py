@@ -111,6 +111,7 @@ def _attempt(
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
         built_by = dict.fromkeys(result.built_by for result in session.builds)
+        attempt.environment["gpu_index"] = str(gpu.device["index"])
         attempt.environment["built_by"] = ", ".join(built_by) or "nothing was built"
         attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
         attempt.waited = bench.stages.get("lease", 0.0)

@@ -6,9 +6,12 @@ takes a runner seconds, so a few are opened ahead; each serves one candidate.
 
 from __future__ import annotations
 
+import fcntl
+import os
 import queue
 import threading
 import time
+from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
@@ -16,10 +19,66 @@ from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Messa
 from kernelwright.evaluation.pool import Child, Pool
 
 REFEREE_SECONDS = 180.0
+LEASE_SECONDS = 3600.0
+"""How long one may wait for a GPU that other processes use, in turn with us."""
 
 
 class TooLarge(Exception):
     """The size does not fit the device, with the reason in words."""
+
+
+class Lease:
+    """The right to use one GPU, held by one thread of one process of this user's at a time; use in a `with`.
+
+    Between processes it is a lock on a file. Whoever waits for that holds the lock on a second file, the door: a
+    process that gives the GPU back and wants it again at once waits at the door behind the one that is waiting.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """`path` is what all processes name that share the GPU; None where no other process has it."""
+        self._threads = threading.Lock()
+        self._paths = [path.with_suffix(".door"), path] if path else []
+        self._files: list[int] = []
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            for path in self._paths:
+                self._files.append(_locked(path, time.monotonic() + LEASE_SECONDS))
+            if self._files:
+                os.close(self._files.pop(0))
+        except BaseException:
+            self._release()
+            raise
+
+    def __exit__(self, *_exc: object) -> None:
+        self._release()
+
+    def _release(self) -> None:
+        while self._files:
+            os.close(self._files.pop())
+        self._threads.release()
+
+
+def _locked(path: Path, deadline: float) -> int:
+    """A descriptor that holds the lock on a file; the lock ends with it, at the latest with the process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise HarnessError(f"the lock of a GPU, {str(path)!r}, cannot be opened: {error.strerror}") from error
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                os.close(file)
+                raise HarnessError(f"other processes kept the GPU of {str(path)!r} too long") from None
+            time.sleep(0.001)
+        except BaseException:
+            os.close(file)
+            raise
 
 
 class Trusted:
@@ -66,10 +125,11 @@ class Trusted:
 class Gpu:
     """One GPU. Threads share it; what needs the device is done under `lease`."""
 
-    def __init__(self, pool: Pool, index: int = 0, name: str = "cuda", spares: int = 3) -> None:
+    def __init__(self, pool: Pool, index: str = "0", name: str = "cuda", spares: int = 3) -> None:
+        """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only."""
         self.pool = pool
         self.device = {"name": name, "index": index}
-        self.lease = threading.Lock()
+        self.lease = Lease(pool.cache / "leases" / f"gpu-{index}" if name == "cuda" else None)
         self.referee = Trusted(pool, "referee", self.device)
         self.baseline = Trusted(pool, "baseline", self.device)
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+import itertools
 import json
 import os
 from pathlib import Path
@@ -20,13 +21,33 @@ PROTOCOL = 1
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
 
 
-def gpu_count() -> int:
-    """NVIDIA GPUs that this process could use; 0 with a torch that was built without CUDA. Imports no torch."""
+def visible_gpus() -> tuple[str, ...]:
+    """NVIDIA GPUs that this process could use, as CUDA_VISIBLE_DEVICES names them; none with a torch without CUDA.
+
+    What that variable leaves out is left out: a scheduler that gave us GPU 3 set it to `3`. Imports no torch.
+    """
     cards = len([p for p in Path("/dev").glob("nvidia[0-9]*") if p.name[6:].isdigit()])
     try:
-        return 0 if importlib.metadata.version("torch").endswith("+cpu") else cards
+        if not cards or importlib.metadata.version("torch").endswith("+cpu"):
+            return ()
     except importlib.metadata.PackageNotFoundError:
-        return 0
+        return ()
+    return chosen_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), cards)
+
+
+def chosen_gpus(setting: str | None, cards: int) -> tuple[str, ...]:
+    """The GPUs that a value of CUDA_VISIBLE_DEVICES leaves of so many; as for CUDA, an invalid number ends the list."""
+    if setting is None:
+        return tuple(map(str, range(cards)))
+    names = (name.strip() for name in setting.split(","))
+    return tuple(
+        itertools.takewhile(lambda n: n.startswith(("GPU-", "MIG-")) or (n.isdigit() and int(n) < cards), names)
+    )
+
+
+def gpu_count() -> int:
+    """How many GPUs this process could use."""
+    return len(visible_gpus())
 
 
 class EvalOptions(Record):

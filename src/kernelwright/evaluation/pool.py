@@ -140,6 +140,8 @@ class Pool:
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "inductor"),
             "LC_ALL": "C.UTF-8",
+            # Which card a number means follows from this, here and in the children.
+            **{k: v for k, v in os.environ.items() if k == "CUDA_DEVICE_ORDER"},
         }
         code = "import sys; sys.path[:0] = %r; from kernelwright.evaluation import zygote; zygote.main(%d)"
         extra = [p for p in sys.path if p and Path(p).is_dir()]

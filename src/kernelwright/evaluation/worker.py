@@ -46,7 +46,7 @@ class Worker:
                 self.close()  # whatever is left may belong to a worker process that is gone
                 if attempt == 2:
                     backend = "cpu" if self.gpu is None else "gpu"
-                    return _harness_error(task, candidate, options, error, backend)
+                    return harness_error(task, candidate, options, error, backend)
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int) -> Evaluation:
@@ -133,9 +133,10 @@ def _write_plan(path: Path, plan: Plan) -> None:
     os.replace(temporary, path)
 
 
-def _harness_error(
+def harness_error(
     task: Task, candidate: Candidate, options: EvalOptions, error: HarnessError, backend: str
 ) -> Evaluation:
+    """The verdict that says that we failed, and how."""
     return Evaluation(
         task_id=task.task_id,
         task_hash=task.content_hash,

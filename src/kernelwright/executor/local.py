@@ -1,0 +1,80 @@
+"""The executor of one machine: threads over evaluators, one evaluator and one lease for each GPU.
+
+All GPUs share the processes that need none: one warm parent, its builders and oracles. Without a GPU there is one
+evaluator, and as many threads as candidates are to be judged at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.options import visible_gpus
+from kernelwright.executor.lanes import Job, Lanes
+from kernelwright.records import Evaluation
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation.pool import Pool
+
+
+class Evaluators:
+    """Evaluators by what one cannot change from job to job: GPU, backend, sandbox. Each is made when first needed."""
+
+    def __init__(self, device: str | None = None) -> None:
+        """`device` as for `Evaluator`."""
+        self._device = device
+        self._lock = threading.Lock()
+        self._pools: dict[str, Pool] = {}
+        self._made: dict[tuple[str, str, str | None], Evaluator] = {}
+
+    def get(self, options: EvalOptions, gpu: str | None) -> Evaluator:
+        """The evaluator for a job on that GPU (None: the first that this process may use, or none at all)."""
+        from kernelwright.evaluation.pool import Pool
+
+        backend = options.resolved()
+        kind = (backend, options.sandbox, gpu if backend == "gpu" or self._device else None)
+        with self._lock:
+            if kind not in self._made:
+                if options.sandbox not in self._pools:
+                    self._pools[options.sandbox] = Pool(options.sandbox)
+                self._made[kind] = Evaluator(options, self._device, kind[2], self._pools[options.sandbox])
+            return self._made[kind]
+
+    def close(self) -> None:
+        """Ends every child. May be called twice."""
+        with self._lock:
+            for evaluator in self._made.values():
+                evaluator.close()
+            for pool in self._pools.values():
+                pool.close()
+            self._made.clear()
+            self._pools.clear()
+
+
+class Local(Lanes):
+    """Judges on this machine."""
+
+    def __init__(
+        self,
+        jobs: int = 1,
+        max_pending: int | None = None,
+        gpus: tuple[str, ...] | None = None,
+        device: str | None = None,
+    ) -> None:
+        """`jobs` candidates at once, at least one a GPU. `gpus` as CUDA_VISIBLE_DEVICES names them; None: all.
+
+        Judging on a GPU, several jobs for each let builds go on while another candidate has the GPU.
+        """
+        if gpus is None:
+            gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
+        self.gpus = gpus
+        super().__init__(jobs, len(self.gpus), max_pending)
+        self.evaluators = Evaluators(device)
+
+    def judge(self, job: Job, seat: int) -> Evaluation:
+        evaluator = self.evaluators.get(job.options, self.gpus[seat] if self.gpus else None)
+        return evaluator.evaluate(job.task, job.candidate, job.options)
+
+    def shut(self) -> None:
+        self.evaluators.close()
