@@ -1,6 +1,6 @@
 """Everything that is measured on a GPU, in one call: each part with its own time limit, results as JSON in one folder.
 
-    python benchmarks/gpu_all.py OUT [--jsonl FILE] [--parts tests,eval,precision,faults,honest,sanitizer]
+    python benchmarks/gpu_all.py OUT [--jsonl FILE] [--parts tests,eval,...]
 
 Copy what it wrote to benchmarks/results/ to publish it.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 HERE = Path(__file__).resolve().parent
-LIMITS = {"tests": 300, "eval": 150, "precision": 200, "faults": 300, "honest": 400, "sanitizer": 240}
+LIMITS = {"tests": 300, "eval": 150, "precision": 200, "faults": 300, "honest": 400, "sanitizer": 240, "exploits": 400}
 
 
 def command(part: str, out: Path, jsonl: Path | None) -> list[str]:

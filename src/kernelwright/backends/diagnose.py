@@ -64,7 +64,8 @@ def _host_gap(message: str) -> str | None:
         rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message
     )
     if unknown:
-        return unknown.group(1) if _API_NAME.match(unknown.group(1)) else None
+        name = unknown.group(1)
+        return name if _API_NAME.match(name) or ("::" in name and _LIBRARY_SCOPE.match(name)) else None
     overload = re.match(r"(?:no matching function for call to|no match for|call of overloaded) (.*)", message)
     if overload:
         return overload.group(1)[:100] if _LIBRARY_TYPE.search(overload.group(1)) else None

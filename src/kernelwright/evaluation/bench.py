@@ -43,6 +43,8 @@ class Bench:
     """How the candidate's weights were set (see `runner.load_weights`)."""
     same_bits: bool | None = None
     """Whether a repeated call gave the same bits; None where they were not kept."""
+    seen_by_profiler: bool = False
+    """Whether the candidate's kernels are launched by others than our runtime, so that only a profiler sees them."""
     alone: bool = False
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None

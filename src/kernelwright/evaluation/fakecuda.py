@@ -98,7 +98,7 @@ _GLUE = frozenset(
     view_as_real view_as_complex new_tensor rand randn randint bernoulli_ uniform_ normal_ randperm repeat
     expand_copy permute_copy view_copy slice_scatter select_scatter movedim swapaxes hstack vstack index_put_
     eye tril_indices triu_indices linspace to_dlpack from_dlpack real imag _pin_memory is_pinned equal
-    resolve_conj resolve_neg sym_size sym_stride sym_numel _has_compatible_shallow_copy_type
+    record_stream resolve_conj resolve_neg sym_size sym_stride sym_numel _has_compatible_shallow_copy_type
     """.split()
 )
 

@@ -272,15 +272,16 @@ def _disagree(candidate: float, span: float, busy: float) -> bool:
     return busy > _MOST_BUSY * candidate + _SLACK_BUSY_MS or span > 1.5 * candidate + 0.02
 
 
-def graphs(bench: Bench) -> None:
+def graphs(bench: Bench) -> bool:
     """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing.
 
-    Last of all, since a capture that fails may leave the process unable to go on.
+    Last of all, since a capture that fails may leave the process unable to go on: false where it did. Kernels that are
+    launched on the legacy stream are not captured, and may fault on what was.
     """
     attempt = bench.attempt
     timing = attempt.timing
     if timing is None or timing.candidate_ms >= SHORT_MS or bench.gpu.device["name"] != "cuda":
-        return
+        return True
     found: dict[str, float] = {}
     with contextlib.suppress(TaskError, TooLarge):
         if bench.options.baselines:
@@ -288,7 +289,7 @@ def graphs(bench: Bench) -> None:
             answer = bench.baseline("graph", baseline=bench.options.baselines[0], fresh=False, **where)
             if answer["times"]:
                 found["baseline_graph_ms"] = answer["times"]["device_ms"]
-    problem = ""
+    problem, alive = "", True
     try:
         seed = bench.seed()
         facts = call(bench, "own", [seed], graph=True)
@@ -296,9 +297,10 @@ def graphs(bench: Bench) -> None:
         if not problem and compared(bench, "own", seed, facts, thorough=False).passed:
             found["graph_ms"] = facts["times"]["device_ms"]
     except Failed as failed:
-        problem = failed.reason
+        problem, alive = failed.reason, False
     attempt.environment["cuda_graph"] = problem[:200] or ("replayed" if "graph_ms" in found else "replays differ")
     attempt.timing = timing.changed(**found)
+    return alive
 
 
 def _found(bench: Bench, rule: str, evidence: str, severity: Literal["warning", "reject"]) -> None:
