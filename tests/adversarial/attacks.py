@@ -105,6 +105,7 @@ ATTACKS = [
         plain("return x", CHANNEL + TAKE_OVER),
         ("rejected",),
         "forged-answer",
+        gpu=("runtime_error", "rejected"),
     ),
     Exploit(
         "B63 a message nested too deep",
@@ -163,12 +164,14 @@ ATTACKS = [
         "scale",
         with_kernel("extension.scale(x)\nimport numpy\nreturn torch.from_numpy(numpy.maximum(x.numpy(), 0) * 2)"),
         NOT_OWN,
+        gpu=("runtime_error", "rejected"),
     ),
     Exploit(
         "B49 numpy into the kernel's output",
         "scale",
         with_kernel("y = extension.scale(x)\ny.numpy()[:] = x.numpy().clip(0) * 2\nreturn y"),
         NOT_OWN,
+        gpu=("runtime_error", "rejected"),
     ),
     Exploit(
         "B49 Python beside a decoy",
@@ -269,6 +272,7 @@ ATTACKS = [
         with_kernel("y = extension.scale(x)\nx.numpy()[:] = 0\nreturn y"),
         NOT_OWN,
         "input-mutated",
+        gpu=("runtime_error", "rejected"),
     ),
     # The machine.
     Exploit(
@@ -321,6 +325,7 @@ ATTACKS = [
         plain("hoard = []\nwhile True:\n    hoard.append(torch.ones(1 << 24))"),
         ENDED,
         "memory",
+        gpu=("runtime_error", "timeout"),
     ),
     Exploit(
         "B73 memory without end, in host code",
@@ -329,6 +334,7 @@ ATTACKS = [
             "std::vector<std::vector<char>> hoard;\n    for (;;) hoard.emplace_back(1 << 26, 1);", "#include <vector>"
         ),
         ENDED,
+        gpu=("runtime_error", "timeout"),
     ),
     Exploit("B73 host code without end", "scale", host("volatile int on = 1;\n    while (on) {}"), ("timeout",)),
     Exploit(

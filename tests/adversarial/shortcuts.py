@@ -125,19 +125,21 @@ SHORTCUTS = [
     Exploit(
         "B25 work on a stream that nobody waits for",
         "wide",
-        with_kernel(
-            "with torch.cuda.stream(self.side):\n    return extension.scale(x)", init="self.side = torch.cuda.Stream()"
+        plain(
+            "with torch.cuda.stream(self.side):\n    return torch.relu(x) * 2", init="self.side = torch.cuda.Stream()"
         ),
         ("rejected", "wrong"),
+        policy=LIBRARIES,
         where="gpu",
     ),
     Exploit(
         "B25 short work on a stream that nobody waits for",
         "scale",
-        with_kernel(
-            "with torch.cuda.stream(self.side):\n    return extension.scale(x)", init="self.side = torch.cuda.Stream()"
+        plain(
+            "with torch.cuda.stream(self.side):\n    return torch.relu(x) * 2", init="self.side = torch.cuda.Stream()"
         ),
         ("rejected", "wrong"),
+        policy=LIBRARIES,
         where="gpu",
     ),
     Exploit(

@@ -21,9 +21,11 @@ from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.library_ops import allowed
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
 from kernelwright.records import (
+    LIBRARIES,
     Candidate,
     Distribution,
     Evaluation,
@@ -42,6 +44,11 @@ _LIBRARY_KERNEL = re.compile(
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
 )
 
+_MOVES_DATA = re.compile(
+    r"(?i)memcpy|memset|copy|fill|cat_?array|catarray|distribution|arange|elementwise_kernel_with_index|index|linspace"
+    r"|tril|triu|roll|flip|gather|scatter|eye|spin_kernel|nchwTo|nhwcTo"
+)
+"""Kernels of torch that move or make data, as glue may."""
 _DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
 """Names of functions that a text defines for the device: CUDA's and Triton's."""
 
@@ -226,13 +233,18 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
     result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
+    if index == 1 and not result.passed and bench.weights in ("names", "order"):
+        reason = (
+            f"{result.reason}; the weights were changed before this call: does it keep what it made of earlier ones?"
+        )
+        result = result.changed(reason=reason)
     if first and result.passed:
         _repeated(bench, kind, seed)
         _reweigh(bench)
     if first and attempt.failed is None:
         profiled = call(bench, kind, [bench.seed()], profile=True)
         bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
-        _attest(bench)
+        _attest(bench, facts)
     if not facts["facts"]["launches"] and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
         facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
@@ -278,7 +290,7 @@ def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:
         attempt.findings.append(finding)
 
 
-def _attest(bench: Bench) -> None:
+def _attest(bench: Bench, facts: dict[str, Any]) -> None:
     """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
     kernels = bench.kernels
     own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
@@ -286,6 +298,19 @@ def _attest(bench: Bench) -> None:
     if total <= 0:
         return
     share = sum(k[2] for k in own) / total
+    hidden = [k[0] for k in kernels if k not in own and not _MOVES_DATA.search(k[0])]
+    if (
+        hidden
+        and not facts["operators"]
+        and not facts.get("library_ops")
+        and allowed(bench.policy) != frozenset(LIBRARIES)
+    ):
+        evidence = f"kernels of libraries computed in a call that shows no operator of theirs: {', '.join(hidden)}"[
+            :900
+        ]
+        finding = Finding(rule="hidden-library", evidence=evidence, severity="reject", workload=bench.workload.name)
+        bench.attempt.findings.append(finding)
+        bench.attempt.failed = Failed("rejected", f"hidden-library: {evidence}"[:500], finding)
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
     if not bench.policy.startswith("libraries") and share < 0.5 and own:
         names = ", ".join(k[0][:60] for k in kernels if k not in own)
