@@ -95,10 +95,12 @@ class ModelNew(nn.Module):
 '''
 
 
-@pytest.fixture(scope="module", params=["cpu", "host"])
+@pytest.fixture(scope="module", params=["cpu", "host", pytest.param("gpu", marks=pytest.mark.gpu)])
 def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
-    """The CPU's way of judging, and the GPU's on the host device."""
+    """The CPU's way of judging, the GPU's on the host device, and on a GPU."""
     options = EvalOptions(timing_seconds=0.05, trials=3, timeout=20)
+    if request.param == "gpu":
+        options = options.changed(backend="gpu")
     with Evaluator(options, device="cpu") if request.param == "host" else Evaluator(options) as made:
         yield made
 

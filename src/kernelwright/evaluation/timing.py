@@ -30,6 +30,8 @@ SHORT_MS = 0.2
 SLACK_SAMPLES = 30
 """So many calls must all look as if work went on behind the stream before that is held against a candidate."""
 SPAN_SAMPLES = 5
+_FASTEST_LAUNCH = 0.35
+"""Of what an empty launch takes, what a kernel takes at least: a graph's nodes follow each other faster."""
 _MOST_BUSY, _SLACK_BUSY_MS = 1.3, 0.001
 MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 NARROW = 0.006
@@ -201,6 +203,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
     if bench.attempt.failed is not None:
         return
     _two_clocks(bench, candidate)
+    _faster_than_launches(bench, candidate)
     layout = bench.layout
     floor = _floor_ms(bench, device["name"], candidate)
     if floor is not None and candidate < floor:
@@ -266,6 +269,18 @@ def _two_clocks(bench: Bench, candidate: float) -> None:
             f"the events {candidate:.4f} ms"
         )
         _found(bench, "clock-disagreement", evidence, "warning")
+
+
+def _faster_than_launches(bench: Bench, candidate: float) -> None:
+    """Rejects calls over which the stream had less time than its kernels need to start, even as a graph's nodes."""
+    launches = sum(k[1] for k in bench.kernels)
+    least = _FASTEST_LAUNCH * launches * bench.session.child.launch_ms
+    if candidate < least and bench.attempt.failed is None:
+        evidence = (
+            f"{launches} kernels ran in a call that took {candidate:.5f} ms on its stream, which is less than starting "
+            f"them takes ({least:.5f} ms): work on a stream that the caller does not wait for, or another clock"
+        )
+        _found(bench, "side-stream", evidence, "reject")
 
 
 def _disagree(candidate: float, span: float, busy: float) -> bool:
