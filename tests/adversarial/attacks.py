@@ -220,8 +220,9 @@ ATTACKS = [
             "const float* a = x.data_ptr<float>(); float* b = y.data_ptr<float>();\n"
             "    for (int i = 0; i < n; ++i) b[i] = a[i] > 0 ? 2 * a[i] : 0;"
         ),
-        ENDED,
-        where="gpu",  # the functional machine's memory is the host's (README, Limits)
+        NOT_OWN,
+        "no-own-kernel",
+        gpu=ENDED,
     ),
     Exploit("B46 torch from host code", "scale", only_host("y = torch::relu(x) * 2;"), NOT_OWN),
     Exploit(
@@ -436,5 +437,99 @@ ATTACKS = [
         "scale",
         HEAD + "import __main__\n\nclass ModelNew(getattr(__main__, 'Model')):\n    pass\n",
         ENDED,
+    ),
+    # More against the judge and what it knows.
+    Exploit(
+        "B64 puts a descriptor of its own in the channel's place",
+        "scale",
+        plain(
+            "import os\na, b = os.pipe()\nfor fd in range(3, 64):\n    if fd not in (a, b):\n        try:\n"
+            "            os.fstat(fd)\n            os.dup2(b, fd)\n        except OSError:\n            pass\nreturn torch.zeros_like(x)"
+        ),
+        REFUSED + ("timeout",),
+    ),
+    Exploit(
+        "B66 traces its parent",
+        "scale",
+        plain(
+            "import ctypes, os\nif ctypes.CDLL(None).ptrace(16, os.getppid(), 0, 0):\n    raise OSError('refused')\nreturn x"
+        ),
+        ("runtime_error",),
+        "refused",
+    ),
+    Exploit(
+        "B66 a filter of its own that answers system calls",
+        "scale",
+        plain(
+            "import ctypes\nfilter_of_one = (ctypes.c_uint64 * 1)(0x7fff000000000006)\n"
+            "program = (ctypes.c_uint64 * 2)(1, ctypes.addressof(filter_of_one))\n"
+            "ctypes.CDLL(None).prctl(22, 2, ctypes.byref(program))\nreturn torch.zeros_like(x)"
+        ),
+        REFUSED,
+    ),
+    Exploit(
+        "B68 adds launches to the record of them",
+        "scale",
+        with_kernel(
+            "r = getattr(sys.modules['kernelwright.mach' + 'ine.runtime'], 'cur' + 'rent')()\n"
+            "facts = getattr(r, '_fa' + 'cts')\nextension.scale(x[:1, :1].contiguous())\n"
+            "y = torch.empty_like(x)\nfacts.written[y.data_ptr()] = 4 * y.numel()\n"
+            "y.copy_(torch.relu(x) * 2)\nreturn y",
+            "import sys\n",
+        ),
+        ("rejected",),
+    ),
+    Exploit(
+        "B68 empties the log of operators",
+        "scale",
+        with_kernel(
+            "extension.scale(x)\ny = torch.relu(x) * 2\n"
+            "stack = torch.utils._python_dispatch._get_current_dispatch_mode_stack()\n"
+            "for mode in stack:\n    if hasattr(mode, 'seen'):\n        mode.seen.clear()\nreturn y"
+        ),
+        NOT_OWN,
+        "harness-access",
+    ),
+    Exploit(
+        "B68 empties the log of operators, under a hidden name",
+        "scale",
+        with_kernel(
+            "extension.scale(x)\ny = torch.relu(x) * 2\n"
+            "get = getattr(torch.utils, '_python' + '_dispatch')\nstack = getattr(get, '_get_current' + '_dispatch_mode_stack')()\n"
+            "for mode in stack:\n    if hasattr(mode, 'seen'):\n        mode.seen.clear()\nreturn y"
+        ),
+        NOT_OWN,
+        known_gap="what a from-scratch policy rests on is reported by the process that the candidate lives in",
+    ),
+    Exploit(
+        "B68 other code for a function of the driver",
+        "scale",
+        with_kernel(
+            "import sys\nfor name, m in list(sys.modules.items()):\n    if name.startswith('kernelwr' + 'ight'):\n"
+            "        for f in list(vars(m).values()):\n            if callable(f) and hasattr(f, '__co' + 'de__'):\n"
+            "                try:\n                    setattr(f, '__co' + 'de__', getattr(lambda *a, **k: True, '__co' + 'de__'))\n                except ValueError:\n                    pass\nreturn torch.zeros_like(x)"
+        ),
+        REFUSED,
+    ),
+    Exploit(
+        "B69 replaces what makes random numbers and compares",
+        "softmax",
+        with_kernel(
+            "return torch.zeros_like(x)",
+            "for name in ('randn', 'rand', 'equal', 'isclose', 'isnan'):\n"
+            "    setattr(sys.modules['tor' + 'ch'], name, lambda *a, **k: torch.zeros(1))\n".replace(
+                "sys", "__import__('sys')"
+            ),
+        ),
+        REFUSED,
+    ),
+    Exploit(
+        "B70 writes into the judge's package",
+        "scale",
+        plain(
+            "import kernelwright, os\nwith open(os.path.join(os.path.dirname(kernelwright.__file__), 'evaluation', 'compare.py'), 'a') as f:\n"
+            "    f.write('# changed')\nreturn torch.zeros_like(x)"
+        ),
+        ("runtime_error",),
     ),
 ]

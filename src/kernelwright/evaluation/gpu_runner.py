@@ -89,7 +89,7 @@ class GpuRunner(Runner):
         self.runtime.begin_call()
         torch.manual_seed(header["call_seed"])
         results, report = self._called(header, calls)
-        facts = self.runtime.end_call()
+        facts = self.finished()
         report |= {"problems": [], "foreign": [], **_UNWATCHED}
         if not results:
             report["outputs"] = []

@@ -237,7 +237,7 @@ class Runner:
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
             self.settle()
-        facts = self.runtime.end_call()
+        facts = self.finished()
         outputs, problems = plain_outputs(result, given)
         with torch.no_grad():
             mutated = [i for i, (a, b) in enumerate(zip(before, given, strict=True)) if not same_bits(a, b)]
@@ -252,6 +252,14 @@ class Runner:
             "problems": problems,
         }
         return report, outputs
+
+    def finished(self) -> Any:
+        """What device code did in the call that ended. Host functions of a CUDA candidate are no kernels of its own: on
+        a GPU they could not touch the tensors that they work on here."""
+        facts = self.runtime.end_call()
+        if self.on_cuda:
+            facts.own_calls = 0
+        return facts
 
     def _at_same_addresses(self, inputs: Any) -> Any:
         """Copies the inputs into the memory of the call before, where shapes and dtypes are the same."""
