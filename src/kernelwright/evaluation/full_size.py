@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import guards, plain, timing
+from kernelwright.evaluation import guards, plain, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
 from kernelwright.evaluation.gpus import Gpu, TooLarge
@@ -66,7 +66,7 @@ def judge_on_gpu(
     """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `judge.judge`."""
     started = time.monotonic()
     policy = options.policy or task.policy
-    advice = guards.static_findings(candidate)
+    advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:

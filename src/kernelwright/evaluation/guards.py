@@ -1,150 +1,19 @@
 """Rules against computing nothing, computing elsewhere, and looking where a candidate has no business.
 
-Each rule has a name, and turns what was seen into `Finding`s. Static rules read the candidate's text; dynamic rules
-read the facts of a call. Where a rule of KernelGuard means the same, the finding says so in its evidence. What this
-does not do: decide whether outputs are right (that is `compare`).
+Each rule has a name, and turns the facts of a call into `Finding`s. What this does not do: read the candidate's text
+(that is `static_rules`), or decide whether outputs are right (that is `compare`).
 """
 
 from __future__ import annotations
 
-import ast
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from kernelwright.evaluation.library_ops import allowed, owner
-from kernelwright.records import Candidate, Finding, Policy
+from kernelwright.records import Finding, Policy
 
 SMALL_OP = 4096
 """A library operator on at most this many elements, and on at most a quarter of the largest input's, is glue."""
-
-_SNOOPING = {
-    "gc": {"get_objects", "get_referrers", "get_referents"},
-    "sys": {"_getframe", "_current_frames", "settrace", "setprofile"},
-    "inspect": {"stack", "currentframe", "getouterframes", "trace"},
-}
-_INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
-_INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
-"""Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
-_OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
-_PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
-_PATCH_EXEMPT = {"backends", "_dynamo", "_inductor", "_C"}
-_PROCESSES = {"subprocess", "socket", "multiprocessing", "requests", "urllib", "http"}
-
-
-def static_findings(candidate: Candidate) -> list[Finding]:
-    """What the text alone gives away. Only reading another's frames, heap or modules rejects; the rest is advice."""
-    try:
-        tree = ast.parse(candidate.text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
-    found: list[Finding] = []
-    for node in ast.walk(tree):
-        found.extend(_of_node(node))
-    seen: set[tuple[str, int | None]] = set()
-    unique = []
-    for finding in found:
-        if (finding.rule, finding.line) not in seen:
-            seen.add((finding.rule, finding.line))
-            unique.append(finding)
-    return unique[:20]
-
-
-def _dotted(node: ast.expr) -> list[str]:
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if isinstance(node, ast.Name):
-        parts.append(node.id)
-        return parts[::-1]
-    return []
-
-
-def _of_node(node: ast.AST) -> Iterator[Finding]:
-    if isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from _of_import(node)
-    elif isinstance(node, ast.Attribute):
-        name = _dotted(node)
-        if len(name) == 2 and name[1] in _SNOOPING.get(name[0], ()):
-            yield Finding(
-                rule="frame-walk",
-                evidence=f"{'.'.join(name)} looks at frames or objects of others (KernelGuard FRAME_WALK)",
-                severity="reject",
-                line=node.lineno,
-            )
-        if node.attr in _INSIDE:
-            yield Finding(
-                rule="frame-walk",
-                evidence=f".{node.attr} leads to what belongs to others (KernelGuard FRAME_WALK)",
-                severity="reject",
-                line=node.lineno,
-            )
-    elif isinstance(node, ast.Constant):
-        if isinstance(node.value, str) and _OURS.fullmatch(node.value):
-            yield _reaching(f"names {node.value}", node.lineno)
-    elif isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _of_patch(target)
-    elif isinstance(node, ast.Call):
-        name = _dotted(node.func)
-        if name == ["setattr"] and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
-            root = _dotted(node.args[0])
-            if root and root[0] in _PATCHABLE and not _PATCH_EXEMPT & set(root):
-                yield _patched(".".join(root), node.lineno)
-        elif name in (["exec"], ["eval"]) and not (node.args and isinstance(node.args[0], ast.Constant)):
-            yield Finding(
-                rule="dynamic-code",
-                evidence=f"{name[0]} of text that is made at run time (KernelGuard OBFUSCATED_EXEC)",
-                line=node.lineno,
-            )
-        elif name[-2:] == ["threading", "Thread"] or name == ["Thread"]:
-            yield Finding(rule="background-thread", evidence="starts a thread of its own", line=node.lineno)
-
-
-def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
-    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-    for name in names:
-        if name.split(".")[0] == "kernelwright" and name not in ("kernelwright", "kernelwright.cuda"):
-            yield _reaching(f"imports {name}", node.lineno)
-        if name.split(".")[0] in _PROCESSES:
-            yield Finding(rule="process-or-network", evidence=f"imports {name}", line=node.lineno)
-        if isinstance(node, ast.ImportFrom) and name in _SNOOPING:
-            for alias in node.names:
-                if alias.name in _SNOOPING[name]:
-                    yield Finding(
-                        rule="frame-walk",
-                        evidence=f"imports {name}.{alias.name} (KernelGuard FRAME_WALK)",
-                        severity="reject",
-                        line=node.lineno,
-                    )
-
-
-def _reaching(what: str, line: int) -> Finding:
-    return Finding(
-        rule="harness-access",
-        evidence=f"{what}: only kernelwright.cuda is meant for candidates",
-        severity="reject",
-        line=line,
-    )
-
-
-def _of_patch(target: ast.expr) -> Iterator[Finding]:
-    if isinstance(target, ast.Attribute):
-        name = _dotted(target)
-        if len(name) >= 2 and name[0] in _PATCHABLE and not _PATCH_EXEMPT & set(name):
-            yield _patched(".".join(name), target.lineno)
-    if isinstance(target, ast.Subscript) and _dotted(target.value) == ["sys", "modules"]:
-        yield _patched("sys.modules", target.lineno)
-
-
-def _patched(name: str, line: int) -> Finding:
-    return Finding(
-        rule="patched-function",
-        evidence=f"replaces {name} (KernelGuard MONKEY_PATCH)",
-        severity="reject",
-        line=line,
-    )
 
 
 def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, workload: str) -> list[Finding]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import compare, guards, lines, plain
+from kernelwright.evaluation import compare, guards, lines, plain, static_rules
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
 from kernelwright.records import (
@@ -81,7 +81,7 @@ def judge(
     """One verdict. Raises `TaskError` when the reference fails, `HarnessError` when our own machinery does."""
     started = time.monotonic()
     policy = options.policy or task.policy
-    advice = guards.static_findings(candidate)
+    advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     if problem is not None:
         return evaluation(task, candidate, options, Attempt(failed=problem), advice, started)

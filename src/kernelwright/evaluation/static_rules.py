@@ -1,0 +1,171 @@
+"""Rules that read a candidate's text. Only reaching for what belongs to others rejects; the rest is advice.
+
+Python is read by `ast`, the CUDA and C++ in its strings and in bare files by `cuda_rules`. Text can hide anything, so
+these rules are the second line: verdicts rest on what runs. Where a rule of KernelGuard means the same, the evidence
+says so.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import time
+import warnings
+from collections.abc import Iterator
+
+from kernelwright.evaluation import cuda_rules, habits
+from kernelwright.records import Candidate, Finding, Task
+
+MOST_FINDINGS = 20
+CUDA_SECONDS = 1.0
+"""Broken CUDA text can keep a parser busy for minutes: it is stopped, and what was not read says nothing."""
+_SNOOPING = {
+    "gc": {"get_objects", "get_referrers", "get_referents"},
+    "sys": {"_getframe", "_current_frames", "settrace", "setprofile"},
+    "inspect": {"stack", "currentframe", "getouterframes", "trace"},
+}
+_INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
+_INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
+"""Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
+_MODES = {"_get_current_dispatch_mode_stack", "_get_dispatch_stack_at", "_pop_torch_dispatch_stack"}
+_MODES |= {"_get_current_function_mode_stack", "_pop_mode", "_disable_current_modes", "_DisableTorchDispatch"}
+"""Ways to the torch modes under which a candidate runs. No kernel has a use for them."""
+_OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
+_PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
+_PATCH_EXEMPT = {"backends", "_dynamo", "_inductor", "_C"}
+_CUDA_TEXT = re.compile(r"__global__|__device__|#\s*include|torch::Tensor|extern \"C\"|PYBIND11_MODULE")
+_LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|autocast")
+
+
+def static_findings(candidate: Candidate, task: Task | None = None) -> list[Finding]:
+    """What the text alone gives away, what rejects first. `task` tells which precision is lower than it should be."""
+    found = list(_of_python(candidate))
+    stop = time.monotonic() + CUDA_SECONDS
+    for text, line, exact in cuda_texts(candidate):
+        for hint in cuda_rules.hints(text, stop):
+            found.append(Finding(rule=hint.rule, evidence=hint.evidence, line=line + hint.line if exact else line))
+    if task is None or _LOW_PRECISION.search(task.source):
+        found = [f for f in found if f.rule != "lower-precision"]
+    unique = {(f.rule, f.line): f for f in reversed(found)}
+    ordered = sorted(unique.values(), key=lambda f: (f.severity != "reject", f.line or 0, f.rule))
+    return _varied(ordered)[:MOST_FINDINGS]
+
+
+def _varied(found: list[Finding]) -> list[Finding]:
+    """What rejects, then the first of each rule, then the others: a long list of one kind hides no other."""
+    seen: set[str] = set()
+    first: list[Finding] = []
+    again: list[Finding] = []
+    for finding in found:
+        (again if finding.rule in seen and finding.severity != "reject" else first).append(finding)
+        seen.add(finding.rule)
+    return [*first, *again]
+
+
+def _tree(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+def _of_python(candidate: Candidate) -> Iterator[Finding]:
+    if not candidate.sources[0].path.endswith(".py"):
+        return
+    tree = _tree(candidate.text)
+    if tree is None:
+        return
+    for node in ast.walk(tree):
+        yield from _of_node(node)
+    for habit in habits.of_tree(tree):
+        yield Finding(rule=habit.rule, evidence=habit.evidence, line=habit.line)
+
+
+def cuda_texts(candidate: Candidate) -> Iterator[tuple[str, int, bool]]:
+    """The candidate's CUDA and C++ texts: text, its first line in the candidate, whether further lines follow there."""
+    if not candidate.sources[0].path.endswith(".py"):
+        yield candidate.text, 1, True
+        return
+    tree = _tree(candidate.text)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.JoinedStr):
+            parts = [v.value for v in node.values if isinstance(v, ast.Constant) and isinstance(v.value, str)]
+            text, exact = " x ".join(parts), False
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+            exact = (node.end_lineno or node.lineno) - node.lineno == text.count("\n")
+        else:
+            continue
+        if _CUDA_TEXT.search(text):
+            yield text, node.lineno, exact
+
+
+def _of_node(node: ast.AST) -> Iterator[Finding]:
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        yield from _of_import(node)
+    elif isinstance(node, ast.Attribute):
+        yield from _of_attribute(node)
+    elif isinstance(node, ast.Name) and node.id in _MODES:
+        yield _reaching(f"names {node.id}", node.lineno)
+    elif isinstance(node, ast.Constant):
+        if isinstance(node.value, str) and _OURS.fullmatch(node.value):
+            yield _reaching(f"names {node.value}", node.lineno)
+    elif isinstance(node, ast.Assign):
+        for target in node.targets:
+            yield from _of_patch(target)
+    elif isinstance(node, ast.Call):
+        name = habits.dotted(node.func)
+        if name == ["setattr"] and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
+            root = habits.dotted(node.args[0])
+            if root and root[0] in _PATCHABLE and not _PATCH_EXEMPT & set(root):
+                yield _patched(".".join(root), node.lineno)
+
+
+def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
+    name = habits.dotted(node)
+    if len(name) == 2 and name[1] in _SNOOPING.get(name[0], ()):
+        yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
+    if node.attr in _INSIDE:
+        yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
+    if node.attr in _MODES:
+        yield _reaching(f"names {node.attr}", node.lineno)
+
+
+def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
+    names = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+    for name in names:
+        if name.split(".")[0] == "kernelwright" and name not in ("kernelwright", "kernelwright.cuda"):
+            yield _reaching(f"imports {name}", node.lineno)
+    if isinstance(node, ast.ImportFrom):
+        for alias in node.names:
+            if alias.name in _SNOOPING.get(node.module or "", ()):
+                yield _walking(f"imports {node.module}.{alias.name}", node.lineno)
+            if alias.name in _MODES:
+                yield _reaching(f"imports {alias.name}", node.lineno)
+
+
+def _of_patch(target: ast.expr) -> Iterator[Finding]:
+    if isinstance(target, ast.Attribute):
+        name = habits.dotted(target)
+        if len(name) >= 2 and name[0] in _PATCHABLE and not _PATCH_EXEMPT & set(name):
+            yield _patched(".".join(name), target.lineno)
+    if isinstance(target, ast.Subscript) and habits.dotted(target.value) == ["sys", "modules"]:
+        yield _patched("sys.modules", target.lineno)
+
+
+def _walking(what: str, line: int) -> Finding:
+    return Finding(rule="frame-walk", evidence=f"{what} (KernelGuard FRAME_WALK)", severity="reject", line=line)
+
+
+def _reaching(what: str, line: int) -> Finding:
+    evidence = f"{what}: only kernelwright.cuda is meant for candidates"
+    return Finding(rule="harness-access", evidence=evidence, severity="reject", line=line)
+
+
+def _patched(name: str, line: int) -> Finding:
+    timer = name.startswith("time.") or any(word in name for word in ("Event", "synchronize", "elapsed"))
+    known = "KernelGuard: timer patch" if timer else "KernelGuard MONKEY_PATCH"
+    evidence = f"replaces {name} ({known})"
+    return Finding(rule="patched-function", evidence=evidence, severity="reject", line=line)
