@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics, timing
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
+from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
@@ -282,3 +285,77 @@ def test_a_kernel_that_the_text_defines_is_its_own_whatever_its_name() -> None:
     kernels = [[name, 1, 1.0] for name in (*mine, *libraries, "unknown")]
     assert [name for name, _, _ in full_size._own(kernels, text)] == [*mine, "unknown"]
     assert [name for name, _, _ in full_size._own(kernels, "")] == ["unknown"]
+
+
+GEMM, RELU = "sm90_xmma_gemm_f32f32", "void at::native::vectorized_elementwise_kernel<4, clamp>"
+COPY = "void at::native::elementwise_kernel<128, 4, direct_copy_kernel_cuda>"
+
+
+@pytest.mark.parametrize(
+    ("kernels", "operators", "rejected"),
+    [
+        ([["touch", 1, 2.0], [GEMM, 1, 90.0]], [], True),
+        ([["mine", 1, 30.0], [RELU, 1, 60.0]], [["relu", 1]], True),
+        ([["mine", 1, 3.0], [RELU, 1, 2.0]], [], True),
+        ([["mine", 1, 2.0], [RELU, 3, 6.0]], [["sqrt", 1]], False),
+        ([["mine", 1, 3.0], [COPY, 1, 90.0]], [], False),
+        ([["mine", 1, 3.0]], [], False),
+        ([], [], False),
+    ],
+)
+def test_library_kernels_that_no_operator_shows(
+    kernels: list[list[Any]], operators: list[list[Any]], rejected: bool
+) -> None:
+    bench = SimpleNamespace(
+        policy="from_scratch", kernels=kernels, layout={"largest_input": 1 << 20}, attempt=Attempt()
+    )
+    bench.own_kernels = full_size._own(kernels, "__global__ void mine(int n)")
+    bench.workload = SimpleNamespace(name="own")
+    facts, total = {"operators": operators}, sum(k[2] for k in kernels)
+    assert (full_size._hidden_library(bench, facts, total) is not None) == rejected  # type: ignore[arg-type]
+    bench.policy = "libraries"
+    assert full_size._hidden_library(bench, facts, total) is None  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "alone", "rejected"),
+    [
+        (0.003, [0.11] * 20, True),  # answered ahead
+        (0.003, [0.11, 0.006, 0.006, 0.006], False),  # a slow start, once
+        (0.10, [0.11] * 20, False),
+        (0.003, [0.009] * 20, False),  # too short to tell
+    ],
+)
+def test_calls_that_were_answered_ahead(
+    monkeypatch: pytest.MonkeyPatch, in_a_row: float, alone: list[float], rejected: bool
+) -> None:
+    samples = timing.Samples(["candidate", "eager"])
+    samples.times = {"candidate": [in_a_row] * 9, "eager": [0.02] * 9}
+    samples.alone = {"candidate": alone[0], "eager": 0.023}
+    left = iter(alone[1:])
+    monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": True})
+    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
+    timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
+    assert (bench.attempt.failed is not None) == rejected
+    assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "module.forward(x, self.scale)\nwith torch._C._DisableTorchDispatch():\n    return torch.relu(x) * self.scale",
+        "module.forward(x, self.scale)\nimport threading\nout = []\n"
+        "t = threading.Thread(target=lambda: out.append(torch.relu(x) * self.scale))\n"
+        "t.start()\nt.join()\nreturn out[0]",
+    ],
+)
+def test_what_neither_kernels_nor_glue_made_is_seen_at_full_size(evaluator: Evaluator, body: str) -> None:
+    lines = "\n".join("        " + line for line in body.splitlines())
+    result = judged(evaluator, CUDA.replace("        return module.forward(x, self.scale)", lines), "from_scratch")
+    assert result.verdict == "rejected" and result.reason.startswith("foreign-output"), result.reason
+
+
+def test_a_rule_that_no_size_explains_decides_at_every_size(evaluator: Evaluator) -> None:
+    body = "y = torch.relu(x) * self.scale\nif x.shape != (48, 160):\n    x.zero_()\nreturn y"
+    result = judged(evaluator, model(body))
+    assert result.verdict == "rejected" and result.reason.startswith("input-mutated"), result.reason

@@ -167,6 +167,8 @@ def _of_name(node: Node, name: str) -> Iterator[Hint]:
         called = parent is not None and parent.type == "call_expression" and parent.child(0) == node
         if _CALLS_ONLY.match(name) and not called:
             continue  # a variable of that name, or a method
+        if name in ("half", "half2") and node.type != "type_identifier":
+            continue
         yield Hint(rule, f"{name} {evidence}", node.start_point[0])
 
 

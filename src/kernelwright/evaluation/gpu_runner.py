@@ -94,7 +94,7 @@ class GpuRunner(Runner):
         if not results:
             report["outputs"] = []
         for slot, result in enumerate(results):
-            self._hand_back(header, slot * header["stride"], result, given[slot], bool(facts.written), report)
+            self._hand_back(header, slot * header["stride"], result, given[slot], facts, report)
         if header["watch"]:
             report |= self._watched(given[-1], (len(given) - 1) * header["stride"], header)
         self.place.synchronize()
@@ -132,7 +132,7 @@ class GpuRunner(Runner):
         base: int,
         result: Any,
         given: list[torch.Tensor],
-        written: bool,
+        facts: Any,
         report: dict[str, Any],
     ) -> None:
         """One call's outputs into the shared block, where they are of the expected kind; what is odd is reported."""
@@ -145,7 +145,7 @@ class GpuRunner(Runner):
             for out, place in zip(outputs, header["outputs"], strict=True):
                 self.calls.view(base, *place).copy_(out)
         if header["watch"]:
-            report["foreign"] = [[i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, written)]
+            report["foreign"] = self.foreign(outputs, facts)
 
     def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
         """What only a checked call looks at: operators, and inputs that were written to."""

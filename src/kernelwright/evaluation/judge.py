@@ -46,6 +46,8 @@ ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
 _RACES = ("data-race",)
+SIZE_RULES = ("no-own-kernel", "library-op")
+"""Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
 
 
@@ -315,7 +317,7 @@ def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
     if trial.workload.scope == "declared":
         return False
     if failed.verdict == "rejected":
-        return failed.finding is not None and failed.finding.rule in ("no-own-kernel", "library-op")
+        return failed.finding is not None and failed.finding.rule in SIZE_RULES
     return failed.verdict in ("wrong", "runtime_error")
 
 

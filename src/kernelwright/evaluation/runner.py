@@ -243,9 +243,11 @@ class Runner:
             mutated = [i for i, (a, b) in enumerate(zip(before, given, strict=True)) if not same_bits(a, b)]
         report = {
             "facts": dataclasses.asdict(facts),
-            "written": [_written(facts, t) for t in outputs],
+            "written": [written_bytes(facts, t) for t in outputs],
             "foreign": [
-                [i, t.numel()] for i, t in enumerate(outputs) if self.operators.is_foreign(t, _written(facts, t) > 0)
+                [i, t.numel()]
+                for i, t in enumerate(outputs)
+                if self.operators.is_foreign(t, written_bytes(facts, t) > 0)
             ],
             "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50],
             "mutated": mutated,
@@ -260,6 +262,11 @@ class Runner:
         if self.on_cuda:
             facts.own_calls = 0
         return facts
+
+    def foreign(self, outputs: Sequence[torch.Tensor], facts: Any) -> list[list[int]]:
+        """Number and size of the outputs that hold what neither kernels nor glue made."""
+        strange = [self.operators.is_foreign(t, written_bytes(facts, t) > 0) for t in outputs]
+        return [[i, outputs[i].numel()] for i, is_strange in enumerate(strange) if is_strange]
 
     def _at_same_addresses(self, inputs: Any) -> Any:
         """Copies the inputs into the memory of the call before, where shapes and dtypes are the same."""
@@ -469,9 +476,10 @@ def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[tor
     return outputs, problems
 
 
-def _written(facts: Any, tensor: torch.Tensor) -> int:
-    storage = tensor.untyped_storage()
-    return int(facts.written.get(storage.data_ptr(), 0))
+def written_bytes(facts: Any, tensor: torch.Tensor) -> int:
+    """Bytes that kernels stored into a tensor's memory; on a GPU, where that is not known, whether any kernel ran."""
+    address = tensor.untyped_storage().data_ptr()
+    return int(facts.written.get(address, facts.written.get(0, 0)))
 
 
 def read_bytes(tensor: torch.Tensor) -> bytes:

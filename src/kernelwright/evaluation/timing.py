@@ -34,6 +34,9 @@ _FASTEST_LAUNCH = 0.35
 """Of what an empty launch takes, what a kernel takes at least: a graph's nodes follow each other faster."""
 _MOST_BUSY, _SLACK_BUSY_MS = 1.3, 0.001
 MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
+BURST_SAMPLES = 8
+_BURST_SHARE, _BURST_SLACK_MS = 0.4, 0.01
+"""A call in a row of them takes at least this share of what it takes alone, apart from what measuring costs."""
 NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
@@ -46,6 +49,8 @@ class Samples:
         self.slacks: dict[str, list[float]] = {name: [] for name in names}
         self.hidden = dict.fromkeys(names, False)
         self.issues: list[float] = []
+        self.alone: dict[str, float] = {}
+        """Least time of a call alone, where calls are measured in a row."""
 
     def clear(self) -> None:
         """Forgets what was measured in another way than what follows."""
@@ -96,6 +101,7 @@ def timed(bench: Bench) -> None:
         if index == 0 and not bench.alone and samples.short() and bench.layout["slots"] > 2:
             # Short calls are measured as many at once as the shared block has slots.
             batch = bench.layout["slots"]
+            samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
             _begin(bench, turn, batch)
         few = samples.fewest()
@@ -204,6 +210,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
         return
     _two_clocks(bench, candidate)
     _faster_than_launches(bench, candidate)
+    _in_a_row(bench, samples, candidate)
     layout = bench.layout
     floor = _floor_ms(bench, device["name"], candidate)
     if floor is not None and candidate < floor:
@@ -281,6 +288,38 @@ def _faster_than_launches(bench: Bench, candidate: float) -> None:
             f"them takes ({least:.5f} ms): work on a stream that the caller does not wait for, or another clock"
         )
         _found(bench, "side-stream", evidence, "reject")
+
+
+def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
+    """Rejects calls that cost little only after others: whose work was done with the first of a row.
+
+    That one is not timed, and all inputs of a row are in memory before it, so that it may look for them and answer
+    ahead. A call alone has nothing to hide its work behind.
+    """
+    if not samples.alone or bench.alone:
+        return
+    others = [
+        samples.alone[name] - float(np.median(t)) for name, t in samples.times.items() if name != "candidate" and t
+    ]
+    usual, alone = max([0.0, *others]), [samples.alone["candidate"]]
+
+    def cheap() -> bool:
+        return candidate < _BURST_SHARE * (min(alone) - usual) - _BURST_SLACK_MS
+
+    for _ in range(BURST_SAMPLES):
+        if not cheap():
+            return
+        times = _times(bench, "candidate", 1)
+        if bench.attempt.failed is not None:
+            return
+        if times["hidden"]:
+            alone.append(times["device_ms"])
+    if cheap():
+        evidence = (
+            f"{candidate:.4f} ms in a row of calls, but {min(alone):.4f} ms alone: its work is done with the first "
+            "call of the row, before the others were made"
+        )
+        _found(bench, "answered-ahead", evidence, "reject")
 
 
 def _disagree(candidate: float, span: float, busy: float) -> bool:
