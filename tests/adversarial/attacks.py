@@ -532,4 +532,41 @@ ATTACKS = [
         ),
         ("runtime_error",),
     ),
+    Exploit(
+        "B31 reports a measurement of no time at all",
+        "scale",
+        plain(
+            "say({'kind': 'ran', 'facts': {'launches': [{'kernel': 'k'}], 'written': {'0': 1}}, 'kernels': [],\n"
+            "     'times': {'device_ms': 0, 'issue_ms': 0, 'slack_ms': 0, 'hidden': True}, 'operators': [], 'mutated': [],\n"
+            "     'problems': [], 'outputs': [['float32', list(x.shape)]]})\nreturn x",
+            CHANNEL,
+        ),
+        NOT_OWN,
+        "forged-answer",
+        gpu=("rejected", "wrong", "runtime_error"),
+    ),
+    Exploit(
+        "B64 sits between the runner and the judge",
+        "scale",
+        plain(
+            "import socket, threading\nreal = channel()\nkept = os.dup(real)\nnear, far = socket.socketpair()\n"
+            "os.dup2(far.fileno(), real)\n\ndef relay():\n    while True:\n"
+            "        os.write(kept, near.recv(1 << 20).replace(b'no-own-kernel', b'nothing-at-all'))\n\n"
+            "threading.Thread(target=relay, daemon=True).start()\nreturn torch.relu(x) * 2",
+            CHANNEL,
+        ),
+        ("runtime_error", "rejected", "timeout"),
+    ),
+    Exploit(
+        "B9 a kernel that zeroes its input",
+        "scale",
+        with_kernel(
+            "return extension.scale(x)",
+            kernel=KERNEL.replace("const float* x, float* y", "float* x, float* y").replace(
+                "x[i], 0.0f) * 2.0f;", "x[i], 0.0f) * 2.0f;\n    if (i < n) x[i] = 0.0f;"
+            ),
+        ),
+        NOT_OWN,
+        "input-mutated",
+    ),
 ]

@@ -248,6 +248,8 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
         profiled = call(bench, kind, [bench.seed()], profile=True)
         bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
         _attest(bench, facts)
+    built = any(b.status == "ok" for b in session.builds)
+    forged = guards.unfounded(facts, built, bench.workload.name)
     if not facts["facts"]["launches"] and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
         facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
@@ -256,7 +258,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     judging.note_launches(attempt, facts)
     largest = bench.layout["largest_input"]
     findings = judging.machine_findings(session, facts, bench.workload.name)
-    guarded = guards.call_findings(facts, bench.policy, largest, bench.workload.name)
+    guarded = forged + guards.call_findings(facts, bench.policy, largest, bench.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
     attempt.library_ops.extend(op for op in guards.library_work(facts, largest) if op not in attempt.library_ops)
     attempt.results.append(result)
