@@ -359,3 +359,11 @@ def test_a_rule_that_no_size_explains_decides_at_every_size(evaluator: Evaluator
     body = "y = torch.relu(x) * self.scale\nif x.shape != (48, 160):\n    x.zero_()\nreturn y"
     result = judged(evaluator, model(body))
     assert result.verdict == "rejected" and result.reason.startswith("input-mutated"), result.reason
+
+
+def test_no_time_at_all_is_no_time() -> None:
+    samples = timing.Samples(["candidate", "eager"])
+    samples.times = {"candidate": [0.0] * 9, "eager": [0.02] * 9}
+    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
+    timing._suspicious(bench, samples, {"name": "NVIDIA H200"})  # type: ignore[arg-type]
+    assert bench.attempt.failed is not None and bench.attempt.failed.reason.startswith("physics-floor")

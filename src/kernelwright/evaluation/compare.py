@@ -302,10 +302,14 @@ def _pattern(got: np.ndarray, ref: np.ndarray, wrong: np.ndarray, misplaced: np.
         middle = float(np.nanmedian(ratio)) if np.isfinite(ratio).any() else np.nan
         if np.isfinite(middle) and np.nanmax(np.abs(ratio - middle)) <= 10 * limit * abs(middle):
             return f"the wrong elements are {middle:.6g} times the expected ones"
-        if np.ptp(got[wrong]) == 0 and np.ptp(ref[wrong]) > 0:
+        if _constant(got[wrong]) and not _constant(ref[wrong]):
             return "the wrong elements all have one value"
     if got.ndim >= 2 and got.shape[-1] == got.shape[-2] > 1:
         swapped = np.swapaxes(got, -1, -2)
         if np.all(metric.errors(swapped, ref, metric.scales(ref)) <= limit):
             return "the last two dimensions are swapped"
     return ""
+
+
+def _constant(values: np.ndarray) -> bool:
+    return bool((values == values.flat[0]).all())

@@ -26,8 +26,9 @@ def ratio_interval(
     tops = np.median(rng.choice(a, (RESAMPLES, a.size)), axis=1)
     bottoms = np.median(rng.choice(b, (RESAMPLES, b.size)), axis=1)
     tail = (1 - level) / 2
-    low, high = np.quantile(tops / bottoms, [tail, 1 - tail])
-    return float(np.median(a) / np.median(b)), float(low), float(high)
+    with np.errstate(divide="ignore", invalid="ignore"):  # times of zero are for others to doubt
+        low, high = np.quantile(tops / bottoms, [tail, 1 - tail])
+        return float(np.median(a) / np.median(b)), float(low), float(high)
 
 
 def is_narrow(interval: tuple[float, float, float], width: float) -> bool:

@@ -205,6 +205,9 @@ def _note_clocks(attempt: Attempt, before: dict[str, Any], after: dict[str, Any]
 def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
     """Times that cannot be: work that the events did not see, and less than the card's physics allow."""
     candidate = float(np.median(samples.times["candidate"]))
+    if candidate <= 0:
+        _found(bench, "physics-floor", f"{candidate:.4f} ms: nothing is done in no time", "reject")
+        return
     _beside_the_stream(bench, samples.slacks, candidate)
     if bench.attempt.failed is not None:
         return
