@@ -167,6 +167,15 @@ def test_out_of_bounds_write_names_the_line(evaluator: Evaluator) -> None:
     assert result.verdict == "runtime_error" and "out-of-bounds" in result.reason
 
 
+def test_what_decides_comes_before_what_the_text_reminds_of(evaluator: Evaluator) -> None:
+    habits = (
+        "import subprocess\nimport multiprocessing\n\ndef never():\n    exec(open('x').read())\n    return x.half()\n"
+    )
+    result = judged(evaluator, python(RIGHT.replace("y[i] =", "y[i + 1000000] =") + habits))
+    assert result.verdict == "runtime_error" and result.findings[0].severity == "fault"
+    assert {"process-or-network", "dynamic-code", "lower-precision"} <= {f.rule for f in result.findings[1:]}
+
+
 def test_device_compile_error(evaluator: Evaluator) -> None:
     text = EXTENSION.format(body="y[i] = undeclared_name;", grid="1")
     result = judged(evaluator, python(text))

@@ -46,6 +46,7 @@ ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
 _RACES = ("data-race",)
+_RANKS = ("fault", "reject", "warning", "info")
 SIZE_RULES = ("no-own-kernel", "library-op")
 """Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
@@ -414,9 +415,11 @@ def evaluation(
 ) -> Evaluation:
     """The record of an attempt that is over."""
     failed = attempt.failed
-    findings = list(advice) + attempt.findings
+    findings = attempt.findings + list(advice)
     if failed is not None and failed.finding is not None and failed.finding not in findings:
         findings.append(failed.finding)
+    # What decides comes first, then what was seen, then what the text reminds of: some readers take only a few.
+    findings.sort(key=lambda f: _RANKS.index(f.severity))
     total = time.monotonic() - started - attempt.waited
     policy = options.policy or task.policy
     return Evaluation(
