@@ -313,6 +313,20 @@ TRICKS = [
         ("rejected",),
     ),
     Exploit(
+        "B44 copies to the host, computes there and copies back",
+        "scale",
+        scaled(
+            launch=LAUNCH + "\n    std::vector<float> h(n);\n"
+            "    cudaMemcpy(h.data(), x.data_ptr<float>(), n * 4, cudaMemcpyDeviceToHost);\n"
+            "    for (float& v : h) v = v > 0 ? 2 * v : 0;\n"
+            "    cudaMemcpy(y.data_ptr<float>(), h.data(), n * 4, cudaMemcpyHostToDevice);",
+            head="#include <vector>",
+            body="if (i < n) y[i] = 0.0f;",
+        ),
+        ("rejected",),
+        "library-op",
+    ),
+    Exploit(
         "B45 keeps the weights of the first model it makes",
         "linear",
         direct(

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.backends.build import build
-from kernelwright.backends.extension import Extension, Host, normalised
+from kernelwright.backends.extension import TO_HOST, Extension, Host, normalised
 from kernelwright.builds import BuildRequest
 from kernelwright.machine.runtime import Runtime
 
@@ -154,6 +154,39 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
     with pytest.raises(RuntimeError, match="illegal memory access"):
         module.forward(torch.zeros(4))
     assert runtime.faults
+
+
+COPIES = """
+#include <torch/extension.h>
+#include <vector>
+__global__ void k(float* y) { y[threadIdx.x] = 1.f; }
+void to_host(torch::Tensor x) {
+    std::vector<float> h(x.numel());
+    cudaMemcpy(h.data(), x.data_ptr<float>(), x.nbytes(), cudaMemcpyDeviceToHost);
+}
+void in_rows(torch::Tensor x) {
+    std::vector<float> h(x.numel());
+    size_t width = x.size(1) * 4;
+    cudaMemcpy2D(h.data(), width, x.data_ptr<float>(), width, width, x.size(0), cudaMemcpyDefault);
+}
+void between(torch::Tensor x) {
+    auto y = torch::empty_like(x);
+    cudaMemcpyAsync(y.data_ptr<float>(), x.data_ptr<float>(), x.nbytes(), cudaMemcpyDeviceToDevice);
+}
+"""
+
+
+@pytest.mark.parametrize(("function", "elements"), [("to_host", 600), ("in_rows", 600), ("between", 0)])
+def test_copies_to_the_host_are_recorded_and_others_are_not(cache: Path, function: str, elements: int) -> None:
+    runtime = Runtime(lambda request: build(request, cache))
+    names = ("to_host", "in_rows", "between")
+    cpp = "".join(f"void {name}(torch::Tensor x);" for name in names)
+    result = build(BuildRequest("extension", "copies", cuda_source=COPIES, cpp_source=cpp, functions=names), cache)
+    assert result.status == "ok", result.log
+    x = torch.ones(20, 30)
+    runtime.begin_call()
+    getattr(Extension(result, runtime), function)(x)
+    assert [numel for name, numel in runtime.library_ops if name == TO_HOST] == ([elements] if elements else [])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,8 @@ _SYMBOL = ctypes.CFUNCTYPE(
 )
 _ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, _P(ctypes.c_void_p))
 _FREE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+TO_HOST = "host code (after a copy to the host)"
+_FETCHED = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 
 class _Callbacks(ctypes.Structure):
@@ -43,6 +45,7 @@ class _Callbacks(ctypes.Structure):
         ("symbol", _SYMBOL),
         ("allocate", _ALLOCATE),
         ("deallocate", _FREE),
+        ("fetched", _FETCHED),
     ]
 
 
@@ -79,6 +82,7 @@ class Host:
             _SYMBOL(self._guarded(self._symbol)),
             _ALLOCATE(self._guarded(self._allocate)),
             _FREE(self._guarded(self._deallocate)),
+            _FETCHED(self._fetched),
         )
         self.library.kw_install(ctypes.byref(self._callbacks))
         if values.real_cuda and (lacking := self.library.kw_gpu_enable()):
@@ -103,6 +107,26 @@ class Host:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
         if operations is not None:
             operations.append((name, numel))
+
+    def _fetched(self, to: int | None, source: int | None, nbytes: int) -> None:
+        """Notes copies to the host like operators: what is small is glue, with more a host could do a kernel's work."""
+        if not self.running:
+            return
+        runtime = self.running[-1].runtime
+        if not values.real_cuda:
+            table = runtime.allocations() if hasattr(runtime, "allocations") else []
+            if not _within(table, source) or _within(table, to):
+                return
+        self.to_host(nbytes)
+
+    def to_host(self, nbytes: int) -> None:
+        """Adds a copy to those of this call: many small ones count as one."""
+        operations = getattr(self.running[-1].runtime, "library_ops", None) if self.running else None
+        if operations is None:
+            return
+        before = [op for op in operations if op[0] == TO_HOST]
+        operations[:] = [op for op in operations if op[0] != TO_HOST]
+        operations.append((TO_HOST, nbytes // 4 + sum(numel for _, numel in before)))
 
     def register(self, tensor: torch.Tensor, cuda: bool) -> None:
         """Makes a CUDA tensor's memory visible to kernels; host tensors stay out of their reach."""
@@ -293,6 +317,7 @@ class Extension:
             if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
                 raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
             return
+        Host.get().to_host(count)
         for program, _ in self._programs:
             place = _symbol_place(program, name)
             if place is not None and offset + count <= place[1]:
@@ -302,6 +327,11 @@ class Extension:
                     ctypes.memmove(address, place[0] + offset, count)
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+
+
+def _within(table: Sequence[Any], address: int | None) -> bool:
+    """Whether an address lies in memory that device code may touch."""
+    return any(a.address <= (address or 0) < a.address + a.nbytes for a in table)
 
 
 def _bytes_at(address: int, count: int) -> bytes:

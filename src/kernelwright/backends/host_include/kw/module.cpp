@@ -188,6 +188,7 @@ void kw_set_error(const char* text);
 void kw_shut_down() {
   kw::callbacks.retain = [](int64_t) {};
   kw::callbacks.release = [](int64_t) {};
+  kw::callbacks.fetched = [](const void*, const void*, uint64_t) {};
 }
 void kw_begin_module() { ++kw::current_module; }
 void kw_forget_result() { kw::result = kw::Result(); }

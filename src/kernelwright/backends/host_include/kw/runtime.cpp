@@ -366,15 +366,21 @@ cudaError_t kw_malloc_host(void** address, size_t bytes) {
   return note(*address ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 cudaError_t cudaFreeHost(void* address) { std::free(address); return cudaSuccess; }
-cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind) {
+// On a GPU only copies that say so are told of: asking the driver where memory lies would cost time.
+static void tell(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  if (bytes && (!kw::gpu || kind == cudaMemcpyDeviceToHost)) kw::callbacks.fetched(to, from, bytes);
+}
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
   if (bytes && (!to || !from)) return note(cudaErrorInvalidValue);
+  tell(to, from, bytes, kind);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpy(to, from, bytes) : 0);
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpyAsync(to, from, bytes, stream) : 0);
-  return cudaMemcpy(to, from, bytes, kind);
+  if (!kw::gpu) return cudaMemcpy(to, from, bytes, kind);
+  tell(to, from, bytes, kind);
+  return told(bytes ? kw::gpu->cuMemcpyAsync(to, from, bytes, stream) : 0);
 }
 cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height,
                          cudaMemcpyKind kind) {

@@ -1,4 +1,4 @@
-// What crosses between compiled host code and the Python runner: tagged values and seven callbacks.
+// What crosses between compiled host code and the Python runner: tagged values and eight callbacks.
 //
 // Every tensor computation is forwarded by name to torch in the runner; nothing here computes on tensor contents.
 // Values are plain data: lists point into memory of the caller, which outlives the call.
@@ -98,6 +98,8 @@ struct Callbacks {
   int (*symbol)(const char* name, void* host, uint64_t count, uint64_t offset, int to_device);
   int (*allocate)(uint64_t bytes, void** address);
   int (*deallocate)(void* address);
+  // Tells of a copy that may take results of the device to the host, where host code could compute with them.
+  void (*fetched)(const void* to, const void* from, uint64_t bytes);
 };
 
 // An error that began in Python: the runner still holds the exception itself and raises it again.
