@@ -129,7 +129,7 @@ MEDIAN = ROWSUM.replace("torch.sum(x, dim=1)", "torch.median(x, dim=1).values").
 )
 WIDE = SCALE.replace("batch_size = 24", "batch_size = 2048").replace("dim = 500", "dim = 4096")
 
-POWER = _task("x @ x", "[torch.randn(size, size)]", "size = 384")
+POWER = _task("x @ x", "[torch.randn(size, size)]", "size = 512")
 
 WORKLOADS = {"sizes": ({"batch_size": 32, "dim": 512}, {"batch_size": 3, "dim": 333})}
 """Sizes that a task states itself."""

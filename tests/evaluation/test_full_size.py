@@ -318,22 +318,23 @@ def test_library_kernels_that_no_operator_shows(
 
 
 @pytest.mark.parametrize(
-    ("in_a_row", "alone", "rejected"),
+    ("in_a_row", "alone", "hidden", "rejected"),
     [
-        (0.003, [0.11] * 20, True),  # answered ahead
-        (0.003, [0.11, 0.006, 0.006, 0.006], False),  # a slow start, once
-        (0.10, [0.11] * 20, False),
-        (0.003, [0.009] * 20, False),  # too short to tell
+        (0.003, [0.11], True, True),  # answered ahead
+        (0.003, [0.11], False, False),  # the device may only have waited for the host
+        (0.003, [0.11, 0.006], True, False),  # a slow start, once
+        (0.10, [0.11], True, False),
+        (0.003, [0.009], True, False),  # too short to tell
     ],
 )
 def test_calls_that_were_answered_ahead(
-    monkeypatch: pytest.MonkeyPatch, in_a_row: float, alone: list[float], rejected: bool
+    monkeypatch: pytest.MonkeyPatch, in_a_row: float, alone: list[float], hidden: bool, rejected: bool
 ) -> None:
     samples = timing.Samples(["candidate", "eager"])
     samples.times = {"candidate": [in_a_row] * 9, "eager": [0.02] * 9}
     samples.alone = {"candidate": alone[0], "eager": 0.023}
     left = iter(alone[1:])
-    monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": True})
+    monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
     bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected

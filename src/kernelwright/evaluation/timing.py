@@ -299,25 +299,26 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
     That one is not timed, and all inputs of a row are in memory before it, so that it may look for them and answer
     ahead. A call alone has nothing to hide its work behind.
     """
-    if not samples.alone or bench.alone:
+    if not samples.alone or bench.alone or bench.attempt.failed is not None:
         return
-    others = [
-        samples.alone[name] - float(np.median(t)) for name, t in samples.times.items() if name != "candidate" and t
-    ]
-    usual, alone = max([0.0, *others]), [samples.alone["candidate"]]
+    others = [name for name, times in samples.times.items() if name != "candidate" and times]
+    usual = max([0.0, *(samples.alone[name] - float(np.median(samples.times[name])) for name in others)])
+    alone: list[float] = []
 
-    def cheap() -> bool:
-        return candidate < _BURST_SHARE * (min(alone) - usual) - _BURST_SLACK_MS
+    def cheap(least: float) -> bool:
+        return candidate < _BURST_SHARE * (least - usual) - _BURST_SLACK_MS
 
+    if not cheap(samples.alone["candidate"]):
+        return
     for _ in range(BURST_SAMPLES):
-        if not cheap():
-            return
         times = _times(bench, "candidate", 1)
         if bench.attempt.failed is not None:
             return
-        if times["hidden"]:
+        if times["hidden"]:  # else the device may have waited for the host
             alone.append(times["device_ms"])
-    if cheap():
+        if alone and not cheap(min(alone)):
+            return
+    if len(alone) >= BURST_SAMPLES // 2:
         evidence = (
             f"{candidate:.4f} ms in a row of calls, but {min(alone):.4f} ms alone: its work is done with the first "
             "call of the row, before the others were made"
