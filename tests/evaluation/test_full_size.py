@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics, timing
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpu_runner, guards, physics, timing
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.physics import floor_ms
@@ -368,3 +368,17 @@ def test_no_time_at_all_is_no_time() -> None:
     bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
     timing._suspicious(bench, samples, {"name": "NVIDIA H200"})  # type: ignore[arg-type]
     assert bench.attempt.failed is not None and bench.attempt.failed.reason.startswith("physics-floor")
+
+
+def test_a_calls_kernels_are_told_from_the_clocks() -> None:
+    clock = [
+        (0, 1, "spin_kernel"),
+        (2, 3, "spin_kernel"),
+        (10, 50, "add"),
+        (51, 60, "reduce"),
+        (61, 200, "spin_kernel"),
+    ]
+    call = [(70, 80, "on another stream"), (201, 210, "mine"), (211, 212, "spin_kernel")]
+    assert gpu_runner._after_the_clock(clock + call) == call
+    assert gpu_runner._after_the_clock(call[:2]) == call[:2], "no clock was seen"
+    assert gpu_runner._union([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22

@@ -172,9 +172,7 @@ class GpuRunner(Runner):
             results, _ = self.place.measure([call])
         events = trace.profiler.kineto_results.events()
         seen = [(e.start_ns(), e.end_ns(), e.name()) for e in events if e.device_type() == DeviceType.CUDA]
-        # The clock's own work ends with the kernel that keeps the device busy.
-        begin = max((end for _, end, name in seen if devices.SPIN_KERNEL in name), default=0)
-        own = [e for e in seen if e[0] >= begin and e[1] > e[0]]
+        own = _after_the_clock(sorted(seen))
         totals: dict[str, list[float]] = {}
         for start, end, name in own:
             total = totals.setdefault(name[:300], [0, 0.0])
@@ -183,6 +181,20 @@ class GpuRunner(Runner):
         kernels: list[Any] = [[name, int(count), time] for name, (count, time) in totals.items()]
         span = (max(e[1] for e in own) - min(e[0] for e in own)) / 1e6 if own else 0.0
         return results, sorted(kernels, key=lambda k: -k[2])[:50], span, _union([(e[0], e[1]) for e in own]) / 1e6
+
+
+def _after_the_clock(seen: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
+    """A call's own kernels (start, end, name), from those of a measurement in their order.
+
+    The clock's are empty launches, a flush, and the one that keeps the device busy; what starts with that or later is
+    the call's, on other streams too.
+    """
+    spins = [devices.SPIN_KERNEL in name for _, _, name in seen]
+    flush = spins.index(False) if False in spins else len(spins)
+    if True not in spins[flush:]:
+        return [e for e in seen if e[1] > e[0]]
+    last = spins.index(True, flush)
+    return [e for i, e in enumerate(seen) if i != last and e[0] >= seen[last][0] and e[1] > e[0]]
 
 
 def _union(intervals: list[tuple[int, int]]) -> int:
