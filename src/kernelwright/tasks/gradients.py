@@ -54,7 +54,9 @@ def _gradients(outputs: list[torch.Tensor], leaves: list[torch.Tensor]) -> list[
         ]
     if not roots:
         return [torch.zeros_like(leaf) for leaf in leaves]
-    found = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
+    # In this thread: one of autograd's own need not have the CUDA context in which a candidate's kernels are loaded.
+    with torch.autograd.set_multithreading_enabled(False):
+        found = torch.autograd.grad(roots, leaves, weights, allow_unused=True)
     taken = {w.untyped_storage().data_ptr() for w in weights}
     gradients = []
     for gradient, leaf in zip(found, leaves, strict=True):
