@@ -24,7 +24,7 @@ from kernelwright.records import Candidate
 
 ray = pytest.importorskip("ray", reason='Ray is not installed: pip install "kernelwright[ray]"')
 
-ON_HOST = EvalOptions(backend="gpu", trials=1, timing_seconds=0.05)
+ON_HOST = EvalOptions(backend="gpu", trials=1, timing_seconds=0.05, policy="libraries")
 ON_CPU = EvalOptions(backend="cpu", trials=1)
 SECONDS = 120.0
 
