@@ -58,10 +58,14 @@ def preload() -> None:
         torch.set_num_interop_threads(1)
     import kernelwright.backends.build
     import kernelwright.backends.extension
+    import kernelwright.cuda
     import kernelwright.evaluation.oracle
     import kernelwright.evaluation.runner
     import kernelwright.evaluation.strict_runner
     import kernelwright.machine.runtime  # noqa: F401
+    from kernelwright.evaluation import roles
+
+    roles.library_paths()  # kept for the children, which would look again
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
     from kernelwright.evaluation import fakecuda
