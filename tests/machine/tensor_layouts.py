@@ -141,7 +141,7 @@ def from_fragment(registers: np.ndarray, bits: int, place: Place, shape: tuple[i
 
 
 def place_a(bits: int, m: int) -> Place:
-    """A of mma.m8n8kK and m16n8kK: a lane holds neighbours along k, then the row eight below, then columns further on."""
+    """A of mma.m8n8kK and m16n8kK: neighbours along k, then the row eight below, then columns further on."""
     per = max(32 // bits, 1)
 
     def place(lane: int, i: int) -> tuple[int, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import cases_tensor
+import cases_wmma  # noqa: F401
 import numpy as np
 import pytest
 import tensor_layouts as layouts
@@ -75,7 +76,8 @@ def test_layouts_are_those_that_the_isa_writes_out() -> None:
     ],
 )
 def test_forms_that_do_not_exist_are_refused_by_name(text: str) -> None:
-    ptx = f""".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() {{\n .reg .b32 %r<9>;\n {text} %r1;\n ret;\n}}"""
+    head = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() {\n .reg .b32 %r<9>;\n"
+    ptx = f"{head} {text} %r1;\n ret;\n}}"
     with pytest.raises(UnsupportedPTX) as refused:
         Program.load(ptx)
     assert refused.value.features[0].startswith(text.split(".")[0])
@@ -88,3 +90,16 @@ def test_metadata_that_names_one_element_twice_is_a_fault() -> None:
     args[3][:] = 0
     with pytest.raises(MachineFault, match="names no two elements"):
         launch(load(case.source, case.arch), "k", 1, 32, args)
+
+
+def test_satfinite_of_wmma_makes_floats_finite() -> None:
+    case = next(c for c in CASES_TENSOR if c.name.startswith("wmma_m16n16k16_f16_f32_f32"))
+    ptx = compile_ptx(case.source, arch=case.arch).ptx
+    assert ".m16n16k16.f32.f32" in ptx
+    program = Program.load(ptx.replace(".m16n16k16.f32.f32", ".m16n16k16.f32.f32.satfinite"))
+    args = [arg.copy() if isinstance(arg, np.ndarray) else arg for arg in case.runs()[0].args]
+    args[2] = np.full_like(args[2], np.array(np.inf, np.float32).view(np.uint32))
+    args[2][::2] = np.array(np.nan, np.float32).view(np.uint32)
+    launch(program, "k", 1, 32, args)
+    most = float(np.finfo(np.float32).max)
+    assert set(np.unique(args[3])) == {0.0, most}
