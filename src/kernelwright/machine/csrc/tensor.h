@@ -21,6 +21,8 @@ inline int per_register(Element e) { return e == Double ? 1 : 32 / bits_of(e); }
 // tensor_math.cpp
 // `count` elements that lie packed in memory, lowest bits first. Not for Bit.
 void unpack(Element e, const void* packed, int count, double* out);
+// The same for rows that follow one another in memory, `columns` apart in `out`.
+void unpack_rows(Element e, const void* packed, int rows, int width, double* out, int columns);
 void transpose(int rows, int columns, const double* from, double* to);
 // c[m][n] += a[m][k] * b[k][n] for densely stored matrices, n a multiple of 8. Sums grow in the order of k; `fused`
 // rounds each step once, as f64 does.
@@ -37,6 +39,7 @@ u32 round_result(Element e, double x, Clamp clamp);
 
 // Whole-warp instructions need every lane; fewer is undefined on the hardware and an error here.
 inline bool whole_warp(Warp& w, const Inst* in, const Inst** next) {
+  if (active(w, in) == FULL) return true;
   if (!take_guarded(w, in)) return *next = in + 1, false;
   if (!arrive(w, in, nullptr)) return *next = STOP, false;
   if (w.mask != FULL)
