@@ -80,7 +80,7 @@ def test_forms_that_do_not_exist_are_refused_by_name(text: str) -> None:
     ptx = f"{head} {text} %r1;\n ret;\n}}"
     with pytest.raises(UnsupportedPTX) as refused:
         Program.load(ptx)
-    assert refused.value.features[0].startswith(text.split(".")[0])
+    assert refused.value.features[0].startswith(text.split(".")[0] + ".")
 
 
 def test_metadata_that_names_one_element_twice_is_a_fault() -> None:

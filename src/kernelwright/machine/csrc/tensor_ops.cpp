@@ -341,6 +341,7 @@ void h_mma(Decoder& d, Mods& m) {
   bool sparse = m.take("sp");
   if (m.take("sp::ordered_metadata")) sparse = p.ordered = true;
   if (!m.take("sync") || !m.take("aligned")) m.unsupported(m.peek());
+  const string_view shape = m.peek();
   p.shape = take_shape(m);
   take_layouts(m, p);
   bool clamp = m.take("satfinite");
@@ -348,7 +349,7 @@ void h_mma(Decoder& d, Mods& m) {
   p.use_xor = m.take("xor");
   bool bit_operation = (p.use_xor || m.take("and")) && m.take("popc");
   m.finish();
-  if (!known(p, sparse, clamp, bit_operation)) throw Unsupported("mma.sync of this shape and these types");
+  if (!known(p, sparse, clamp, bit_operation)) throw Unsupported("mma." + string(shape) + " of these types");
   p.clamp = clamp ? Clamp::Saturate : Clamp::None;
   count_registers(p, sparse);
   d.need(sparse ? 6 : 4);
