@@ -188,7 +188,7 @@ def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediate
 
 
 def shared_matrix(
-    bits: int, rows: int, swizzle: str, k_major: bool, start: int, spread: int
+    bits: int, rows: int, swizzle: str, k_major: bool, start: int, spread: int, base: int = 0
 ) -> tuple[SharedMatrix, int]:
     """A canonical layout for `rows` rows of one instruction's k, and the bytes it takes. `spread` adds gaps."""
     wide = 16 if swizzle == "none" else int(swizzle)
@@ -206,7 +206,8 @@ def shared_matrix(
         blocks = -(-rows * 2 // wide)
         leading, stride = atom + spread * 8, blocks * (atom + spread * 8)
         used = 2 * stride
-    return SharedMatrix(bits, swizzle, k_major, leading, stride, start), used
+    # A pattern that starts `base` rows of 128 bytes behind its boundary.
+    return SharedMatrix(bits, swizzle, k_major, leading, stride, start + base * 128, base), used + base * 128
 
 
 def add_wgmma(
@@ -218,6 +219,7 @@ def add_wgmma(
     suffix: str = "",
     keep: bool = True,
     spread: int = 0,
+    base: int = 0,
 ) -> None:
     """`kinds` of D, A, B. Layouts: swizzle, and whether k is contiguous; no layout of A: it is in registers."""
     d, a, b = kinds
@@ -244,7 +246,7 @@ def add_wgmma(
             desc_a, begin = place.descriptor(), -(-begin // 1024) * 1024
         else:
             registers = layouts.to_fragment(codes_a, bits, layouts.place_wgmma_a(bits), k // 2, 128)
-        place, size = shared_matrix(bits, n, *layout_b, begin, spread)
+        place, size = shared_matrix(bits, n, *layout_b, begin, spread, base)
         place.store(image, codes_b.T)
         used = begin + -(-size // 1024) * 1024
         bits_d = FORMATS[d].bits
@@ -255,6 +257,7 @@ def add_wgmma(
 
     name = f"wgmma_m64n{n}k{k}_{d}_{a}_{b}_{_layout_name(layout_a)}_{_layout_name(layout_b)}"
     name += ("_" + suffix if suffix else "") + ("" if keep else "_zero") + (f"_spread{spread}" if spread else "")
+    name += f"_base{base}" if base else ""
     name += "_negated" if scales != (1, 1) else ""
     count_d = n // 4 if d == "f16" else n // 2
     source = wgmma_source(opcode, count_d, d, 0 if layout_a else 4, immediates)
@@ -282,6 +285,8 @@ def _wgmma() -> None:
     add_wgmma(256, ("f16", "f16", "f16"), ("64", False), ("128", False), keep=False)
     add_wgmma(64, ("f32", "bf16", "bf16"), None, ("128", True), scales=(-1, 1))
     add_wgmma(8, ("f32", "f16", "f16"), scales=(-1, -1))
+    add_wgmma(24, ("f32", "f16", "f16"), layout_b=("128", True), base=3)
+    add_wgmma(64, ("f32", "f16", "f16"), layout_b=("64", False), base=5)
     add_wgmma(80, ("f32", "f16", "f16"), scales=(1, -1), keep=False)
     add_wgmma(96, ("f32", "tf32", "tf32"), None)
     add_wgmma(16, ("f16", "e5m2", "e4m3"), None)
