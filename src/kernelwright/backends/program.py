@@ -69,7 +69,9 @@ def runtime_library(cache: Path) -> Path:
         arguments = [*LIBRARY_FLAGS, *_include_flags(), *sources, "-o", str(draft), "-ldl", "-lpthread"]
         done = run_compiler(arguments, folder, LIBRARY_TIMEOUT)
         if not done.ok:
-            raise HarnessError(f"the program runtime does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")
+            raise HarnessError(
+                f"the program runtime does not compile: {done.log[:500]}", "is g++ 11 or newer installed?"
+            )
         draft.rename(library)
     return library
 
@@ -122,7 +124,9 @@ def _build(
     target.parent.mkdir(parents=True, exist_ok=True)
     Path(str(target) + TABLE).write_text(table)
     (folder / "program").replace(target)
-    return BuildResult("ok", device.log, library=str(target), ptx=device.ptx, device_source=parts.device, seconds=seconds)
+    return BuildResult(
+        "ok", device.log, library=str(target), ptx=device.ptx, device_source=parts.device, seconds=seconds
+    )
 
 
 def _host_unit(parts: Split) -> str:
@@ -252,7 +256,9 @@ def _table(kernels: list[_Kernel], symbols: list[_Symbol], device: BuildResult) 
     return "\n".join([*lines, "ptx", device.ptx or ""])
 
 
-_VARIABLE = re.compile(r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[\d*\])*\s*(?:=|;)", re.M)
+_VARIABLE = re.compile(
+    r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[\d*\])*\s*(?:=|;)", re.M
+)
 
 
 def has_main(source: str) -> bool:

@@ -221,7 +221,7 @@ def _without_static(text: str) -> str:
 
 
 def _managed(text: str, name: str) -> str:
-    return f"{text} extern \"C\" const char kw_managed_{name} = 0;"
+    return f'{text} extern "C" const char kw_managed_{name} = 0;'
 
 
 def _empty_body(state: _State, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:

@@ -26,7 +26,7 @@ from kernelwright.evaluation.session import Builder
 from kernelwright.machine import library
 from kernelwright.machine.runtime import readable
 from kernelwright.records import Finding
-from kernelwright.tasks.cudabench import COMPARER, GENERATOR, PROGRAM, ProgramTask
+from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask
 
 BUILD_SECONDS = 300.0
 """For a first build, which compiles our runtime as well."""
@@ -211,7 +211,9 @@ class ProgramVerdict:
             "parts": {k: round(v, 2) for k, v in self.parts.items()},
             "launches": self.launches,
             "instructions": self.instructions,
-            "findings": [f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in self.findings],
+            "findings": [
+                f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in self.findings
+            ],
         }
 
 
@@ -262,6 +264,7 @@ def _judge(row: _Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVe
     if built.status != "ok":
         return row.verdict(built.status, ", ".join(built.missing) or _first_error(built.log))
     with ProgramSession(built, task.program, pool, limits) as session:
+        (session.folder / FOLDER).mkdir()
         made = session.script(GENERATOR, task.generator)
         row.parts["gen"] = made.seconds
         if made.timeout or made.status:

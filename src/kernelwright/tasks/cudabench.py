@@ -1,5 +1,5 @@
-"""CUDABench's format: a row is a whole CUDA program (`bench.cu`), a script that writes its input and the expected output
-(`gen.py`), and one that compares (`compare.py`, which prints T or F). Reading executes nothing.
+"""CUDABench's format: a row is a whole CUDA program (`bench.cu`), a script that writes its input and the expected
+output (`gen.py`), and one that compares (`compare.py`, which prints T or F). Reading executes nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.jsonl import json_lines, row_name
 
 PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
+FOLDER = "data"
+"""The folder that programs and scripts share. Most generators make it, the others take it as given."""
 _FIELDS = (PROGRAM, GENERATOR, COMPARER)
 
 
