@@ -489,7 +489,7 @@ def tasks_check(
     backend: Backend = "auto",
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Wall seconds a whole program may use, its scripts too.")
-    ] = 120.0,
+    ] = 300.0,
     jobs: Annotated[int, typer.Option(min=0, help="Whole programs judged at once; 0: one a core.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,

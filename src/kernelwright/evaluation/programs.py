@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import importlib
 import re
 import signal
 import time
@@ -42,7 +43,7 @@ NO_GUARD = re.compile(r"#\s*include\s*<thrust/")
 class Limits:
     """What a row may use: wall seconds after its build, and memory."""
 
-    seconds: float = 120.0
+    seconds: float = 300.0
     memory_mb: int = 8192
 
 
@@ -74,6 +75,16 @@ class Step:
         with contextlib.suppress(ValueError):
             return f"was ended by {signal.Signals(-self.status).name}"
         return f"was ended by signal {-self.status}"
+
+
+def _request_layout() -> str:
+    """Where the fields of a launch lie, for the runtime that fills one in C++."""
+    request = library.LaunchRequest
+    parts = {name: getattr(request, name).offset for name, *_ in request._fields_}
+    parts["bytes"] = ctypes.sizeof(request)
+    if "device" in parts:  # textures are handed over
+        parts["texture_bytes"] = ctypes.sizeof(importlib.import_module("kernelwright.machine.texture").TextureEntry)
+    return ";".join(f"{name}={value}" for name, value in parts.items())
 
 
 def build(source: str, builder: Builder, flags: tuple[str, ...] = ()) -> BuildResult:
@@ -115,14 +126,16 @@ class ProgramSession:
     def program(
         self, name: str, arguments: tuple[str, ...] = (), *, races: bool = False, order: str = "forward"
     ) -> Step:
-        """Runs the program in the folder; `races` has the machine look for data races, which takes longer."""
+        """Runs the program in the folder; `races` has the machine look for races and for memory that is read before it
+        is written, which takes longer."""
         environment = {
             "KERNELWRIGHT_MACHINE": str(library.build()),
             "KERNELWRIGHT_PROGRAM": f"{self.executable}{TABLE}",
-            "KERNELWRIGHT_REQUEST_BYTES": str(ctypes.sizeof(library.LaunchRequest)),
+            "KERNELWRIGHT_REQUEST": _request_layout(),
             "KERNELWRIGHT_RACES": str(int(races)),
             "KERNELWRIGHT_ORDER": str(ORDERS[order]),
             **({"KERNELWRIGHT_HOST_ACCESS": "1"} if self.open_memory else {}),
+            **({"KERNELWRIGHT_POISON": "1"} if races else {}),
         }
         header = {"kind": "program", "path": str(self.executable), "name": name, "arguments": list(arguments)}
         return self._ask({**header, "environment": environment})
@@ -139,9 +152,6 @@ class ProgramSession:
             raise WorkerDied(f"the child that ran {header['name']} {fate}") from error
         self.left -= time.monotonic() - started
         return _step(answer)
-
-
-_FAULT = re.compile(r"^(fault|warning)\t")
 
 
 def _step(answer: dict[str, Any]) -> Step:

@@ -4,15 +4,7 @@
 #include <memory>
 #include <set>
 
-#include "internal.h"
-
-struct cudaArray {
-  cudaChannelFormatDesc format;
-  cudaExtent extent;  // in elements, 0 where it has no such dimension
-  unsigned flags;
-  kw::u64 element, pitch, slice;
-  std::vector<unsigned char> bytes;
-};
+#include "arrays.h"
 
 namespace kw {
 static std::set<cudaArray*> arrays;
@@ -30,7 +22,7 @@ static cudaError_t make(cudaArray** made, const cudaChannelFormatDesc& format, c
   *made = a;
   return cudaSuccess;
 }
-static cudaArray* array_of(cudaArray_const_t given) {
+cudaArray* array_of(cudaArray_const_t given) {
   auto* a = const_cast<cudaArray*>(reinterpret_cast<const cudaArray*>(given));
   return arrays.count(a) ? a : nullptr;
 }
@@ -58,11 +50,6 @@ static cudaError_t move_flat(cudaArray* a, u64 x, u64 y, void* linear, u64 bytes
   std::memmove(to_array ? in : linear, to_array ? linear : in, bytes);
   return cudaSuccess;
 }
-void forget_arrays() {
-  for (cudaArray* a : arrays) delete a;
-  arrays.clear();
-}
-
 struct End {  // one end of a three-dimensional copy: rows `pitch` apart, slices `slice` apart
   char* at;
   u64 pitch, slice, element;

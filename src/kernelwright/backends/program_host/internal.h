@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "machine_api.h"
+
 namespace kw {
 using std::string;
 using u64 = uint64_t;
@@ -45,6 +47,7 @@ bool release(void* address, Kind kind, bool any_kind = false);
 void release_all();
 void register_host(void* address, u64 bytes);
 void add_variable(u64 address, u64 bytes, const string& name);
+bool poisoned();  // fresh device memory holds 0xff bytes, so that reading it shows
 // Device memory can be touched by this process as long as one of these lives.
 struct Open {
   Open();
@@ -83,6 +86,6 @@ using Operation = std::function<cudaError_t()>;
 cudaError_t issue(cudaStream_t stream, Operation operation);
 bool valid_stream(cudaStream_t stream);
 
-// --- arrays.cpp
-void forget_arrays();
+// --- textures.cpp
+std::vector<KwTexture> texture_table();
 }  // namespace kw

@@ -5,11 +5,10 @@
 #include <link.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-
-#include "machine_api.h"
 
 namespace kw {
 namespace {
@@ -17,11 +16,12 @@ struct Machine {
   void* (*load)(const char*, uint64_t);
   int (*status)(void*);
   const char* (*text)(void*);
-  void* (*launch)(void*, const KwLaunch*);
+  void* (*launch)(void*, const void*);
   int (*result_fault)(void*);
   const char* (*result_text)(void*);
   void (*result_free)(void*);
-  size_t request_bytes = 0;
+  const char* (*result_printed)(void*, uint64_t*);  // null where the machine prints nothing
+  std::map<string, size_t> fields;                  // of a launch request: where each lies
 };
 struct Total {
   u64 launches = 0, instructions = 0;
@@ -71,9 +71,35 @@ void open_machine() {
   resolve(library, "kw_result_fault", machine.result_fault);
   resolve(library, "kw_result_text", machine.result_text);
   resolve(library, "kw_result_free", machine.result_free);
-  machine.request_bytes = number("KERNELWRIGHT_REQUEST_BYTES", 0);
-  if (machine.request_bytes < sizeof(KwLaunch)) broken("the machine's launches have another layout");
+  machine.result_printed = reinterpret_cast<decltype(machine.result_printed)>(dlsym(library, "kw_result_printed"));
+  const char* layout = std::getenv("KERNELWRIGHT_REQUEST");
+  std::stringstream in(layout ? layout : "");
+  for (string one; std::getline(in, one, ';');) {
+    size_t equals = one.find('=');
+    if (equals != string::npos) machine.fields[one.substr(0, equals)] = std::stoull(one.substr(equals + 1));
+  }
+  auto texture = machine.fields.find("texture_bytes");
+  if (texture != machine.fields.end() && texture->second != sizeof(KwTexture))
+    broken("the machine's textures have another layout");
 }
+
+// One launch as the machine wants it, filled field by field.
+class Request {
+ public:
+  Request() : bytes_((machine.fields["bytes"] + 7) / 8) {}
+  static bool has(const char* field) { return machine.fields.count(field); }
+  template <class T>
+  void put(const char* field, const T& value) {
+    auto found = machine.fields.find(field);
+    if (found == machine.fields.end()) broken(string("the machine's launches have no field ") + field);
+    if (found->second + sizeof value > bytes_.size() * 8) broken("the machine's launches are too small");
+    std::memcpy(reinterpret_cast<char*>(bytes_.data()) + found->second, &value, sizeof value);
+  }
+  const void* data() const { return bytes_.data(); }
+
+ private:
+  std::vector<u64> bytes_;
+};
 
 void read_module(const string& ptx) {
   program = machine.load(ptx.data(), ptx.size());
@@ -248,35 +274,52 @@ static const Table& table_now() {
   t.version = allocations_version();
   for (auto& [at, a] : allocations()) {
     if (a.kind == Kind::Variable) continue;  // the machine knows its own
-    t.rows.push_back({a.address, a.bytes, 1});
+    t.rows.push_back({a.address, a.bytes, poisoned() && a.kind == Kind::Device ? 3u : 1u});
     t.names += a.name + "\n";
   }
   return t;
 }
 
+static void fill(Request& request, const Kernel& k, const Config& c, const std::vector<uint8_t>& params) {
+  const Table& table = table_now();
+  const uint32_t grid[3] = {c.grid.x, c.grid.y, c.grid.z}, block[3] = {c.block.x, c.block.y, c.block.z};
+  const uint32_t cluster[3] = {c.cluster.x, c.cluster.y, c.cluster.z};
+  request.put("grid", grid);
+  request.put("block", block);
+  request.put("shared_bytes", c.shared);
+  request.put("budget", number("KERNELWRIGHT_BUDGET", u64(1) << 62));
+  request.put("seed", number("KERNELWRIGHT_SEED", 0) + totals[k.name].launches);
+  request.put("races", (uint32_t)(number("KERNELWRIGHT_RACES", 0) != 0));
+  request.put("order", (uint32_t)number("KERNELWRIGHT_ORDER", 0));
+  request.put("kernel", (uint32_t)k.index);
+  request.put("allocations", (uint32_t)table.rows.size());
+  request.put("allocation", table.rows.data());
+  request.put("names", table.names.c_str());
+  request.put("params", params.data());
+  request.put("param_bytes", (u64)params.size());
+  if (Request::has("watch")) request.put("watch", (uint32_t)(number("KERNELWRIGHT_RACES", 0) != 0));
+  if (Request::has("poison")) request.put("poison", (uint32_t)0xff);
+  if (c.cooperative && !Request::has("cooperative")) unsupported("cooperative launches");
+  if (c.cooperative) request.put("cooperative", (uint32_t)1);
+  bool clustered = c.cluster.x && c.cluster.y && c.cluster.z;
+  if (clustered && !Request::has("cluster")) unsupported("launches of clusters");
+  if (clustered) request.put("cluster", cluster);
+}
+
 static cudaError_t run(Kernel& k, const Config& c, const std::vector<uint8_t>& params) {
   if (faulted()) return cudaSuccess;  // the context is lost, and the next call that waits says so
-  const Table& table = table_now();
-  std::vector<u64> space((machine.request_bytes + 7) / 8);
-  KwLaunch& request = *reinterpret_cast<KwLaunch*>(space.data());
-  const unsigned grid[3] = {c.grid.x, c.grid.y, c.grid.z}, block[3] = {c.block.x, c.block.y, c.block.z};
-  std::copy(grid, grid + 3, request.grid);
-  std::copy(block, block + 3, request.block);
-  request.shared_bytes = c.shared;
-  request.budget = number("KERNELWRIGHT_BUDGET", u64(1) << 62);
-  request.races = number("KERNELWRIGHT_RACES", 0) != 0;
-  request.order = (uint32_t)number("KERNELWRIGHT_ORDER", 0);
-  request.seed = number("KERNELWRIGHT_SEED", 0) + totals[k.name].launches;
-  request.kernel = k.index;
-  request.allocations = (uint32_t)table.rows.size();
-  request.allocation = table.rows.data();
-  request.names = table.names.c_str();
-  request.params = params.data();
-  request.param_bytes = params.size();
+  Request request;
+  fill(request, k, c, params);
+  std::vector<KwTexture> textures = texture_table();
+  KwDevice device{textures.data(), textures.size(), 16 << 20};
+  if (Request::has("device")) request.put("device", (const KwDevice*)&device);
   totals[k.name].launches++;
   sync_managed_variables(true);
   Open open;
-  void* result = machine.launch(program, &request);
+  void* result = machine.launch(program, request.data());
+  uint64_t printed = 0;
+  const char* text = machine.result_printed ? machine.result_printed(result, &printed) : nullptr;
+  if (printed) std::fwrite(text, 1, printed, stdout);
   cudaError_t error = take_result(k, machine.result_text(result));
   machine.result_free(result);
   sync_managed_variables(false);
@@ -290,8 +333,6 @@ cudaError_t launch_kernel(Kernel& k, const Config& c, void** arguments) {
   if (error != cudaSuccess) return error;
   error = check_launch(k, c);
   if (error != cudaSuccess) return note(error);
-  if (c.cooperative) unsupported("cooperative launches");
-  if (c.cluster.x * c.cluster.y * c.cluster.z > 1) unsupported("launches of clusters");
   std::vector<uint8_t> params;
   for (size_t i = 0; i < k.params.size(); i++) {
     auto [size, align] = k.params[i];

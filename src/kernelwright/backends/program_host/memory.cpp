@@ -33,6 +33,10 @@ static bool guarded() {
   static bool on = std::getenv("KERNELWRIGHT_HOST_ACCESS") == nullptr;
   return on;
 }
+bool poisoned() {
+  static bool on = std::getenv("KERNELWRIGHT_POISON") != nullptr;
+  return on;
+}
 static void protect(const Mapping& m, bool open) {
   mprotect(reinterpret_cast<void*>(m.begin), m.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
@@ -135,6 +139,10 @@ void* allocate(u64 bytes, Kind kind) {
   u64 at = rounded(bytes) < SMALL ? small_block(rounded(bytes), device) : map_pages(bytes, device);
   if (!at) return nullptr;
   enter(at, bytes, kind);
+  if (poisoned() && kind == Kind::Device) {
+    Open open;
+    std::memset(reinterpret_cast<void*>(at), 0xff, bytes);
+  }
   if (kind != Kind::Pinned) device_bytes += bytes;
   return reinterpret_cast<void*>(at);
 }
