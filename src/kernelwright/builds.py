@@ -24,9 +24,10 @@ class BuildRequest(_Message):
     `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
     `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
     `instances`: further template instances of a device text that was built before.
+    `program`: a whole CUDA program with `main`; the result's `library` is an executable.
     """
 
-    kind: Literal["extension", "device", "instances"]
+    kind: Literal["extension", "device", "instances", "program"]
     name: str = ""
     cuda_source: str = ""
     cpp_source: str = ""

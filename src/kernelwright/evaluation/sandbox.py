@@ -127,7 +127,7 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
     _close_descriptors(keep_fds)
     _limit(jail)
     if not jail.allow_exec:
-        _drop_capabilities(libc)
+        drop_capabilities()
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:
@@ -156,8 +156,9 @@ def _limit(jail: Jail) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def drop_capabilities() -> None:
     """Takes root's powers away, except to read: the interpreter's libraries may belong to another user."""
+    libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     kept = 1 << _CAP_DAC_READ_SEARCH if os.geteuid() == 0 else 0
     libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
