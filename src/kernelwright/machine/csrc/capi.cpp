@@ -4,6 +4,7 @@
 
 #include "decode.h"
 #include "launch.h"
+#include "texture.h"
 
 namespace kw {
 Launch::Launch() = default;
@@ -18,7 +19,7 @@ struct Loaded {
 
 struct Result {
   int fault = 0;
-  string text;
+  string text, printed;
 };
 
 void place_variables(Program& p) {
@@ -216,6 +217,7 @@ struct KwLaunch {
   const char* names;  // one line each
   const uint8_t* params;
   uint64_t param_bytes;
+  const KwDevice* device;  // null: no textures, and nothing is printed
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -248,6 +250,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.random.seed(a->seed);
     check_shape(l, a->shared_bytes);
     if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
+    if (a->device) {
+      l.device = a->device;
+      l.print_limit = a->device->print_limit;
+    }
     l.params.assign(a->params, a->params + a->param_bytes);
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
@@ -273,10 +279,16 @@ void* kw_launch(void* p, const KwLaunch* a) {
     result->text = string("error\t") + clean(e.what()) + "\n";
   }
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
+  result->printed = std::move(l.printed);
   return result;
 }
 
 int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
 const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+const char* kw_result_printed(void* r, uint64_t* bytes) {
+  const string& s = static_cast<Result*>(r)->printed;
+  *bytes = s.size();
+  return s.data();
+}
 void kw_result_free(void* r) { delete static_cast<Result*>(r); }
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include "machine.h"
 
+struct KwDevice;
+
 namespace kw {
 // The last accesses to one granule of shared memory.
 struct SharedMark {
@@ -56,6 +58,9 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+  const KwDevice* device = nullptr;
+  string printed;  // device printf
+  u64 print_limit = 0, unprinted = 0;
 
   Launch();
   ~Launch();
