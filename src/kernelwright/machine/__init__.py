@@ -38,7 +38,7 @@ class Fault:
     """What a kernel did wrong, and where.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
-    invalid-launch, trap, assert, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -101,6 +101,11 @@ class LaunchReport:
     written: tuple[int, ...]
     read: tuple[int, ...]
     printed: str = ""
+
+
+def set_heap_limit(nbytes: int) -> None:
+    """Empties the heap of in-kernel malloc and gives it `nbytes` (8 MB at first). It is this process's, like memory."""
+    library.load().kw_heap_limit(min(max(nbytes, 0), 2**40))
 
 
 def _triple(text: str) -> tuple[int, int, int] | None:

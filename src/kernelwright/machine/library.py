@@ -187,6 +187,7 @@ def load() -> ctypes.CDLL:
         "kw_result_fault": (ctypes.c_int, [handle]),
         "kw_result_text": (text, [handle]),
         "kw_result_free": (None, [handle]),
+        "kw_heap_limit": (None, [ctypes.c_uint64]),
         "kw_result_printed": (handle, [handle, ctypes.POINTER(ctypes.c_uint64)]),
     }
     for name, (result, arguments) in signatures.items():

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "decode.h"
+#include "heap.h"
 #include "launch.h"
 #include "texture.h"
 
@@ -38,6 +39,8 @@ void place_variables(Program& p) {
     auto address = [&](string_view name) -> u64 {
       for (const ModuleVariable& m : p.variables)
         if (m.name == name) return m.address;
+      auto f = p.module.function_index.find(name);
+      if (f != p.module.function_index.end()) return function_address(f->second);
       throw PtxError("initialiser names the unknown variable '" + string(name) + "'");
     };
     for (const Variable::Pointer& q : v.pointers) {
@@ -176,7 +179,9 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"atomics", c.atomics},
                                                {"barriers", c.barriers},
                                                {"divergent_branches", c.divergent},
-                                               {"mma", c.mma}};
+                                               {"mma", c.mma},
+                                               {"heap_blocks", DeviceHeap::instance().live_blocks()},
+                                               {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
   u64 classes[(size_t)Class::Count] = {};
   i64 running = 0;
@@ -263,6 +268,12 @@ void* kw_launch(void* p, const KwLaunch* a) {
       name = end + 1;
     }
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    DeviceHeap& heap = DeviceHeap::instance();
+    if (l.kernel->uses_heap) heap.open();
+    if (heap.is_open()) {
+      add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
+      l.regions.back().heap = true;
+    }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
@@ -280,11 +291,13 @@ void* kw_launch(void* p, const KwLaunch* a) {
   }
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
   result->printed = std::move(l.printed);
+  if (l.unprinted) result->printed += "\n[" + std::to_string(l.unprinted) + " more bytes of printf were dropped]\n";
   return result;
 }
 
 int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
 const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+void kw_heap_limit(uint64_t bytes) { DeviceHeap::instance().set_limit(bytes); }
 const char* kw_result_printed(void* r, uint64_t* bytes) {
   const string& s = static_cast<Result*>(r)->printed;
   *bytes = s.size();

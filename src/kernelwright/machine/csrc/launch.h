@@ -22,7 +22,7 @@ struct Region {
   u64 begin = 0, bytes = 0;
   string name;
   int argument = -1;  // index in the caller's list, or -1 for a variable of the module
-  bool writable = true;
+  bool writable = true, heap = false;  // heap: accesses are checked against malloc's blocks as well
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
