@@ -38,7 +38,8 @@ class Fault:
     """What a kernel did wrong, and where.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
-    invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or data-race (a
+    warning). `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -177,9 +178,9 @@ class Program:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps; `textures`
-        are the texture and surface objects that it may use; `print_limit` bounds the bytes of device printf. Raises
-        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps;
+        `textures` are the texture and surface objects that it may use; `print_limit` bounds the bytes of device
+        printf. Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
         an unknown order.
         """
         info = self.kernels[kernel]
