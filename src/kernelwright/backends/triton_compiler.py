@@ -1,4 +1,4 @@
-"""Triton's own compiler, without ptxas and without a device: kernels for the card that is pretended, and for the machine.
+"""Triton's own compiler without ptxas and without a device, for the card that is pretended and for the machine.
 
 A kernel is compiled twice from the same source. First for sm_90, as on the card: its errors, its shared memory and its
 PTX are what a GPU's user would meet. Then for sm_80, whose tensor-core instructions the machine runs (`mma.sync`,

@@ -115,7 +115,8 @@ class Launcher:
         if enter_hook is not None:
             enter_hook(launch_metadata)
         if programs > 0:  # Triton's own launcher leaves an empty grid out
-            runtime.launch(program, self.code.name, grid, (self.code.threads, 1, 1), self.code.shared, packed)
+            block = (self.code.threads, 1, 1)
+            runtime.launch(program, self.code.name, grid, block, self.code.shared, packed, own_shared=False)
         if exit_hook is not None:
             exit_hook(launch_metadata)
 

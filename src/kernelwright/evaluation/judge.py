@@ -56,6 +56,7 @@ ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
 _RACES = ("data-race",)
 _RANKS = ("fault", "reject", "warning", "info")
+KERNEL_COMPILE_ERROR = "kernel-compile-error"
 SIZE_RULES = ("no-own-kernel", "library-op")
 """Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
@@ -327,7 +328,7 @@ def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) ->
     line = lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
     message = next(iter(error["message"].strip().splitlines()), "")
     reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
-    finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
+    finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)
     return Failed("compile_error", reason, finding, error["log"])
 
 
@@ -346,6 +347,8 @@ def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
         return False
     if failed.verdict == "rejected":
         return failed.finding is not None and failed.finding.rule in SIZE_RULES
+    if failed.verdict == "compile_error":  # Triton compiles for the sizes of a call
+        return failed.finding is not None and failed.finding.rule == KERNEL_COMPILE_ERROR
     return failed.verdict in ("wrong", "runtime_error")
 
 
