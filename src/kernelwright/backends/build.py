@@ -18,7 +18,7 @@ from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backends import diagnose, host_build, includes, program, torch_build
+from kernelwright.backends import diagnose, host_build, includes, program, ptxas, torch_build
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
@@ -42,7 +42,9 @@ def build(request: BuildRequest, cache: Path) -> BuildResult:
     known = _read(path)
     if known is not None:
         return replace(known, seconds={**known.seconds, "cached": 1.0})
-    if request.kind == "extension":
+    if request.kind == "ptxas":
+        result = ptxas.assemble(request)
+    elif request.kind == "extension":
         result = _extension(request, cache, path.with_suffix(".so"))
         if result.status == "unsupported" and request.arch:
             started = time.perf_counter()
