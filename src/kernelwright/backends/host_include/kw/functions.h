@@ -4,51 +4,7 @@
 #include "tensor.h"
 
 namespace at {
-#define KW_METHOD(type, name, convert) \
-  inline type Tensor::name(KW_PARAMS8_PLAIN) const { return kw::convert(#name, *this, KW_ARGS8); }
-#define KW_FUNCTION(type, name, convert) \
-  inline type name(kw::Arg self, KW_PARAMS8) { return kw::convert(#name, self, KW_ARGS8); }
-#define KW_PARAMS8_PLAIN kw::Arg a, kw::Arg b, kw::Arg c, kw::Arg d, kw::Arg e, kw::Arg f, kw::Arg g, kw::Arg h
-#undef KW_FUNCTION_TENSOR
-#undef KW_FUNCTION_PAIR
-#undef KW_FUNCTION_TRIPLE
-#undef KW_FUNCTION_LIST
-#undef KW_FUNCTION_BOOL
-#define KW_METHOD_TENSOR(name) KW_METHOD(Tensor, name, tensor_op)
-#define KW_METHOD_PAIR(name) KW_METHOD(Tensors2, name, pair_op)
-#define KW_METHOD_TRIPLE(name) KW_METHOD(Tensors3, name, triple_op)
-#define KW_METHOD_LIST(name) KW_METHOD(std::vector<Tensor>, name, list_op)
-#define KW_METHOD_BOOL(name) KW_METHOD(bool, name, bool_op)
-#define KW_FUNCTION_TENSOR(name) KW_FUNCTION(Tensor, name, tensor_op)
-#define KW_FUNCTION_PAIR(name) KW_FUNCTION(Tensors2, name, pair_op)
-#define KW_FUNCTION_TRIPLE(name) KW_FUNCTION(Tensors3, name, triple_op)
-#define KW_FUNCTION_LIST(name) KW_FUNCTION(std::vector<Tensor>, name, list_op)
-#define KW_FUNCTION_BOOL(name) KW_FUNCTION(bool, name, bool_op)
-#include "aten_ops.inc"
-
-// Operators whose overloads return different things, and factories.
-inline Tensor max(const Tensor& x) { return x.max(); }
-inline Tensor max(const Tensor& x, const Tensor& y) { return x.max(y); }
-inline Tensors2 max(const Tensor& x, int64_t dim, bool keepdim = false) { return x.max(dim, keepdim); }
-inline Tensor min(const Tensor& x) { return x.min(); }
-inline Tensor min(const Tensor& x, const Tensor& y) { return x.min(y); }
-inline Tensors2 min(const Tensor& x, int64_t dim, bool keepdim = false) { return x.min(dim, keepdim); }
-inline Tensor median(const Tensor& x) { return x.median(); }
-inline Tensors2 median(const Tensor& x, int64_t dim, bool keepdim = false) { return x.median(dim, keepdim); }
-inline Tensors2 mode(const Tensor& x, int64_t dim = -1, bool keepdim = false) { return x.mode(dim, keepdim); }
-inline Tensors2 sort(const Tensor& x, int64_t dim = -1, bool descending = false) { return x.sort(dim, descending); }
-inline Tensors2 topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) {
-  return x.topk(k, dim, largest, sorted);
-}
-inline Tensors2 kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false) {
-  return x.kthvalue(k, dim, keepdim);
-}
-inline Tensors2 cummax(const Tensor& x, int64_t dim) { return x.cummax(dim); }
-inline Tensors2 cummin(const Tensor& x, int64_t dim) { return x.cummin(dim); }
-inline Tensors2 var_mean(KW_PARAMS8) { return kw::pair_op("var_mean", KW_ARGS8); }
-inline Tensors2 std_mean(KW_PARAMS8) { return kw::pair_op("std_mean", KW_ARGS8); }
-inline Tensor where(const Tensor& condition, kw::Arg x, kw::Arg y) { return kw::tensor_op("where", condition, x, y); }
-inline std::vector<Tensor> where(const Tensor& condition) { return kw::list_op("where", condition); }
+#include "aten_functions.inc"
 inline Tensor index(const Tensor& x, kw::Arg at) { return kw::tensor_op("index", x, at); }
 
 #define KW_FACTORY(name)                                                                           \
