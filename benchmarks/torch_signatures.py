@@ -36,6 +36,8 @@ HANDWRITTEN = set(
     " hann_window hamming_window kaiser_window blackman_window bartlett_window can_cast".split()
 )
 """Members and functions that the stand-in writes out itself."""
+UNFINISHED = set("to index index_put_ set_ backward register_hook from_blob tensor".split())
+"""Those of them that are called in ways which the stand-in does not cover."""
 SKIPPED = re.compile(
     r"_(?!softmax$|log_softmax$|convolution$|weight_norm$|unique$|shape_as_tensor$|s_where$).*"
     r"|(?:.*_)?(?:mkldnn|quantized?|quantize|dequantize|fbgemm|miopen|xnnpack|cudnn|sparse|nested|symint|vulkan|flash|mps|ccol|crow"
@@ -145,6 +147,12 @@ def _known(op: Operator) -> bool:
     return (op.returns in RETURNS or tuples is not None) and all(kind in TYPES for kind, _, _ in op.parameters)
 
 
+def _left_out(op: Operator) -> bool:
+    """Overloads by named dimensions and with options taken apart, which nobody calls by accident."""
+    others = [kind for kind, _, _ in op.parameters if kind not in TYPES]
+    return bool(others) and all(re.search(r"Dimname|Layout|Device|Storage|Stream", kind) for kind in others)
+
+
 def _default(text: str) -> str:
     text = text.replace("::std::", "std::").replace("at::Reduction::Mean", "Reduction::Mean")
     return f" = {text}" if text else ""
@@ -197,7 +205,7 @@ def _arguments(names: list[str], member: bool) -> str:
 
 
 def _wanted(op: Operator) -> bool:
-    return op.name not in HANDWRITTEN and (op.name in ("copy", "copy_") or not SKIPPED.fullmatch(op.name)) and not op.name.endswith("_outf")
+    return op.name not in HANDWRITTEN | {"resize_out", "resize_as_out"} and (op.name in ("copy", "copy_") or not SKIPPED.fullmatch(op.name)) and not op.name.endswith("_outf")
 
 
 def operators_text() -> tuple[str, str, str]:
@@ -221,6 +229,13 @@ def operators_text() -> tuple[str, str, str]:
 
 # --- names -----------------------------------------------------------------------------------------------------------
 
+CLASSES = {
+    "c10::TensorOptions": "c10/core/TensorOptions.h",
+    "c10::Scalar": "c10/core/Scalar.h",
+    "c10::Device": "c10/core/Device.h",
+    "c10::cuda::CUDAStream": "c10/cuda/CUDAStream.h",
+}
+"""Classes whose members are looked up like those of at::Tensor, and the headers that declare them."""
 ROOTS = ("torch/extension.h", "ATen/cuda/*.h", "ATen/cuda/*.cuh", "c10/cuda/*.h", "torch/csrc/cuda/*.h", "torch/library.h")
 SCOPES = re.compile(
     r"(?:at|c10|torch|caffe2|pybind11|torch::(?:nn|nn::functional|nn::init|nn::utils|autograd|cuda|optim|jit|indexing"
@@ -286,17 +301,59 @@ def _names(tokens: list[Token], start: int, stop: int, name: str, is_type: bool)
     return {n for n in found if len(n) > 1}
 
 
+_NOISE = {"const", "final", "namespace", "class", "struct", "default", "false", "true", "override", "TORCH_API", "C10_API"}
+
+
+def _loosely(text: str) -> set[str]:
+    """Types, aliases and functions by the look of their lines: what the walk over declarations misses behind macros."""
+    types = re.findall(r"\b(?:struct|class|enum|using)\s+(?:\w+_API\s+)?(\w+)", text)
+    functions = re.findall(r"^(?![#/* }])[^\n(;={]*?\b(\w+)\(", text, re.MULTILINE)
+    return {name for name in (*types, *functions) if len(name) > 2}
+
+
 def _members(path: Path) -> set[str]:
     return set(re.findall(r"\b([A-Za-z_]\w*)\s*\(", path.read_text()))
+
+
+def _cuda_include() -> Path:
+    import nvidia
+
+    return next(Path(root) / "cu13" / "include" for root in nvidia.__path__)
+
+
+def _cuda_names() -> set[str]:
+    """What the headers of the CUDA runtime and driver declare."""
+    out: set[str] = set()
+    for name in ("cuda_runtime_api.h", "cuda_runtime.h", "driver_types.h", "cuda.h", "library_types.h", "cuda_occupancy.h"):
+        text = (_cuda_include() / name).read_text(errors="replace")
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
+        out |= set(re.findall(r"\b(?:cuda[A-Z]|cu[A-Z]|CU_|CUDA_|CU[a-z])\w+", text))
+    return {name for name in out if not name.startswith(("CUDA_VERSION", "CUDARTAPI"))}
+
+
+def _headers() -> list[str]:
+    """The headers that torch and CUDA bring, but those of single operators, which have the operators' names."""
+    torch_api = INCLUDE / "torch/csrc/api/include"
+    found = set()
+    for base, folders in ((INCLUDE, ("ATen", "c10", "torch", "pybind11", "caffe2")), (torch_api, ("torch",))):
+        for folder in folders:
+            for path in (base / folder).rglob("*.*h"):
+                name = str(path.relative_to(base))
+                if not name.startswith(("ATen/ops/", "torch/csrc/api/include")):
+                    found.add(name)
+    found |= {path.name for path in _cuda_include().glob("*.h*")}
+    return sorted(found)
 
 
 def names_text() -> str:
     """One line a scope: its name, a colon, and the names that torch's headers declare in it."""
     found: dict[str, set[str]] = {}
     macros: set[str] = set()
+    anywhere: set[str] = set()
     for path in _reachable():
         text = path.read_text(errors="replace")
         macros |= set(re.findall(r"^#\s*define\s+((?:AT|TORCH|C10|PYBIND11|CUDA|THRUST)_\w+)", text, re.MULTILINE))
+        anywhere |= _loosely(text)
         tokens = tokenize(text)
         _declared(tokens, 0, len(tokens), [], found)
     found.setdefault("at", set()).update(op.name for op in functions())
@@ -308,13 +365,21 @@ def names_text() -> str:
         found.setdefault("torch::nn", set()).update(re.findall(r"TORCH_MODULE\((\w+)\)", path.read_text()))
     for path in (INCLUDE / "torch/csrc/api/include/torch/nn/functional").glob("*.h"):
         found.setdefault("torch::nn::functional", set()).update(re.findall(r"^inline \S+ (\w+)\(", path.read_text(), re.M))
+    for name, path in CLASSES.items():
+        found[name] = _members(INCLUDE / path)
     found["macros"] = macros
-    incomplete = {op.name for op in (*methods(), *functions()) if not op.name.endswith("_symint") and not _known(op)}
-    found["incomplete"] = incomplete | HANDWRITTEN
+    found["cuda"] = _cuda_names()
+    found["anywhere"] = anywhere
+    every = [op for op in (*methods(), *functions()) if not op.name.endswith("_symint")]
+    found["incomplete"] = {op.name for op in every if not _known(op) and not _left_out(op)} | UNFINISHED
+    properties = (_cuda_include() / "driver_types.h").read_text()
+    inside = properties[properties.index("cudaDeviceProp\n") :].split("};")[0]
+    found["cudaDeviceProp"] = set(re.findall(r"\b(\w+)(?:\[\w+\])?;", inside))
     lines = ["# Made by benchmarks/torch_signatures.py of torch's own headers: do not edit.\n"]
     for scope in sorted(found):
-        plain = sorted(n for n in found[scope] if not n.endswith(("_symint", "_outf")) and re.fullmatch(r"\w+", n))
+        plain = sorted(n for n in found[scope] if not n.endswith(("_symint", "_outf")) and re.fullmatch(r"\w+", n) and n not in _NOISE)
         lines.append(f"{scope}: {' '.join(plain)}\n")
+    lines.append(f"headers: {' '.join(_headers())}\n")
     return "".join(lines)
 
 

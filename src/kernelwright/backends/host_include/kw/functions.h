@@ -155,8 +155,62 @@ template <class T>
 struct MaybeOwned;
 }
 
+namespace c10 {
+// `for (auto k : c10::irange(n))`.
+template <class T>
+struct integer_range {
+  struct iterator {
+    T k;
+    T operator*() const { return k; }
+    iterator& operator++() { ++k; return *this; }
+    bool operator!=(const iterator& o) const { return k != o.k; }
+    bool operator==(const iterator& o) const { return k == o.k; }
+  };
+  T first, last;
+  iterator begin() const { return {first}; }
+  iterator end() const { return {last < first ? first : last}; }
+};
+template <class T>
+integer_range<T> irange(T end) { return {T(), end}; }
+template <class A, class B>
+integer_range<B> irange(A begin, B end) { return {static_cast<B>(begin), end}; }
+struct InferenceMode {
+  at::NoGradGuard guard;
+  InferenceMode(bool = true) {}
+};
+template <class T>
+constexpr T pi = static_cast<T>(3.14159265358979323846L);
+template <class F>
+class function_ref;
+}  // namespace c10
+namespace at {
+struct AutoGradMode {
+  bool before;
+  explicit AutoGradMode(bool on) : before(GradMode::is_enabled()) { GradMode::set_enabled(on); }
+  ~AutoGradMode() { GradMode::set_enabled(before); }
+};
+using AutoDispatchBelowAutograd = AutoDispatchBelowADInplaceOrView;
+template <class T>
+using opmath_type_t = opmath_type<T>;
+template <class T, class = void>
+struct OpMathType { using type = opmath_type<T>; };
+inline void check_dim_size(const Tensor& x, int64_t dim, int64_t index, int64_t size) {
+  TORCH_CHECK(x.dim() == dim && x.size(index) == size, "Expected a tensor of dimension ", dim, " and tensor.size[", index,
+              "] == ", size, " but got: dimension ", x.dim());
+}
+}  // namespace at
+
 namespace torch {
 using namespace at;
+using c10::InferenceMode;
+using c10::irange;
+using c10::optional;
+using c10::ScalarType;
+using c10::Scalar;
+using c10::ArrayRef;
+using at::AutoGradMode;
+template <class T>
+using List = std::vector<T>;
 using at::NoGradGuard;
 using at::Tensor;
 using c10::Device;
@@ -184,6 +238,32 @@ namespace nn {
 namespace functional {
 inline at::Tensor relu(const at::Tensor& x) { return x.relu(); }
 inline at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {}) { return at::linear(x, w, b); }
+#define KW_UNARY(name) inline at::Tensor name(const at::Tensor& x) { return at::name(x); }
+KW_UNARY(sigmoid) KW_UNARY(tanh) KW_UNARY(silu) KW_UNARY(mish) KW_UNARY(gelu) KW_UNARY(selu) KW_UNARY(relu6)
+KW_UNARY(log_sigmoid) KW_UNARY(hardswish) KW_UNARY(hardsigmoid) KW_UNARY(softplus) KW_UNARY(elu) KW_UNARY(leaky_relu)
+KW_UNARY(hardtanh) KW_UNARY(celu) KW_UNARY(hardshrink) KW_UNARY(softshrink)
+#undef KW_UNARY
+inline at::Tensor softsign(const at::Tensor& x) { return x / (x.abs() + 1); }
+inline at::Tensor tanhshrink(const at::Tensor& x) { return x - x.tanh(); }
+// Options of one number: `SoftmaxFuncOptions(1)`, `LeakyReLUFuncOptions().negative_slope(0.1)`.
+struct SoftmaxFuncOptions {
+  int64_t dim;
+  SoftmaxFuncOptions(int64_t d) : dim(d) {}
+};
+using SoftminFuncOptions = SoftmaxFuncOptions;
+using LogSoftmaxFuncOptions = SoftmaxFuncOptions;
+inline at::Tensor softmax(const at::Tensor& x, const SoftmaxFuncOptions& o) { return at::softmax(x, o.dim); }
+inline at::Tensor log_softmax(const at::Tensor& x, const LogSoftmaxFuncOptions& o) { return at::log_softmax(x, o.dim); }
+struct LeakyReLUFuncOptions {
+  double slope = 0.01;
+  LeakyReLUFuncOptions& negative_slope(double v) { slope = v; return *this; }
+};
+inline at::Tensor leaky_relu(const at::Tensor& x, const LeakyReLUFuncOptions& o) { return at::leaky_relu(x, o.slope); }
+struct GELUFuncOptions {
+  std::string kind = "none";
+  GELUFuncOptions& approximate(std::string v) { kind = std::move(v); return *this; }
+};
+inline at::Tensor gelu(const at::Tensor& x, const GELUFuncOptions& o) { return at::gelu(x, o.kind); }
 }  // namespace functional
 }  // namespace nn
 }  // namespace torch

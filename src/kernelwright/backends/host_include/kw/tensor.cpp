@@ -300,6 +300,11 @@ Tensor Tensor::new_empty(kw::Arg s, kw::Arg o) const { return tensor_op("like:ne
 Tensor Tensor::new_zeros(kw::Arg s, kw::Arg o) const { return tensor_op("like:new_zeros", *this, s, o); }
 Tensor Tensor::new_ones(kw::Arg s, kw::Arg o) const { return tensor_op("like:new_ones", *this, s, o); }
 Tensor Tensor::new_full(kw::Arg s, kw::Arg v, kw::Arg o) const { return tensor_op("like:new_full", *this, s, v, o); }
+Tensor Tensor::new_empty_strided(IntArrayRef sizes, IntArrayRef strides, kw::Arg o) const {
+  return tensor_op("like:new_empty_strided", *this, sizes, strides, o);
+}
+long Tensor::use_count() const { return impl_ ? impl_->references : 0; }
+bool Tensor::pinned() const { return impl_->flags & 16; }
 Tensor Tensor::operator[](int64_t k) const { return tensor_op("select", *this, 0, k); }
 Tensor Tensor::operator[](const Tensor& k) const { return index({TensorIndex(k)}); }
 
@@ -313,6 +318,15 @@ Tensor Tensor::operator[](const Tensor& k) const { return index({TensorIndex(k)}
     return *this;                                 \
   }
 KW_IN_PLACE(+=, "add_") KW_IN_PLACE(-=, "sub_") KW_IN_PLACE(*=, "mul_") KW_IN_PLACE(/=, "div_")
+#define KW_BITS(op, name)                                                                              \
+  Tensor& Tensor::operator op##=(const Tensor& o) {                                                    \
+    tensor_op(name "_", *this, o);                                                                     \
+    return *this;                                                                                      \
+  }                                                                                                    \
+  Tensor operator op(const Tensor& a, const Scalar& b) { return tensor_op(name, a, b); }
+KW_BITS(&, "bitwise_and") KW_BITS(|, "bitwise_or") KW_BITS(^, "bitwise_xor")
+#undef KW_BITS
+Tensor operator%(const Scalar& a, const Tensor& b) { return tensor_op("remainder", a, b); }
 Tensor Tensor::operator-() const { return tensor_op("neg", *this); }
 Tensor Tensor::operator~() const { return tensor_op("bitwise_not", *this); }
 #define KW_BINARY(op, name)                                                                         \

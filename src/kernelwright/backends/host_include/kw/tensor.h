@@ -187,6 +187,24 @@ class Tensor {
 
   Tensor to(kw::Arg a, kw::Arg b = kw::Arg(), kw::Arg c = kw::Arg(), kw::Arg d = kw::Arg()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  Tensor& set_data(const Tensor& o) { return *this = o; }
+  Tensor new_empty_strided(IntArrayRef sizes, IntArrayRef strides, kw::Arg options = kw::Arg()) const;
+  bool is_complex() const { return isComplexType(scalar_type()); }
+  bool is_floating_point() const { return isFloatingType(scalar_type()); }
+  bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
+  bool is_same_size(const Tensor& o) const { return sizes().equals(o.sizes()); }
+  bool is_leaf() const { return true; }
+  bool is_meta() const { return false; }
+  bool is_mkldnn() const { return false; }
+  bool is_pinned() const { return impl_ && pinned(); }
+  bool is_conj() const { return false; }
+  bool is_neg() const { return false; }
+  bool is_inference() const { return false; }
+  bool is_hip() const { return false; }
+  bool is_xpu() const { return false; }
+  bool sizes_equal(IntArrayRef o) const { return sizes().equals(o); }
+  long use_count() const;
+  Tensor& retain_grad() { return *this; }
   Tensor cuda() const;
   Tensor cpu() const;
   Tensor toType(ScalarType type) const { return to(type); }
@@ -209,6 +227,9 @@ class Tensor {
   Tensor& operator-=(const Scalar& o);
   Tensor& operator*=(const Scalar& o);
   Tensor& operator/=(const Scalar& o);
+  Tensor& operator&=(const Tensor& o);
+  Tensor& operator|=(const Tensor& o);
+  Tensor& operator^=(const Tensor& o);
   Tensor operator-() const;
   Tensor operator~() const;
 
@@ -218,6 +239,7 @@ class Tensor {
 
  private:
   void check_rank(size_t n) const;
+  bool pinned() const;
   kw::TensorImpl* impl_ = nullptr;
 };
 
@@ -270,6 +292,10 @@ Tensor operator/(const Scalar& a, const Tensor& b);
   Tensor operator op(const Scalar& a, const Tensor& b);
 KW_COMPARE(==) KW_COMPARE(!=) KW_COMPARE(<) KW_COMPARE(<=) KW_COMPARE(>) KW_COMPARE(>=)
 #undef KW_COMPARE
+Tensor operator%(const Scalar& a, const Tensor& b);
+Tensor operator&(const Tensor& a, const Scalar& b);
+Tensor operator|(const Tensor& a, const Scalar& b);
+Tensor operator^(const Tensor& a, const Scalar& b);
 Tensor operator&(const Tensor& a, const Tensor& b);
 Tensor operator|(const Tensor& a, const Tensor& b);
 Tensor operator^(const Tensor& a, const Tensor& b);
