@@ -269,6 +269,7 @@ def _main_unit(request: BuildRequest) -> str:
 def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     """load_inline's two host files, main.cpp and cuda.cu; the second is empty without CUDA sources."""
     defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
+    defines += includes.standard_includes(request.cpp_source + request.cuda_source)
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
     return defines + _main_unit(request), defines + cuda if cuda else ""
 
