@@ -52,6 +52,8 @@ class LaunchRequest(ctypes.Structure):
         ("names", ctypes.c_char_p),
         ("params", ctypes.c_char_p),
         ("param_bytes", ctypes.c_uint64),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("cooperative", ctypes.c_uint32),
     ]
 
 

@@ -29,6 +29,7 @@ MAX_FINDINGS = 50
 _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
+    "grid-deadlock": "the launch timed out and was terminated",
     "misaligned-access": "misaligned address",
     "invalid-launch": "invalid configuration argument",
     "assert": "device-side assert triggered",

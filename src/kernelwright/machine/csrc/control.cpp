@@ -3,6 +3,7 @@
 
 #include "decode.h"
 #include "launch.h"
+#include "specials.h"
 
 namespace kw {
 namespace {
@@ -61,7 +62,12 @@ const Inst* op_exit(Warp& w, const Inst* in) {
 
 const Inst* op_trap(Warp& w, const Inst* in) {
   u32 m = active(w, in);
-  if (m) raise(in, thread_of(w, __builtin_ctz(m)), "trap", in->x ? "breakpoint (brkpt)" : "the kernel called trap");
+  if (!m) return in + 1;
+  string what = in->x ? "breakpoint (brkpt)" : "the kernel called trap";
+  for (const FixedSlot& s : w.launch->kernel->fixed)
+    if (s.kind == FixedSlot::Special && special_is_workspace((int)s.bits) && !w.launch->cooperative)
+      what += " (this_grid().sync() needs a cooperative launch: cudaLaunchCooperativeKernel)";
+  raise(in, thread_of(w, __builtin_ctz(m)), "trap", what);
   return in + 1;
 }
 

@@ -27,6 +27,7 @@ const Handlers& all_handlers() {
 Kernel Decoder::decode(const Function& entry) {
   kernel_.name = string(entry.name);
   kernel_.max_threads = entry.max_threads;
+  std::copy(entry.cluster, entry.cluster + 3, kernel_.cluster);
   vregs_.push_back({4, false, {}});  // number 0 is "no slot"
   open_scope();
   u32 at = 0;

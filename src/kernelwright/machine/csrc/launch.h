@@ -44,8 +44,7 @@ struct Launch {
   std::vector<Region> regions;  // sorted by address
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
-  std::vector<u8> shared_store, local_store, register_store;
-  u8 *shared = nullptr, *local = nullptr;
+  u8 *shared = nullptr, *local = nullptr;  // of the block that runs now
   u64 shared_bytes = 0;
   std::vector<i64> executed;  // difference array over the code: thread executions
   Counters count;
@@ -56,13 +55,27 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+  bool cooperative = false, clustered = false;
+  u32 cluster[3] = {1, 1, 1};
+  u64 changes = 0;    // atomics that changed memory
+  u64 workspace = 0;  // address of what cooperative groups keep for the grid, or 0
 
   Launch();
   ~Launch();
 };
 
-// scheduler.cpp
+// residency.cpp
 void run_launch(Launch& l);
+u64 most_resident(const Launch& l);  // blocks that the card holds at a time
+
+// scheduler.cpp
+struct Turn {
+  bool done = false, worked = false;  // worked: something else than polling happened
+};
+void prepare_warps(Launch& l, Block& b, char* registers, size_t stride);
+void start_block(Launch& l, Block& b);
+Turn run_turn(Launch& l, Block& b);  // until it is done or only waits
+string waiting_text(Launch& l, const Block& b, const Inst** first, int* thread);
 void close_segment(Warp& w, const Inst* last);  // [segment, last] ran once for the current mask
 void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier = 0);
 const Inst* jump(Warp& w, const Inst* from, const Inst* to);  // after close_segment

@@ -69,6 +69,8 @@ struct Kernel {
   u32 register_bytes = 0, static_shared = 0, dynamic_offset = 0, local_bytes = 0, max_threads = 0, sites = 1;
   u32 shared_granule = 4, global_granule = 4;  // smallest access, for race shadows
   bool has_atomics = false;
+  bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
 };
 
 struct ModuleVariable {
@@ -91,7 +93,7 @@ struct Fault {
   int thread = -1;  // linear index in the block
 };
 
-enum class Wait : u8 { Run, Sync, Barrier };
+enum class Wait : u8 { Run, Sync, Barrier, Cluster };
 enum class Event : u8 { None, Exit, Blocked, Yield };
 
 struct Split {
@@ -103,6 +105,8 @@ struct Split {
 };
 
 struct Region;
+struct Seat;
+struct AsyncQueue;
 
 // Where the lanes of one memory instruction really point.
 struct Access {
@@ -129,8 +133,11 @@ struct Warp {
   Access access;
   u32 known = 0;        // every other warp's work up to this clock happened before
   bool polls = false;   // it read what others may write: its loops may be waits
+  const Inst* polled = nullptr;  // the last instruction that set it
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
+  u32 cluster_open = 0, cluster_owed = 0;  // arrived at barrier.cluster: in the open phase, and not waited yet
   u8 stage[LANES][16];  // cp.async on its way
+  AsyncQueue* copies = nullptr;  // asynchronous copies on their way, once there are any
 };
 
 struct Barrier {
@@ -150,6 +157,7 @@ struct Block {
   u32 sync_clock[32] = {};  // joined by lock-like atomics
   u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
+  Seat* seat = nullptr;   // where it sits while it is alive
 };
 
 inline u32 lanes_below(u32 n) { return n >= 32 ? FULL : (1u << n) - 1; }

@@ -27,7 +27,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
   resolve(w, in, m, bytes, (Space)in->x, false);
   count_access(w, m, bytes, false);
   if (in->n & 1)
-    w.polls = true;
+    w.polls = true, w.polled = in;
   else if (w.launch->races)
     note_access(w, in, m, bytes, Touch::Read, nullptr);
   Access& x = w.access;
@@ -316,6 +316,7 @@ void h_ld(Decoder& d, Mods& m) {
   d.set_address(in, d.op(1), space);
   in.x = (u8)space;
   in.n = strong;
+  d.kernel().may_wait |= strong;
   use_quick_shared(in, space, t, bytes, v, true, strong);
   if (v == 1)
     in.d = regs[0];

@@ -237,6 +237,7 @@ void h_cp(Decoder& d, Mods& m) {
 void h_fence(Decoder& d, Mods& m) {
   for (const char* s : {"sc", "acq_rel", "acquire", "release", "cta", "gl", "gpu", "sys", "cluster"}) m.take(s);
   m.finish();
+  d.kernel().may_wait = true;
   d.emit(op_fence, Class::Sync);
 }
 

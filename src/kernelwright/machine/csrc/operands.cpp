@@ -176,6 +176,12 @@ u32 Decoder::dst(const Operand& o, Ty t) {
 u32 Decoder::pred_src(const Operand& o) {
   if (o.kind == Operand::Int) return constant(o.value ? FULL : 0, 0);
   u32 v;
+  if (o.kind == Operand::Name && o.name == "%is_explicit_cluster") {
+    FixedSlot s{FixedSlot::Special};
+    s.bytes = 0;
+    s.bits = (u64)special_named(o.name);
+    return fixed(s);
+  }
   const Name* n = o.kind == Operand::Name ? find(o.name, v) : nullptr;
   if (!n || n->type != Ty::Pred) throw PtxError("'" + string(o.name) + "' is no predicate");
   note(v, false);

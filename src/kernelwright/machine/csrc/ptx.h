@@ -127,6 +127,7 @@ struct Function {
   std::vector<Variable> vars;
   std::vector<std::vector<string_view>> targets;  // .branchtargets lists
   u32 max_threads = 0;
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster
 };
 
 struct Loc {
