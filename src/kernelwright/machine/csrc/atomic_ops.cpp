@@ -162,6 +162,7 @@ void h_atom(Decoder& d, Mods& m) {
   for (const char* s : {"relaxed", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
   Space space = m.take("global")                            ? Space::Global
                 : m.take("shared") || m.take("shared::cta") ? Space::Shared
+                : m.take("shared::cluster")                 ? Space::Cluster
                                                             : Space::Generic;
   string_view op;
   for (const char* s : {"and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max"})

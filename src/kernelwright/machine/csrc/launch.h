@@ -85,6 +85,7 @@ bool take_guarded(Warp& w, const Inst* in);
 // the others; false: none may go on, return STOP.
 bool arrive(Warp& w, const Inst* in, const u32* members);
 void release_syncs(Warp& w);
+void give_way(Warp& w);  // others go first from its next backward jump on
 void check_barriers(Launch& l, Block& b);
 
 [[noreturn]] void raise(const Inst* in, int thread, const char* kind, const string& message);
@@ -105,4 +106,10 @@ void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
 void warn(Warp& w, const Inst* in, int thread, const string& message);
+void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message);  // a finding, no fault
+// async_ops.cpp: an access to shared memory to which a copy is under way.
+void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+// cluster_ops.cpp: true when all addresses are of the own block, then as plain shared addresses in w.access.
+bool only_own_block(Warp& w, u32 m);
+void resolve_cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
 }  // namespace kw

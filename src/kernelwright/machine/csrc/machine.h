@@ -69,6 +69,7 @@ struct Kernel {
   u32 register_bytes = 0, static_shared = 0, dynamic_offset = 0, local_bytes = 0, max_threads = 0, sites = 1;
   u32 shared_granule = 4, global_granule = 4;  // smallest access, for race shadows
   bool has_atomics = false;
+  bool has_copies = false;  // cp.async
   bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
   u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
 };
@@ -136,7 +137,6 @@ struct Warp {
   const Inst* polled = nullptr;  // the last instruction that set it
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
   u32 cluster_open = 0, cluster_owed = 0;  // arrived at barrier.cluster: in the open phase, and not waited yet
-  u8 stage[LANES][16];  // cp.async on its way
   AsyncQueue* copies = nullptr;  // asynchronous copies on their way, once there are any
 };
 

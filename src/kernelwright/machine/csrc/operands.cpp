@@ -249,11 +249,11 @@ void Decoder::set_address(Inst& in, const Operand& o, Space space) {
       if (s == Space::Shared) a.offset += (i64)SHARED_WINDOW;
       if (s == Space::Local) a.offset += (i64)LOCAL_WINDOW;
       if (s == Space::Param) a.offset += (i64)PARAM_WINDOW;
-    } else if (s != space) {
+    } else if (s != space && !(s == Space::Shared && space == Space::Cluster)) {
       throw PtxError("variable '" + string(o.name) + "' is in another space");
     }
   }
-  if (a.has_symbol && space == Space::Shared) a.base = constant(0, a.bytes = 4);
+  if (a.has_symbol && (space == Space::Shared || space == Space::Cluster)) a.base = constant(0, a.bytes = 4);
   in.a = a.base;
   in.y = a.bytes == 4;
   in.imm = a.offset;

@@ -180,7 +180,7 @@ Operand Parser::list(Function& f, char close) {
   return o;
 }
 
-Operand Parser::memory(Function&) {
+Operand Parser::memory(Function& f) {
   Operand o;
   o.kind = Operand::Mem;
   if (lx_.peek().kind == Token::Word) {
@@ -192,6 +192,15 @@ Operand Parser::memory(Function&) {
     }
   } else {
     o.value = integer();
+  }
+  if (o.name.size() && lx_.accept(',')) {  // [tensorMap, {coordinates}]
+    Operand behind = operand(f);
+    lx_.expect(']');
+    o.kind = Operand::Indexed;
+    o.first = (u32)f.operands.size();
+    o.count = 1;
+    f.operands.push_back(behind);
+    return o;
   }
   if (lx_.peek().is(',')) {  // texture coordinates and the like: kept only so that the opcode can be named
     int depth = 1;

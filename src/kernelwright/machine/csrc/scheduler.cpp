@@ -1,7 +1,7 @@
 // Runs one block for a turn: its warps one after another, the splits of a warp lowest address first.
 #include <algorithm>
 
-#include "seats.h"
+#include "async.h"
 #include "specials.h"
 
 namespace kw {
@@ -56,6 +56,7 @@ void start_block(Launch& l, Block& b) {
   b.live = b.threads;
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
+  reset_async(*b.seat);
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
   for (Warp& w : b.warps) {
     w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
@@ -245,6 +246,8 @@ const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
   return to;
 }
 
+void give_way(Warp& w) { w.ticks |= SLICE - 1; }
+
 bool take_guarded(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (m == w.mask) return true;
@@ -287,12 +290,14 @@ void raise(const Inst* in, int thread, const char* kind, const string& message) 
   throw Fault{kind, message, in, thread};
 }
 
-void warn(Warp& w, const Inst* in, int thread, const string& message) {
+void warn(Warp& w, const Inst* in, int thread, const string& message) { note(w, in, thread, "data-race", message); }
+
+void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message) {
   Launch& l = *w.launch;
   for (const Warning& x : l.warnings)
-    if (x.fault.in == in) return;  // one report per instruction
+    if (x.fault.in == in && x.fault.kind == kind) return;  // one report per instruction
   if (l.warnings.size() >= MAX_WARNINGS) return;
-  Warning x{Fault{"data-race", message, in, thread}, {0, 0, 0}};
+  Warning x{Fault{kind, message, in, thread}, {0, 0, 0}};
   std::copy(w.block->index, w.block->index + 3, x.block);
   l.warnings.push_back(std::move(x));
 }

@@ -4,6 +4,7 @@
 
 namespace kw {
 struct Cluster;
+struct AsyncState;
 
 struct Seat {
   Block block;
@@ -12,6 +13,7 @@ struct Seat {
   bool done = false;
   std::vector<u8> shared_store, local_store, register_store;
   u8 *shared = nullptr, *local = nullptr;
+  std::shared_ptr<AsyncState> async;
   std::vector<SharedMark> marks;  // swapped into the launch while the block runs
 };
 
@@ -22,4 +24,12 @@ struct Cluster {
 
 // cluster_ops.cpp: after arrivals and exits, opens the barrier when nobody is missing.
 void check_cluster_barrier(Cluster& c);
+void leave_cluster(Warp& w, u32 gone);
+class Decoder;
+class Mods;
+bool cluster_barrier(Decoder& d, Mods& m);  // decodes barrier.cluster; false when it is another barrier
+// The block that owns a shared::cluster address of 32 bits, or null when there is no such block.
+Seat* owner_of(Seat& mine, u64 address);
+constexpr int RANK_SHIFT = 24;  // address bits 24 and up: 1 + rank of the block, or 0 for the own one
+constexpr u64 OFFSET_MASK = (1u << RANK_SHIFT) - 1;
 }  // namespace kw
