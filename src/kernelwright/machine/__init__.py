@@ -36,8 +36,9 @@ class PTXError(Exception):
 class Fault:
     """What a kernel did wrong, and where.
 
-    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
-    invalid-launch, trap, assert, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock,
+    instruction-budget, invalid-launch, trap, assert; or a warning: data-race, divergent-barrier, sync-mask,
+    uninitialised-read, shuffle-from-inactive. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -73,6 +74,8 @@ class Allocation:
     nbytes: int
     name: str
     writable: bool = True
+    fresh: bool = False
+    """Made without contents (`torch.empty`): it holds poison where nothing has written yet."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +91,32 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Hotspot:
+    """A source line whose accesses take more than they need: `actual` against `ideal` sectors of 32 bytes (`kind`
+    global_load, global_store) or wavefronts (`kind` shared_load, shared_store), by `accesses` warp instructions."""
+
+    kind: str
+    line: int
+    accesses: int
+    actual: int
+    ideal: int
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
-    each allocation, in the order they were passed; `warnings` holds data races."""
+    each allocation, in the order they were passed; `warnings` holds races and other misuse that did not end it.
+
+    A watched launch has `hotspots`, worst first, and the different bytes of each allocation that were touched."""
 
     instructions: int
     counters: dict[str, int]
     warnings: tuple[Fault, ...]
     written: tuple[int, ...]
     read: tuple[int, ...]
+    hotspots: tuple[Hotspot, ...] = ()
+    touched_written: tuple[int, ...] = ()
+    touched_read: tuple[int, ...] = ()
 
 
 def _triple(text: str) -> tuple[int, int, int] | None:
@@ -162,11 +182,17 @@ class Program:
         detect_races: bool = True,
         order: str = "forward",
         seed: int = 0,
+        watch: bool = False,
+        poison: int = 0xFF,
+        sample: int = 0,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps. Raises
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
+        also that of a warp's divergent paths. `watch` turns on what costs time: the state of shared and local memory,
+        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
+        memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
         `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
         an unknown order.
         """
@@ -176,6 +202,7 @@ class Program:
         request = self._request(info, grid, block, args, shared_bytes, allocations)
         request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
         request.races, request.order = int(detect_races), _ORDERS[order]
+        request.watch, request.poison, request.sample = int(watch), poison & 0xFF, max(sample, 0)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:
@@ -203,7 +230,7 @@ class Program:
         request.kernel = self._order[info.name]
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
-            entry.address, entry.bytes, entry.writable = a.address, a.nbytes, int(a.writable)
+            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | 2 * int(a.fresh)
         request.allocations, request.allocation = len(allocations), entries
         names = "".join(a.name.replace("\n", " ").replace("\0", " ") + "\n" for a in allocations)
         request.names = names.encode("utf-8", "replace")
@@ -231,6 +258,7 @@ def _report(kernel: str, text: str) -> LaunchReport:
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
     warnings: list[Fault] = []
+    hotspots: list[Hotspot] = []
     fault: Fault | None = None
     for line in text.splitlines():
         word, *fields = line.split("\t")
@@ -238,6 +266,8 @@ def _report(kernel: str, text: str) -> LaunchReport:
             counters[fields[0]] = int(fields[1])
         elif word == "warning":
             warnings.append(_fault(kernel, fields))
+        elif word == "hotspot":
+            hotspots.append(Hotspot(fields[0], *(int(v) for v in fields[1:])))
         elif word == "fault":
             fault = _fault(kernel, fields)
         elif word == "error":
@@ -248,4 +278,7 @@ def _report(kernel: str, text: str) -> LaunchReport:
             facts[word] = tuple(int(v) for v in fields)
     if fault:
         raise MachineFault(fault, facts["total"])
-    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"])
+    touched = facts.get("touched_written", ()), facts.get("touched_read", ())
+    return LaunchReport(
+        facts["total"], counters, tuple(warnings), facts["written"], facts["read"], tuple(hotspots), *touched
+    )

@@ -32,7 +32,7 @@ _TIMEOUT = 600.0
 class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
 
 
 class LaunchRequest(ctypes.Structure):
@@ -52,6 +52,9 @@ class LaunchRequest(ctypes.Structure):
         ("names", ctypes.c_char_p),
         ("params", ctypes.c_char_p),
         ("param_bytes", ctypes.c_uint64),
+        ("sample", ctypes.c_uint64),
+        ("watch", ctypes.c_uint32),
+        ("poison", ctypes.c_uint32),
     ]
 
 

@@ -147,6 +147,8 @@ class Decoder {
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+  void add_shared_gap();
+  void find_index_arithmetic();  // indices.cpp
   // registers.cpp
   void allocate_registers();
   struct Interval {
@@ -179,6 +181,7 @@ class Decoder {
   std::vector<u32> dynamic_imm_;  // instructions whose imm needs the dynamic base
   u32 guard_ = 0, guard_flip_ = 0;
   u32 dynamic_align_ = 16;
+  string_view dynamic_name_;
   u64 frame_ = 0;
   u32 carry_ = 0;
 };

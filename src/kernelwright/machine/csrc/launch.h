@@ -24,6 +24,7 @@ struct Region {
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
+  bool fresh = false;                        // holds poison where nothing was written
 };
 
 struct Counters {
@@ -36,11 +37,14 @@ struct Warning {
   u32 block[3];
 };
 
+class Watch;
+
 struct Launch {
   const Program* program = nullptr;
   const Kernel* kernel = nullptr;
   u32 grid[3], block[3];
-  u64 budget = 0, total = 0;
+  u64 budget = 0, total = 0, issued = 0;  // thread instructions; and warp instructions
+  u64 sample = 0;  // run only about so many blocks; 0: all
   std::vector<Region> regions;  // sorted by address
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
@@ -56,6 +60,10 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+
+  std::unique_ptr<Watch> watch;  // null: only what is free is counted
+  u8 poison = 0xff;              // what memory holds that nobody wrote
+  std::vector<u32> stored_region;  // by instruction: 1 + the region that it stored to last
 
   Launch();
   ~Launch();
@@ -91,5 +99,5 @@ void join_clocks(Block& b, u32 warps);
 void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what came before
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
-void warn(Warp& w, const Inst* in, int thread, const string& message);
+void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind = "data-race");
 }  // namespace kw

@@ -56,6 +56,18 @@ struct FixedSlot {
   u64 bits = 0;       // Constant: value; Special: which; Param: byte offset
 };
 
+struct SharedVariable {
+  string_view name;
+  u32 offset, bytes;  // as the machine lays them out; 0 bytes: all dynamic shared memory
+};
+
+// 32-bit arithmetic whose result becomes part of an address, and where it is made 64 bits wide.
+struct IndexOp {
+  enum Kind : u8 { None, Add, Sub, Mul, Mad, Shift, Move, WidenSigned, WidenUnsigned } kind;
+  u32 inst = 0;
+};
+constexpr u32 MAX_WIDENED = 256;
+
 struct Kernel {
   string name;
   std::vector<ParamInfo> params;
@@ -69,6 +81,10 @@ struct Kernel {
   u32 register_bytes = 0, static_shared = 0, dynamic_offset = 0, local_bytes = 0, max_threads = 0, sites = 1;
   u32 shared_granule = 4, global_granule = 4;  // smallest access, for race shadows
   bool has_atomics = false;
+  std::vector<SharedVariable> shared_variables;
+  u32 shared_gaps = 0;                                   // bytes between shared variables that are nobody's
+  std::vector<IndexOp> index_ops;                        // by instruction
+  std::vector<std::vector<u16>> index_origins;           // of addresses: widenings they may come from, by instruction
 };
 
 struct ModuleVariable {
@@ -123,6 +139,7 @@ struct Warp {
   Launch* launch = nullptr;
   Block* block = nullptr;
   u32 id = 0, ticks = 0, turn = 0;
+  u32 choices = 0;  // of paths, in this block
   Event event = Event::None;
   int nsplits = 0;
   Split splits[LANES];

@@ -3,6 +3,7 @@
 
 #include "launch.h"
 #include "specials.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -31,22 +32,37 @@ void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
 
 void start_block(Launch& l, Block& b) {
   const Kernel& k = *l.kernel;
-  std::memset(l.shared, 0xff, l.shared_bytes);
-  if (k.local_bytes) std::memset(l.local, 0xff, (size_t)k.local_bytes * b.threads);
+  std::memset(l.shared, l.poison, l.shared_bytes);
+  if (k.local_bytes) std::memset(l.local, l.poison, (size_t)k.local_bytes * b.threads);
   b.live = b.threads;
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
+  if (l.watch) l.watch->begin_block(b, l.blocks_left < 2);
   for (Warp& w : b.warps) {
     w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
     w.nsplits = 0;
     w.turn = 0;
     w.fenced = w.polls = false;
+    w.choices = 0;
     for (const FixedSlot& s : k.fixed)
       if (s.kind == FixedSlot::Special && special_per_block((int)s.bits)) fill_slot(l, b, w, s);
-    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, 0xff, bytes);
+    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, l.poison, bytes);
     push_split(w, k.code.data(), w.live, Wait::Run);
   }
+}
+
+// In random order a warp's paths sometimes run in another order than by address: code that counts on lock-step fails.
+// Only the first choices of a block are free, since paths meet again late.
+int any_split(Warp& w, int best) {
+  constexpr u32 FREE_CHOICES = 64;
+  if (w.choices >= FREE_CHOICES) return best;
+  w.choices++;
+  if (w.launch->random() % 2) return best;
+  int ready[LANES], n = 0;
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].wait == Wait::Run && w.splits[i].turn == w.splits[best].turn) ready[n++] = i;
+  return ready[w.launch->random() % (u64)n];
 }
 
 // Takes the runnable split with the lowest address (or the one that waited longest) and all others at the same place.
@@ -59,6 +75,7 @@ bool pick(Warp& w) {
       best = i;
   }
   if (best < 0) return false;
+  if (w.nsplits > 1 && w.launch->order == 2) best = any_split(w, best);
   const Inst* pc = w.splits[best].pc;
   w.turn = w.splits[best].turn;
   w.mask = 0;
@@ -151,6 +168,7 @@ void close_segment(Warp& w, const Inst* last) {
   l.executed[(size_t)(w.segment - code)] += lanes;
   l.executed[(size_t)(last + 1 - code)] -= lanes;
   l.total += (u64)(last + 1 - w.segment) * (u64)lanes;
+  l.issued += (u64)(last + 1 - w.segment);
   if (l.total > l.budget)
     raise(last, thread_of(w, w.mask ? __builtin_ctz(w.mask) : 0), "instruction-budget",
           "instruction budget exceeded: more than " + std::to_string(l.budget) +
@@ -218,6 +236,7 @@ bool arrive(Warp& w, const Inst* in, const u32* members) {
     if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
   push_split(w, in, here & ~ready, Wait::Sync);
   w.mask = ready;
+  if (w.launch->watch) w.launch->watch->meet(w, ready);
   return true;
 }
 
@@ -232,14 +251,25 @@ void raise(const Inst* in, int thread, const char* kind, const string& message) 
   throw Fault{kind, message, in, thread};
 }
 
-void warn(Warp& w, const Inst* in, int thread, const string& message) {
+void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind) {
   Launch& l = *w.launch;
   for (const Warning& x : l.warnings)
-    if (x.fault.in == in) return;  // one report per instruction
+    if (x.fault.in == in && x.fault.kind == kind) return;  // one report per instruction
   if (l.warnings.size() >= MAX_WARNINGS) return;
-  Warning x{Fault{"data-race", message, in, thread}, {0, 0, 0}};
+  Warning x{Fault{kind, message, in, thread}, {0, 0, 0}};
   std::copy(w.block->index, w.block->index + 3, x.block);
   l.warnings.push_back(std::move(x));
+}
+
+// The first, the last and some others between, where only a sample is to run.
+static std::vector<u64> sampled_blocks(Launch& l, u64 blocks) {
+  std::vector<u64> some;
+  if (!l.sample || blocks <= l.sample) return some;
+  for (u64 i = 0; i < l.sample; i++)
+    some.push_back(i % 4 == 0 ? i / 4 : i % 4 == 1 ? blocks - 1 - i / 4 : l.random() % blocks);
+  std::sort(some.begin(), some.end());
+  some.erase(std::unique(some.begin(), some.end()), some.end());
+  return some;
 }
 
 void run_launch(Launch& l) {
@@ -262,8 +292,10 @@ void run_launch(Launch& l) {
     for (const FixedSlot& s : k.fixed) fill_slot(l, b, w, s);
   }
   u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2];
-  std::vector<u64> order;
-  if (l.order == 2 && blocks <= (1u << 22)) {
+  std::vector<u64> order = sampled_blocks(l, blocks);
+  if (!order.empty())
+    blocks = order.size();
+  else if (l.order == 2 && blocks <= (1u << 22)) {
     order.resize(blocks);
     for (u64 i = 0; i < blocks; i++) order[i] = i;
     std::shuffle(order.begin(), order.end(), l.random);
