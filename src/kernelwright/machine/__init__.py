@@ -58,11 +58,12 @@ class Fault:
 
 
 class MachineFault(Exception):
-    """A launch ended with a fault, after `instructions` thread instructions."""
+    """A launch ended with a fault, after `instructions` thread instructions and with these warnings before it."""
 
-    def __init__(self, fault: Fault, instructions: int = 0) -> None:
+    def __init__(self, fault: Fault, instructions: int = 0, warnings: Sequence[Fault] = ()) -> None:
         self.fault = fault
         self.instructions = instructions
+        self.warnings = tuple(warnings)
         super().__init__(str(fault))
 
 
@@ -277,7 +278,7 @@ def _report(kernel: str, text: str) -> LaunchReport:
         else:
             facts[word] = tuple(int(v) for v in fields)
     if fault:
-        raise MachineFault(fault, facts["total"])
+        raise MachineFault(fault, facts["total"], warnings)
     touched = facts.get("touched_written", ()), facts.get("touched_read", ())
     return LaunchReport(
         facts["total"], counters, tuple(warnings), facts["written"], facts["read"], tuple(hotspots), *touched
