@@ -20,7 +20,8 @@ extern "C" __global__ void histogram(const float* x, int* y, int n) {
     if (t < BINS) bins[t] = 0;
     __syncthreads();
     for (int i = blockIdx.x * blockDim.x + t; i < n; i += gridDim.x * blockDim.x) {
-        long long v = (long long)(x[i] * 31.99f);
+        int at = (int)((long long)i * 1000003 % n);  // scattered, so that neighbours' equal values do not meet
+        long long v = (long long)(x[at] * 31.99f);
         int b = (int)(v < 0 ? 0 : v > BINS - 1 ? BINS - 1 : v);
         atomicAdd(&bins[b], 1);
     }
@@ -72,10 +73,18 @@ return y
         Mutant(
             "output-not-cleared",
             "uninitialised",
-            "module.clear[(1,), (32,)](y)\n",
+            "        module.clear[(1,), (32,)](y)\n",
             "",
             UNINITIALISED,
             ("atomicAdd(&y[t], bins[t])",),
+        ),
+        Mutant(
+            "index-in-32-bits",
+            "integer overflow",
+            "int at = (int)((long long)i * 1000003 % n);",
+            "int at = i * 1000003 % n;",
+            ("index-overflow",),
+            ("int at = i",),
         ),
     ),
 )
@@ -136,15 +145,6 @@ return y
             ("barrier-deadlock", "shuffle-from-inactive"),
             ("__shfl_down_sync", "__shfl_sync"),
         ),
-        Mutant(
-            "row-index-in-32-bits",
-            "integer overflow",
-            "    const float* in = x + row * n;\n",
-            "    const float* in = x + (row * 1000000007 * n - row * 1000000006 * n);\n",
-            ("index-overflow",),
-            ("row * 1000000007",),
-            hidden=True,
-        ),
     ),
 )
 
@@ -152,26 +152,27 @@ ATTENTION = Original(
     "attention-row",
     reference(
         "q, k, v | torch.softmax(q @ k.t() / 8.0, dim=1) @ v",
-        "queries = 10\nkeys = 45",
-        "torch.randn(queries, 64), torch.randn(keys, 64), torch.randn(keys, 64)",
+        "queries = 10\nkeys = 45\nwidth = 64",
+        "torch.randn(queries, width), torch.randn(keys, width), torch.randn(keys, width)",
     ),
     """
-#define D 64
+#define MOST 64
 #define WARPS 2
-extern "C" __global__ void attention(const float* q, const float* k, const float* v, float* y, int queries, int keys) {
+extern "C" __global__ void attention(const float* q, const float* k, const float* v, float* y, int queries, int keys,
+                                     int wk, int wv) {
     extern __shared__ float scores[];
-    __shared__ float query[WARPS][D];
+    __shared__ float query[WARPS][MOST];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, row = blockIdx.x * WARPS + warp;
     if (row >= queries) return;
     float* mine = scores + warp * keys;
-    query[warp][lane] = q[row * D + lane];
-    query[warp][lane + 32] = q[row * D + lane + 32];
+    for (int d = lane; d < wk; d += 32)
+        query[warp][d] = q[row * wk + d];
     __syncwarp();
     float most = -INFINITY;
     for (int j = lane; j < keys; j += 32) {
         float s = 0.f;
-        for (int d = 0; d < D; ++d)
-            s += query[warp][d] * k[j * D + d];
+        for (int d = 0; d < wk; ++d)
+            s += query[warp][d] * k[j * wk + d];
         mine[j] = s / 8.f;
         most = fmaxf(most, s / 8.f);
     }
@@ -184,19 +185,18 @@ extern "C" __global__ void attention(const float* q, const float* k, const float
     }
     for (int o = 16; o > 0; o /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, o);
     __syncwarp();
-    float a = 0.f, b = 0.f;
-    for (int j = 0; j < keys; ++j) {
-        a += mine[j] * v[j * D + lane];
-        b += mine[j] * v[j * D + lane + 32];
+    for (int d = lane; d < wv; d += 32) {
+        float a = 0.f;
+        for (int j = 0; j < keys; ++j)
+            a += mine[j] * v[j * wv + d];
+        y[row * wv + d] = a / sum;
     }
-    y[row * D + lane] = a / sum;
-    y[row * D + lane + 32] = b / sum;
 }
 """,
     """
-y = torch.empty_like(q)
+y = torch.empty(q.shape[0], v.shape[1], device=q.device)
 blocks, shared = (q.shape[0] + 1) // 2, 2 * k.shape[0] * 4
-module.attention.launch((blocks,), (64,), shared, q, k, v, y, q.shape[0], k.shape[0])
+module.attention[(blocks,), (64,), shared](q, k, v, y, q.shape[0], k.shape[0], k.shape[1], v.shape[1])
 return y
 """,
     "q, k, v",
@@ -204,10 +204,10 @@ return y
         Mutant(
             "query-without-syncwarp",
             "dropped warp sync",
-            "lane + 32];\n    __syncwarp();\n    float most",
-            "lane + 32];\n    float most",
+            "q[row * wk + d];\n    __syncwarp();\n    float most",
+            "q[row * wk + d];\n    float most",
             RACE,
-            ("query[warp][lane] =", "query[warp][lane + 32] =", "s += query"),
+            ("query[warp][d] =", "s += query"),
             hidden=True,
         ),
         Mutant(
@@ -237,8 +237,8 @@ return y
         Mutant(
             "vector-load-from-odd-offset",
             "misalignment",
-            "            s += query[warp][d] * k[j * D + d];\n",
-            "            s += query[warp][d] * reinterpret_cast<const float2*>(k + j * D + d)->x;\n",
+            "            s += query[warp][d] * k[j * wk + d];\n",
+            "            s += query[warp][d] * reinterpret_cast<const float2*>(k + j * wk + d)->x;\n",
             ("misaligned-access",),
             ("s += query",),
         ),

@@ -24,6 +24,9 @@ IndexOp::Kind kind_of(string_view op) {
       {"mad.lo.s32", IndexOp::Mad},
       {"mad.lo.u32", IndexOp::Mad},
       {"shl.b32", IndexOp::Shift},
+      {"div.s32", IndexOp::Divide},
+      {"rem.s32", IndexOp::Remainder},
+      {"shr.s32", IndexOp::ShiftDown},
       {"mov.b32", IndexOp::Move},
       {"mov.u32", IndexOp::Move},
       {"mov.s32", IndexOp::Move},
@@ -54,6 +57,9 @@ i64 apply(IndexOp::Kind k, i64 a, i64 b, i64 c) {
   if (k == IndexOp::Sub) r = (__int128)a - b;
   if (k == IndexOp::Mul) r = (__int128)a * b;
   if (k == IndexOp::Mad) r = (__int128)a * b + c;
+  if (k == IndexOp::Divide && b) r = a / b;
+  if (k == IndexOp::Remainder && b) r = a % b;
+  if (k == IndexOp::ShiftDown) r = a >> std::min<u64>((u64)b, 63);
   if (k == IndexOp::Shift) r = (u64)b < 32 ? (__int128)a << b : 0;
   constexpr __int128 most = (__int128)1 << 62;
   return (i64)std::clamp(r, -most, most);

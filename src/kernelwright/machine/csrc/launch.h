@@ -90,7 +90,7 @@ void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write)
 // The same with w.access.address already filled.
 void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
 Region* find_region(Launch& l, u64 address);
-string describe_address(Launch& l, u64 address);
+string describe_address(Launch& l, u64 address, const Region* meant = nullptr);
 
 // races.cpp: call these before the access is made.
 enum class Touch : u8 { Read, Write, Atomic };

@@ -63,7 +63,20 @@ struct SharedVariable {
 
 // 32-bit arithmetic whose result becomes part of an address, and where it is made 64 bits wide.
 struct IndexOp {
-  enum Kind : u8 { None, Add, Sub, Mul, Mad, Shift, Move, WidenSigned, WidenUnsigned } kind;
+  enum Kind : u8 {
+    None,
+    Add,
+    Sub,
+    Mul,
+    Mad,
+    Shift,
+    Divide,
+    Remainder,
+    ShiftDown,
+    Move,
+    WidenSigned,
+    WidenUnsigned
+  } kind;
   u32 inst = 0;
 };
 constexpr u32 MAX_WIDENED = 256;

@@ -37,9 +37,13 @@ void misaligned(const Inst* in, int thread, const char* space, u64 address, u32 
   string what = write ? "write of " : "read of ";
   if (Region* r = find_region(l, address); r && write && !r->writable && address + bytes <= r->begin + r->bytes)
     raise(in, thread_of(w, lane), WRITE, "write of " + bytes_text(bytes) + " to read-only " + r->name);
-  raise(
-      in, thread_of(w, lane), write ? WRITE : READ,
-      "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " + describe_address(l, address));
+  // Where other lanes of the instruction are right, the address is told from what they access.
+  const Region* meant = nullptr;
+  for (int i = lane - 1; i >= 0 && !meant; i--) meant = find_region(l, w.access.address[i]);
+  for (int i = lane + 1; i < LANES && !meant; i++) meant = find_region(l, w.access.address[i]);
+  raise(in, thread_of(w, lane), write ? WRITE : READ,
+        "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " +
+            describe_address(l, address, meant));
 }
 
 // Sets base/kind from per-lane host addresses that are already known to be good.
@@ -206,11 +210,12 @@ Region* find_region(Launch& l, u64 address) {
   return address - it->begin < it->bytes ? &*it : nullptr;
 }
 
-string describe_address(Launch& l, u64 address) {
+string describe_address(Launch& l, u64 address, const Region* meant) {
   const Region* best = nullptr;
   u64 distance = ~0ull;
   bool after = false;
   for (const Region& r : l.regions) {
+    if (meant && &r != meant) continue;
     u64 end = r.begin + r.bytes;
     u64 d = address < r.begin ? r.begin - address : address >= end ? address - end : 0;
     if (d < distance) best = &r, distance = d, after = address >= end;
