@@ -7,6 +7,12 @@ from .family import Edit, Family, Member
 
 __all__ = ["FAMILIES", "MUTANTS", "RIGHT", "Edit", "Family", "Member"]
 
-FAMILIES: tuple[Family, ...] = (*elementwise.FAMILIES, *rows.FAMILIES, *products.FAMILIES, *movement.FAMILIES, *extensions.FAMILIES)
+FAMILIES: tuple[Family, ...] = (
+    *elementwise.FAMILIES,
+    *rows.FAMILIES,
+    *products.FAMILIES,
+    *movement.FAMILIES,
+    *extensions.FAMILIES,
+)
 RIGHT: tuple[Member, ...] = tuple(member for family in FAMILIES for member in family.right())
 MUTANTS: tuple[Member, ...] = tuple(member for family in FAMILIES for member in family.mutants())

@@ -214,26 +214,28 @@ extern "C" __global__ void k(const float* x, int* y, int n) {
 )  # fmt: skip
 
 ATTENTION = small(
-    "attention", "heads, length = 3, 40",
-    "torch.randn(heads, length, 32), torch.randn(heads, length, 32), torch.randn(heads, length, 32)", "q, k, v",
-    "s = q @ k.transpose(1, 2) / 32 ** 0.5\nreturn @torch@",
+    "attention", "heads, length, size = 3, 40, 24",
+    "torch.randn(heads, length, size), torch.randn(heads, length, size), torch.randn(heads, length, size)", "q, k, v",
+    "s = q @ k.transpose(1, 2) / q.shape[2] ** 0.5\nreturn @torch@",
     r"""
 // One warp a query: each lane holds one element of it and of the output, and the sum is corrected as it goes.
-extern "C" __global__ void attend(const float* q, const float* k, const float* v, float* y, int length) {
+extern "C" __global__ void attend(const float* q, const float* k, const float* v, float* y, int length, int size) {
     int lane = threadIdx.x, head = blockIdx.y, row = blockIdx.x;
-    int at = (head * length + row) * 32 + lane;
-    float mine = q[at] * 0.17677669f, m = -INFINITY, sum = 0.f, out = 0.f;
+    bool here = lane < size;
+    int at = (head * length + row) * size + lane;
+    float mine = here ? q[at] * rsqrtf(size) : 0.f, m = -INFINITY, sum = 0.f, out = 0.f;
     for (int j = 0; j < @end@; ++j) {
-        float s = mine * k[(head * length + j) * 32 + lane];
+        int from = (head * length + j) * size + lane;
+        float s = here ? mine * k[from] : 0.f;
         for (int o = 16; o; o >>= 1) s += __shfl_xor_sync(0xffffffffu, s, o);
         float top = fmaxf(m, s), old = expf(m - top), now = expf(s - top);
         sum = sum * old + now;
-        out = out * old + now * v[(head * length + j) * 32 + lane];
+        out = out * old + now * (here ? v[from] : 0.f);
         m = top;
     }
-    y[at] = out / sum;
+    if (here) y[at] = out / sum;
 }""",
-    "y = torch.empty_like(q)\nassert q.shape[2] == 32\nmodule.attend[(q.shape[1], q.shape[0]), 32](q, k, v, y, q.shape[1])\nreturn y",
+    "H, L, S = q.shape\nassert S <= 32\ny = torch.empty_like(q)\nmodule.attend[(L, H), 32](q, k, v, y, L, S)\nreturn y",
     {
         "full": {"torch": "torch.softmax(s, 2) @ v", "end": "length"},
         "causal": {"torch": "torch.softmax(s.masked_fill(torch.triu(torch.ones_like(s), 1) > 0, -torch.inf), 2) @ v", "end": "row + 1"},
@@ -242,9 +244,10 @@ extern "C" __global__ void attend(const float* q, const float* k, const float* v
         Edit("off-by-one", "j < row + 1", "j < row", ("causal",)),
         Edit("operation", "sum * old + now", "sum + now", ("full", "causal")),
         Edit("width", "o = 16", "o = 8", ("full",)),
-        Edit("operation", "0.17677669f", "1.f", ("causal",)),
-        Edit("stride", "(head * length + row) * 32", "(row * gridDim.y + head) * 32", ("full",)),
-        Edit("index", "v[(head * length + j) * 32 + lane]", "v[(head * length + row) * 32 + lane]", ("causal",)),
+        Edit("operation", "rsqrtf(size)", "1.f", ("causal",)),
+        Edit("stride", "(head * length + row) * size", "(row * gridDim.y + head) * size", ("full",)),
+        Edit("index", "now * (here ? v[from]", "now * (here ? v[at]", ("causal",)),
+        Edit("guard", "bool here = lane < size", "bool here = true", ("full",)),
     ),
 )  # fmt: skip
 
@@ -253,6 +256,9 @@ BYTES = small(
     "torch.randint(-100, 100, (rows, 64), dtype=torch.int8), torch.randint(-100, 100, (cols, 64), dtype=torch.int8)",
     "a, b", "return (a.int()[:, None, :] * b.int()[None, :, :]).sum(2).to(torch.int32)",
     r"""
+__device__ int four(const signed char* f) {
+    return (f[0] & 255) | (f[1] & 255) << 8 | (f[2] & 255) << 16 | (f[3] & 255) << 24;
+}
 extern "C" __global__ void k(const signed char* a, const signed char* b, int* y, int rows, int cols, int inner) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= rows * cols) return;
@@ -267,14 +273,14 @@ extern "C" __global__ void k(const signed char* a, const signed char* b, int* y,
     "module.k[(rows * cols + 63) // 64, 64](a, b, y, rows, cols, inner)\nreturn y",
     {
         "plain": {"fast": ""},
-        "dp4a": {"fast": "if (inner % 4 == 0) for (; j < inner; j += 4) sum = __dp4a(*(const int*)(p + j), *(const int*)(q + j), sum);"},
+        "dp4a": {"fast": "for (; j + 4 <= inner; j += 4) sum = __dp4a(four(p + j), four(q + j), sum);"},
     },
     (
-        Edit("conversion", "const signed char* p", "const unsigned char* p = (const unsigned char*)a + i / cols * inner; const signed char* unused"),
-        Edit("conversion", "*(const int*)(p + j), *(const int*)(q + j), sum)", "*(const unsigned*)(p + j), *(const unsigned*)(q + j), (unsigned)sum)", ("dp4a",)),
+        Edit("conversion", "const signed char* p = a +", "const unsigned char* p = (const unsigned char*)a +"),
+        Edit("conversion", "four(p + j), four(q + j), sum)", "(unsigned)four(p + j), (unsigned)four(q + j), (unsigned)sum)", ("dp4a",)),
         Edit("conversion", "int sum = 0", "short sum = 0", ("plain",)),
         Edit("stride", "i % cols * inner", "i % cols * cols", ("dp4a",)),
-        Edit("tail", "inner % 4 == 0) for (; j < inner; j += 4)", "true) for (; j < inner - 4; j += 8)", ("dp4a",)),
+        Edit("tail", "j + 4 <= inner", "j < inner", ("dp4a",)),
     ),
 )  # fmt: skip
 
