@@ -20,8 +20,8 @@ HERE = Path(__file__).resolve().parent
 PASSED, FAILED, NONE = "correct", "wrong", "none"
 
 _UNSEEN = {
-    "race": "a race that the GPU's timing hides: the machine sees two accesses that nothing orders, the values came out right",
-    "memory": "an access outside its array that stays inside the GPU's allocation, whose result is not used or happens to fit",
+    "race": "a race that the GPU's timing hides: two accesses that nothing orders, whose values came out right",
+    "memory": "an access outside its array but inside the GPU's allocation, whose result is unused or happens to fit",
     "init": "memory that was never written, which held the right value (mostly zero) on the GPU",
 }
 
@@ -111,8 +111,8 @@ def opcode_section(path: Path) -> list[str]:
     missing = sorted(set(accepted) - opcodes)
     total = report.same.total()
     lines = [
-        f"{len(every)} kernels, one for each opcode, type and modifier, with 128 to 512 operand tuples each, recorded on "
-        f"{report.device} (`benchmarks/conformance/record.py`). {total} give the same results on the machine"
+        f"{len(every)} kernels, one for each opcode, type and modifier, with 128 to 512 operand tuples each, recorded "
+        f"on {report.device} (`benchmarks/conformance/record.py`). {total} give the same results on the machine"
         f", {len(report.different)} differ, {len(report.unsupported)} are refused by the machine at load, "
         f"{len(report.refused)} by the driver. Of {len(accepted)} opcodes that the decoder accepts, "
         f"{len(accepted) - len(missing)} have cases; without: {', '.join(missing) or 'none'}.",
@@ -160,7 +160,15 @@ def page(cpu: dict[str, Any], gpu: dict[str, Any], recording: Path | None) -> st
     lines += [f"{right} right kernels and {len(rows) - right} mutants were judged on both"]
     lines[-1] += f"; {len(missing)} were not reached on the GPU: {', '.join(missing)}." if missing else "."
     lines += ["", *table(matrix(rows)), "", "### By kind of mistake", "", *kinds(rows), ""]
-    lines += ["### Disagreements", "", *disagreements(rows), "", "### How both name a refusal", "", *verdict_changes(rows)]
+    lines += [
+        "### Disagreements",
+        "",
+        *disagreements(rows),
+        "",
+        "### How both name a refusal",
+        "",
+        *verdict_changes(rows),
+    ]
     return "\n".join(lines) + "\n"
 
 
