@@ -157,8 +157,8 @@ def page(cpu: dict[str, Any], gpu: dict[str, Any], recording: Path | None) -> st
     missing = [row["name"] for row in cpu["rows"] if row["name"] not in theirs]
     right = sum(cpu_row["right"] for cpu_row, _ in rows)
     lines = [_HEAD, "## Opcodes", "", *(opcode_section(recording) if recording else ["Not recorded yet."]), "", _CORPUS]
-    lines += [f"{right} right kernels and {len(rows) - right} mutants were judged on both"]
-    lines[-1] += f"; {len(missing)} were not reached on the GPU: {', '.join(missing)}." if missing else "."
+    left = f"; {len(missing)} were not reached on the GPU: {', '.join(missing)}" if missing else ""
+    lines.append(f"{right} right kernels and {len(rows) - right} mutants were judged on both{left}.")
     lines += ["", *table(matrix(rows)), "", "### By kind of mistake", "", *kinds(rows), ""]
     lines += [
         "### Disagreements",

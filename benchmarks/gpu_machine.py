@@ -29,7 +29,7 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     opcodes = ["conformance/record.py", out / "opcodes.json", "--jobs", "4"]
     corpus = ["judge_corpus.py", "--json", out / "corpus_gpu.json", "--jobs", args.jobs, "--seconds", limit - 25]
     corpus += ["--sizes", SIZES] if SIZES.exists() else []
-    triton = ["triton_cpu.py", "--backend", "gpu", "--json", out / "triton_gpu.json"]
+    triton = ["triton_cpu.py", "--backend", "gpu", "--no-interpreter", "--json", out / "triton_gpu.json"]
     if args.dry_run:
         opcodes += ["--device", "machine", "--family", "integer", "control"]
         corpus += ["--backend", "host", "--only", "map-relu", "tree-sum", "honest-gelu"]

@@ -30,7 +30,7 @@ torch::Tensor run(torch::Tensor x, double slope) {
     ),
     {
         "leaky-float": {"dtype": "float32", "torch": "F.leaky_relu(x, 0.25)", "cuda": "v > 0.f ? v : slope * v"},
-        "leaky-half": {"dtype": "float16", "torch": "F.leaky_relu(x, 0.25)", "cuda": "v > 0.f ? v : slope * v"},
+        "leaky-half": {"dtype": "float16", "torch": "F.leaky_relu(x, 0.25)", "cuda": "fmaxf(v, 0.f) + slope * fminf(v, 0.f)"},
         "scale-bf16": {"dtype": "bfloat16", "torch": "x * 0.25 + 1", "cuda": "slope * v + 1.f"},
         "tanh-double": {"dtype": "float64", "torch": "torch.tanh(x.float() * 0.25).double()", "cuda": "tanhf(slope * v)"},
     },

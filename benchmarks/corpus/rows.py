@@ -79,7 +79,7 @@ extern "C" __global__ void k(const float* x, float* y, int cols) {
         Edit("off-by-one", "w < 4", "w < 3", ("square-sum",)),
         Edit("init", "float v = 1.f", "float v = 0.f", ("product",)),
         Edit("index", "part[warp] = v", "part[lane] = v", ("sum",)),
-        Edit("operation", "v + e * e", "v + e", ("square-sum",)),
+        Edit("operation", "v + e * e", "v + fabsf(e)", ("square-sum",)),
         Edit("guard", "if (lane == 0) part", "if (warp == 0) part", ("max",)),
         Edit("stride", "j += blockDim.x", "j += 32", ("sum",)),
         Edit("operation", "__shfl_xor_sync(0xffffffffu, v, o)", "__shfl_up_sync(0xffffffffu, v, o)", ("max",)),
