@@ -102,7 +102,7 @@ def verdict_changes(rows: Iterable[tuple[Row, Row]]) -> list[str]:
 def opcode_section(path: Path) -> list[str]:
     """The recorded opcode cases against the machine as it is now."""
     sys.path.insert(0, str(HERE))
-    from conformance import check, coverage, suite
+    from opcodes import check, coverage, suite
 
     report = check.recorded(path)
     every = suite.cases()
@@ -112,7 +112,7 @@ def opcode_section(path: Path) -> list[str]:
     total = report.same.total()
     lines = [
         f"{len(every)} kernels, one for each opcode, type and modifier, with 128 to 512 operand tuples each, recorded "
-        f"on {report.device} (`benchmarks/conformance/record.py`). {total} give the same results on the machine"
+        f"on {report.device} (`benchmarks/opcodes/record.py`). {total} give the same results on the machine"
         f", {len(report.different)} differ, {len(report.unsupported)} are refused by the machine at load, "
         f"{len(report.refused)} by the driver. Of {len(accepted)} opcodes that the decoder accepts, "
         f"{len(accepted) - len(missing)} have cases; without: {', '.join(missing) or 'none'}.",
@@ -133,7 +133,7 @@ def opcode_section(path: Path) -> list[str]:
 
 def policy() -> list[str]:
     """What counts as the same, in the words of the code that decides it."""
-    from conformance import compare
+    from opcodes import compare
 
     return ["What counts as the same:", "", *(compare.__doc__ or "").strip().splitlines()[2:]]
 

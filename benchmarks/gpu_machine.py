@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_machine.py OUT [--parts opcodes,corpus,triton] [--jobs 10] [--seconds 320]
 
-Three parts side by side, each with its log in OUT: `opcodes` (benchmarks/conformance/record.py) writes opcodes.json,
+Three parts side by side, each with its log in OUT: `opcodes` (benchmarks/opcodes/record.py) writes opcodes.json,
 `corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, `triton` (benchmarks/triton_cpu.py, where that exists)
 triton_gpu.json. Nothing is timed, so the parts may share the GPU. `--dry-run` goes the same way without one, on a few
 members.
@@ -26,7 +26,7 @@ SIZES = HERE / "results" / "corpus_cpu.json"
 def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     """The parts' command lines; a part whose script is missing is left out."""
     out, limit = args.out, args.seconds
-    opcodes = ["conformance/record.py", out / "opcodes.json", "--jobs", "4"]
+    opcodes = ["opcodes/record.py", out / "opcodes.json", "--jobs", "4"]
     corpus = ["judge_corpus.py", "--json", out / "corpus_gpu.json", "--jobs", args.jobs, "--seconds", limit - 25]
     corpus += ["--sizes", SIZES] if SIZES.exists() else []
     triton = ["triton_cpu.py", "--backend", "gpu", "--no-interpreter", "--json", out / "triton_gpu.json"]

@@ -1,7 +1,7 @@
 """The machine against a recording: every case, and a report of what differs, what either side refuses, and how far
 approximate instructions are apart.
 
-    python benchmarks/conformance/check.py [RECORDING.json] [--family NAME...]
+    python benchmarks/opcodes/check.py [RECORDING.json] [--family NAME...]
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from conformance.case import Case
-from conformance.compare import Difference, compare, distance
-from conformance.devices import Machine
-from conformance.recording import Entry, read
-from conformance.suite import cases
 from kernelwright.machine import MachineFault, PTXError, UnsupportedPTX
+from opcodes.case import Case
+from opcodes.compare import Difference, compare, distance
+from opcodes.devices import Machine
+from opcodes.recording import Entry, read
+from opcodes.suite import cases
 
-RECORDING = Path(__file__).resolve().parents[2] / "tests" / "machine" / "conformance" / "opcodes.json"
+RECORDING = Path(__file__).resolve().parents[2] / "tests" / "machine" / "recorded" / "opcodes.json"
 
 
 @dataclass

@@ -1,6 +1,6 @@
-"""The machine against what a GPU gave: one small kernel for each opcode, type and modifier (benchmarks/conformance).
+"""The machine against what a GPU gave: one small kernel for each opcode, type and modifier (benchmarks/opcodes).
 
-The recording is made by `python benchmarks/conformance/record.py tests/machine/conformance/opcodes.json` on a GPU.
+The recording is made by `python benchmarks/opcodes/record.py tests/machine/recorded/opcodes.json` on a GPU.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
 
-from conformance import coverage
-from conformance.case import Case
-from conformance.check import RECORDING, Report, check, recorded, unrecorded
-from conformance.compare import compare
-from conformance.devices import Machine
-from conformance.recording import Entry, family_record, read, write
-from conformance.suite import cases
+from opcodes import coverage
+from opcodes.case import Case
+from opcodes.check import RECORDING, Report, check, recorded, unrecorded
+from opcodes.compare import compare
+from opcodes.devices import Machine
+from opcodes.recording import Entry, family_record, read, write
+from opcodes.suite import cases
 
 needs_recording = pytest.mark.skipif(not RECORDING.exists(), reason=f"not recorded on a GPU yet: {RECORDING.name}")
 
