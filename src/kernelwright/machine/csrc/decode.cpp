@@ -243,7 +243,9 @@ void Decoder::finish() {
   for (u32 i : dynamic_imm_)
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
   kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
-  if (program.unsupported.empty()) allocate_registers();
+  if (!program.unsupported.empty()) return;
+  find_early_reads();
+  allocate_registers();
 }
 
 void Decoder::patch(const std::vector<u32>& offset) {

@@ -147,6 +147,7 @@ class Decoder {
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+  void find_early_reads();  // wgmma_order.cpp
   // registers.cpp
   void allocate_registers();
   struct Interval {

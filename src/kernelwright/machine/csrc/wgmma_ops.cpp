@@ -41,12 +41,13 @@ struct Plan {
   u32 count_a, count_d;  // registers; no registers of A: a descriptor
   bool across_a, across_b, negate;
   Clamp clamp;
+  i64 early_reader;  // an instruction that reads D before a wait, or -1: find_early_reads fills it in
 
-  std::vector<i64> pack() const { return {n, k, a, b, d, count_a, count_d, across_a, across_b, negate, (i64)clamp}; }
+  std::vector<i64> pack() const { return {n, k, a, b, d, count_a, count_d, across_a, across_b, negate, (i64)clamp, -1}; }
   static Plan of(const Warp& w, const Inst* in) {
     const i64* t = w.launch->kernel->tables[(size_t)in->imm].data();
     return {(int)t[0], (int)t[1], (Element)t[2], (Element)t[3], (Element)t[4], (u32)t[5], (u32)t[6],
-            t[7] != 0, t[8] != 0, t[9] != 0, (Clamp)t[10]};
+            t[7] != 0, t[8] != 0, t[9] != 0, (Clamp)t[10], t[11]};
   }
 };
 
@@ -100,6 +101,13 @@ void read_b(Warp& w, const Inst* in, const Plan& p, u64 bits, double* b) {
   if (!p.across_b) transpose(p.n, p.k, stored, b);
 }
 
+void finish(Warp& w, const Plan& p) {
+  w.launch->count.mma++;
+  if (p.early_reader < 0) return;
+  warn(w, w.launch->kernel->code.data() + p.early_reader, thread_of(w, 0),
+       "race RAW: accumulators of wgmma.mma_async read with no wgmma.wait_group between");
+}
+
 bool warpgroup(Warp& w, const Inst* in, const Inst** next) {
   if (!whole_warp(w, in, next)) return false;
   if (w.id / 4 * 4 + 4 > w.block->warps.size())
@@ -122,7 +130,7 @@ const Inst* op_wgmma(Warp& w, const Inst* in) {
     std::fill(c, c + ROWS * p.n, 0.0);
   multiply({ROWS, p.n, p.k}, a, b, c, false);
   write_accumulators(w, rd, p.d, 2, p.n, c, p.clamp);
-  w.launch->count.mma++;
+  finish(w, p);
   return in + 1;
 }
 
@@ -147,7 +155,7 @@ const Inst* op_wgmma_bits(Warp& w, const Inst* in) {
   multiply_bits(ROWS, p.n, 8, a, b, c, false);
   for (int i = 0; i < ROWS * p.n; i++) wide[i] = (i32)c[i];
   write_accumulators(w, rd, Int32, 2, p.n, wide, Clamp::None);
-  w.launch->count.mma++;
+  finish(w, p);
   return in + 1;
 }
 
