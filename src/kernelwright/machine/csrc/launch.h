@@ -2,6 +2,8 @@
 #pragma once
 #include "machine.h"
 
+struct KwDevice;
+
 namespace kw {
 // The last accesses to one granule of shared memory.
 struct SharedMark {
@@ -20,7 +22,7 @@ struct Region {
   u64 begin = 0, bytes = 0;
   string name;
   int argument = -1;  // index in the caller's list, or -1 for a variable of the module
-  bool writable = true;
+  bool writable = true, heap = false;  // heap: accesses are checked against malloc's blocks as well
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
@@ -56,6 +58,9 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+  const KwDevice* device = nullptr;
+  string printed;  // device printf
+  u64 print_limit = 0, unprinted = 0;
 
   Launch();
   ~Launch();

@@ -74,7 +74,7 @@ struct Operand {
   bool is_double = false;    // Float written as 0d... or decimal
   string_view name;          // Name, and the base of Mem ("" for an absolute address)
   i64 value = 0;             // Int bits, Float bits, offset of Name and Mem
-  u32 first = 0, count = 0;  // Vec and Pair: elements in Function::operands
+  u32 first = 0, count = 0;  // Vec, Pair and Mem (texture coordinates): elements in Function::operands
 };
 
 struct Instr {
@@ -126,6 +126,11 @@ struct Function {
   std::vector<RegDecl> regs;
   std::vector<Variable> vars;
   std::vector<std::vector<string_view>> targets;  // .branchtargets lists
+  struct Prototype {
+    string_view name;
+    std::vector<Variable> params, returns;
+  };
+  std::vector<Prototype> prototypes;  // of calls through pointers
   u32 max_threads = 0;
 };
 
