@@ -165,8 +165,12 @@ class Decoder {
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+<<<<<<< HEAD
   void add_shared_gap();
   void find_index_arithmetic();  // indices.cpp
+=======
+  void find_early_reads();  // wgmma_order.cpp
+>>>>>>> w-tensorcore
   // registers.cpp
   void allocate_registers();
   struct BasicBlock {
