@@ -20,6 +20,7 @@ const Handlers& all_handlers() {
     add_control_handlers(h);
     add_tensor_handlers(h);
     add_call_handlers(h);
+    add_video_handlers(h);
     add_texture_handlers(h);
     return h;
   }();

@@ -214,5 +214,6 @@ void add_warp_handlers(Handlers& h);
 void add_control_handlers(Handlers& h);
 void add_tensor_handlers(Handlers& h);
 void add_call_handlers(Handlers& h);
+void add_video_handlers(Handlers& h);
 void add_texture_handlers(Handlers& h);
 }  // namespace kw
