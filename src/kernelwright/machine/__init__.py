@@ -180,8 +180,8 @@ class Program:
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
         thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps;
         `textures` are the texture and surface objects that it may use; `print_limit` bounds the bytes of device
-        printf. Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        printf. Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
         if order not in _ORDERS:

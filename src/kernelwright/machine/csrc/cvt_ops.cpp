@@ -141,6 +141,12 @@ const Inst* op_cast(Warp& w, const Inst* in) {  // the D of an S, kept in an R
   return in + 1;
 }
 
+const Inst* op_double_to_float(Warp& w, const Inst* in) {
+  const double* a = slot<double>(w, in->a);
+  put<float>(w, active(w, in), in->d, [&](int i) { return a[i] != a[i] ? bit_cast<float>(0x7fffffffu) : (float)a[i]; });
+  return in + 1;
+}
+
 template <int MODE>
 inline float whole(float x) {
   return MODE == 1   ? __builtin_rintf(x)
@@ -207,7 +213,7 @@ const Fast fast_table[] = {
     {Ty::U16, Ty::S32, 0, 0, op_cast<u16, u32>},       {Ty::S32, Ty::F32, 0, 0, op_cast<i32, float>},
     {Ty::U32, Ty::F32, 0, 0, op_cast<u32, float>},     {Ty::S32, Ty::F64, 0, 0, op_cast<i32, double>},
     {Ty::U32, Ty::F64, 0, 0, op_cast<u32, double>},    {Ty::F32, Ty::F64, 0, 0, op_cast<float, double>},
-    {Ty::F64, Ty::F32, 0, 0, op_cast<double, float>},  {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>},
+    {Ty::F64, Ty::F32, 0, 0, op_double_to_float},  {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>},
     {Ty::F32, Ty::S32, 0, 2, op_float_to_s32<2>},      {Ty::F32, Ty::S32, 0, 3, op_float_to_s32<3>},
     {Ty::F32, Ty::S32, 0, 4, op_float_to_s32<4>},      {Ty::F32, Ty::F32, 0, 1, op_float_whole<1>},
     {Ty::F32, Ty::F32, 0, 2, op_float_whole<2>},       {Ty::F32, Ty::F32, 0, 3, op_float_whole<3>},

@@ -93,7 +93,8 @@ template <class M>
 struct XorSign {
   static float f(float a, float b) {
     u32 s = (bit_cast<u32>(a) ^ bit_cast<u32>(b)) & 0x80000000u;
-    return bit_cast<float>((bit_cast<u32>(M::f(std::fabs(a), std::fabs(b))) & 0x7fffffffu) | s);
+    float r = M::f(std::fabs(a), std::fabs(b));
+    return r != r ? r : bit_cast<float>((bit_cast<u32>(r) & 0x7fffffffu) | s);
   }
 };
 struct Abs {
