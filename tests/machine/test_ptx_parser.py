@@ -69,7 +69,7 @@ def base() -> str:
     ("body", "feature"),
     [
         ("frobnicate.s32 %r1, %r2;", "frobnicate"),
-        ("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%f1}, %rd1, %rd2, 1, 1, 1, 0, 0;", "wgmma.mma_async"),
+        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1}, %rd1, %rd2, %r1, 0, 1, 1, 1, 0, 0;", "wgmma.sp"),
         ("tcgen05.fence::before_thread_sync;", "tcgen05.fence::before_thread_sync"),
         ("tex.2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r3}];", "tex.2dms"),
         ("mbarrier.init.shared.b64 [%r1], %r2;", "mbarrier.init"),
@@ -84,7 +84,7 @@ def base() -> str:
         ("shfl.up.b32 %r1, %r2, 1, 0;", "shfl"),
         ("atom.global.nand.b32 %r1, [%rd1], %r2;", "atom.nand"),
         ("mov.u32 %r1, %pm0;", "%pm0"),
-        ("mma.sync.aligned.m64n64k64.row.col.f32.f16.f16.f32 {%f1},{%r1},{%r2},{%f2};", "mma.m64n64k64"),
+        ("mma.sync.aligned.m64n64k64.row.col.f32.f16.f16.f32 {%f1},{%r1},{%r2},{%f2};", "mma.m64n64k64 of these types"),
     ],
 )
 def test_what_is_unknown_is_named(body: str, feature: str) -> None:

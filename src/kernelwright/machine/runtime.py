@@ -78,6 +78,8 @@ class Runtime:
         self.findings: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.unsupported: list[str] = []
+        self.compile_errors: list[dict[str, Any]] = []
+        """Of compilers that run in this process, as Triton's does: builds that the judge did not see."""
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
@@ -148,8 +150,14 @@ class Runtime:
         block: tuple[int, ...],
         shared_bytes: int,
         args: Sequence[bytes],
+        *,
+        own_shared: bool = True,
     ) -> None:
-        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give."""
+        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
+
+        Without `own_shared` shared memory is the compiler's affair, as in Triton, whose code lets lanes that hold the
+        same value up to rounding store it to one place: races there say nothing about the candidate.
+        """
         table = self.allocations()
         try:
             report = program.launch(
@@ -172,6 +180,8 @@ class Runtime:
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
         self._print(report.printed)
         for warning in report.warnings:
+            if not own_shared and ".shared" in warning.ptx:
+                continue
             self._find(warning, "warning")
         record = self._note(kernel, report, table)
         record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
@@ -205,11 +215,24 @@ class Runtime:
         if fault.block is not None and fault.thread is not None:
             where += f", block {fault.block}, thread {fault.thread}"
         if fault.line:
-            where += f", line {fault.line} of the CUDA source"
+            where += f", line {fault.line} of {fault.file if in_python(fault.file) else 'the CUDA source'}"
         if fault.ptx:
             where += f" [{fault.ptx.strip()}]"
         known = {"rule": fault.kind, "evidence": fault.message + where, "severity": severity}
-        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line})
+        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line, "file": fault.file or ""})
+
+    def tell(self, rule: str, evidence: str, kernel: str) -> None:
+        """Keeps a fact about a kernel that is no reproach."""
+        if len(self.findings) < MAX_FINDINGS and not any(
+            (f["rule"], f["kernel"]) == (rule, kernel) for f in self.findings
+        ):
+            self.findings.append(
+                {"rule": rule, "evidence": evidence, "severity": "info", "kernel": kernel, "line": None}
+            )
+
+    def instructions(self) -> int:
+        """Thread instructions of the call so far."""
+        return sum(record.instructions for record in self._facts.launches)
 
     def begin_call(self) -> None:
         """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
@@ -222,6 +245,11 @@ class Runtime:
         """The facts since `begin_call`."""
         self._facts.own_calls = self.own_calls
         return self._facts
+
+
+def in_python(file: str | None) -> bool:
+    """Whether a place is in a Python file, as those of Triton's kernels are."""
+    return file is not None and file.endswith(".py")
 
 
 @cache

@@ -235,6 +235,8 @@ void h_cp(Decoder& d, Mods& m) {
 }
 
 void h_fence(Decoder& d, Mods& m) {
+  if (m.take("proxy"))  // async copies and wgmma see memory as every other access does
+    for (const char* s : {"async", "global", "shared::cta", "shared::cluster"}) m.take(s);
   for (const char* s : {"sc", "acq_rel", "acquire", "release", "cta", "gl", "gpu", "sys", "cluster"}) m.take(s);
   m.finish();
   d.emit(op_fence, Class::Sync);
