@@ -45,6 +45,14 @@ struct Div {
     return single_nan(a / b);
   }
 };
+// a * (1 / b): the reciprocal of a large b is a flushed subnormal, as the instruction set says.
+struct DivApprox {
+  static float f(float a, float b) {
+    float r = a / b, size = std::fabs(b);
+    bool lost = size > 0x1p126f && size < INFINITY;
+    return single_nan(lost ? a * std::copysign(0.0f, b) : r);
+  }
+};
 struct Fma {
   static float f(float a, float b, float c) { return single_nan(__builtin_fmaf(a, b, c)); }
   static double f(double a, double b, double c) { return __builtin_fma(a, b, c); }
@@ -234,7 +242,8 @@ void h_div(Decoder& d, Mods& m) {
   m.finish();
   if (f.sat || f.round == Round::NearAway) m.unsupported("sat");
   if (is_directed(f.round)) return emit_directed(d, m, f, 2);
-  emit_plain(d, f.type == Ty::F64 ? binary<Div, double> : float_bin<Div>(f), cls(f.type), 2, f.type);
+  Fn single = f.approx ? float_bin<DivApprox>(f) : float_bin<Div>(f);
+  emit_plain(d, f.type == Ty::F64 ? binary<Div, double> : single, cls(f.type), 2, f.type);
 }
 
 void h_minmax(Decoder& d, Mods& m) {
