@@ -3,7 +3,8 @@
 `Program.load` takes PTX text (of NVRTC or Triton) and refuses what it does not know; `Program.launch` runs one kernel.
 Device memory is this process's own memory: pointers in the arguments are real addresses, and a kernel may only touch
 the ranges that the caller lists. The machine measures no time and models no hardware; approximate instructions are
-computed with accurate functions, and blocks run one after another.
+computed with accurate functions. Blocks run one after another; those that wait for others stay alive, as many at a
+time as an H200 holds, and take turns.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class PTXError(Exception):
 class Fault:
     """What a kernel did wrong, and where.
 
-    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
-    invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or data-race (a
-    warning). `block` and `thread` are indices as CUDA counts them,
+    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, grid-deadlock,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or
+    data-race (a warning). `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -174,13 +175,16 @@ class Program:
         seed: int = 0,
         textures: Sequence[Texture] = (),
         print_limit: int = 1 << 20,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
         thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps;
         `textures` are the texture and surface objects that it may use; `print_limit` bounds the bytes of device
-        printf. Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        printf; a `cooperative` launch may wait for its whole grid; `cluster` is the launch's attribute of that name.
+        Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
         `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
@@ -192,6 +196,7 @@ class Program:
         table = entries(textures)
         device = library.DeviceRequest(table, len(textures), print_limit)
         request.device = ctypes.pointer(device)
+        request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:

@@ -64,6 +64,8 @@ class LaunchRequest(ctypes.Structure):
         ("params", ctypes.c_char_p),
         ("param_bytes", ctypes.c_uint64),
         ("device", ctypes.POINTER(DeviceRequest)),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("cooperative", ctypes.c_uint32),
     ]
 
 

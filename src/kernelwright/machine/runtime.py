@@ -32,6 +32,7 @@ MAX_PRINTED = 8 << 20
 _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
+    "grid-deadlock": "the launch timed out and was terminated",
     "misaligned-access": "misaligned address",
     "invalid-launch": "invalid configuration argument",
     "assert": "device-side assert triggered",

@@ -151,11 +151,6 @@ void check_shape(const Launch& l, u64 shared_bytes) {
   if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
 }
 
-u8* aligned(std::vector<u8>& store, u64 bytes, u8 fill) {
-  store.assign(bytes + 1024, fill);
-  return reinterpret_cast<u8*>((reinterpret_cast<u64>(store.data()) + 1023) / 1024 * 1024);
-}
-
 void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool writable) {
   if (bytes == 0) return;
   Region r;
@@ -165,6 +160,37 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
   r.argument = argument;
   r.writable = writable;
   l.regions.push_back(std::move(r));
+}
+
+// The kernel's own cluster size, or the launch's; they must agree.
+void check_cluster(Launch& l, const u32* asked) {
+  const Kernel& k = *l.kernel;
+  bool fixed = k.cluster[0], given = asked[0] | asked[1] | asked[2];
+  u64 size = 1;
+  for (int i = 0; i < 3; i++) {
+    u32 wanted = fixed ? k.cluster[i] : given ? asked[i] : 1;
+    if (fixed && given && asked[i] != wanted)
+      invalid("the launch asks for another cluster size than the kernel's __cluster_dims__");
+    if (wanted == 0 || l.grid[i] % wanted)
+      invalid("a grid of " + std::to_string(l.grid[i]) + " blocks along axis " + std::to_string(i) +
+              " is no multiple of its cluster size " + std::to_string(wanted));
+    l.cluster[i] = wanted;
+    size *= wanted;
+  }
+  if (size > 16) invalid("clusters of " + std::to_string(size) + " blocks, allowed are 8 (16 if asked for)");
+  l.clustered = fixed || given;
+}
+
+void check_cooperative(Launch& l, std::vector<u64>& workspace) {
+  if (!l.cooperative) return;
+  u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2], most = most_resident(l);
+  if (blocks > most)
+    invalid("a cooperative launch of " + std::to_string(blocks) + " blocks: at most " + std::to_string(most) +
+            " of this size are resident at a time");
+  workspace.assign(512, 0);
+  reinterpret_cast<u32*>(workspace.data())[0] = 4096;  // its first word is its size
+  l.workspace = reinterpret_cast<u64>(workspace.data());
+  add_region(l, l.workspace, 4096, "the grid's workspace", -1, true);
 }
 
 void report(const Launch& l, size_t arguments, string& out) {
@@ -223,6 +249,7 @@ struct KwLaunch {
   const uint8_t* params;
   uint64_t param_bytes;
   const KwDevice* device;  // null: no textures, and nothing is printed
+  uint32_t cluster[3], cooperative;
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -243,6 +270,7 @@ void kw_unload(void* p) { delete static_cast<Loaded*>(p); }
 void* kw_launch(void* p, const KwLaunch* a) {
   auto* result = new Result;
   Launch l;
+  std::vector<u64> workspace;
   const Program& program = static_cast<Loaded*>(p)->program;
   try {
     l.program = &program;
@@ -267,6 +295,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
                  a->allocation[i].writable);
       name = end + 1;
     }
+    check_cluster(l, a->cluster);
+    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
+    l.cooperative = a->cooperative;
+    check_cooperative(l, workspace);
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
     DeviceHeap& heap = DeviceHeap::instance();
     if (l.kernel->uses_heap) heap.open();
@@ -278,9 +310,6 @@ void* kw_launch(void* p, const KwLaunch* a) {
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
         invalid("allocations '" + l.regions[i - 1].name + "' and '" + l.regions[i].name + "' overlap");
-    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
-    l.shared = aligned(l.shared_store, l.shared_bytes, 0xff);
-    l.local = aligned(l.local_store, (u64)l.kernel->local_bytes * l.block[0] * l.block[1] * l.block[2], 0xff);
     run_launch(l);
   } catch (const Fault& f) {
     result->fault = 1;

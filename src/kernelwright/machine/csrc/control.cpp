@@ -1,8 +1,8 @@
 // Branches, calls, returns and traps.
 #include <algorithm>
 
-#include "decode.h"
-#include "launch.h"
+#include "async.h"
+#include "specials.h"
 
 namespace kw {
 namespace {
@@ -48,6 +48,9 @@ const Inst* op_exit(Warp& w, const Inst* in) {
   w.mask &= ~gone;
   w.block->live -= (u32)__builtin_popcount(gone);
   if (gone) {
+    leave_copies(w, gone);
+    leave_cluster(w, gone);
+    if (!w.block->live) leave_block(*w.block->seat);
     release_syncs(w);
     check_barriers(*w.launch, *w.block);
   }
@@ -61,11 +64,21 @@ const Inst* op_exit(Warp& w, const Inst* in) {
 
 const Inst* op_trap(Warp& w, const Inst* in) {
   u32 m = active(w, in);
-  if (m) raise(in, thread_of(w, __builtin_ctz(m)), "trap", in->x ? "breakpoint (brkpt)" : "the kernel called trap");
+  if (!m) return in + 1;
+  string what = in->x ? "breakpoint (brkpt)" : "the kernel called trap";
+  for (const FixedSlot& s : w.launch->kernel->fixed)
+    if (s.kind == FixedSlot::Special && special_is_workspace((int)s.bits) && !w.launch->cooperative)
+      what += " (this_grid().sync() needs a cooperative launch: cudaLaunchCooperativeKernel)";
+  raise(in, thread_of(w, __builtin_ctz(m)), "trap", what);
   return in + 1;
 }
 
 const Inst* op_nothing(Warp&, const Inst* in) { return in + 1; }
+
+const Inst* op_nanosleep(Warp& w, const Inst* in) {
+  if (active(w, in)) give_way(w);
+  return in + 1;
+}
 
 void h_bra(Decoder& d, Mods& m) {
   m.take("uni");
@@ -101,8 +114,16 @@ void h_trap(Decoder& d, Mods& m) {
 
 void h_call(Decoder& d, Mods& m) { d.call(m); }
 
+void h_nanosleep(Decoder& d, Mods& m) {
+  m.take("u32");
+  m.finish();
+  d.need(1);
+  d.src(d.op(0), Ty::U32);
+  d.kernel().may_wait = true;
+  d.emit(op_nanosleep, Class::Control);
+}
+
 void h_nothing(Decoder& d, Mods& m) {  // hints without effect on results
-  if (m.op == "nanosleep") m.take("u32");
   if (m.op == "griddepcontrol") m.take("launch_dependents"), m.take("wait");
   if (m.op == "pmevent") m.take("mask");
   m.finish();
@@ -168,6 +189,7 @@ void add_control_handlers(Handlers& h) {
   h["exit"] = h_exit;
   h["trap"] = h["brkpt"] = h_trap;
   h["call"] = h_call;
-  h["nanosleep"] = h["griddepcontrol"] = h["pmevent"] = h_nothing;
+  h["nanosleep"] = h_nanosleep;
+  h["griddepcontrol"] = h["pmevent"] = h_nothing;
 }
 }  // namespace kw

@@ -22,6 +22,9 @@ const Handlers& all_handlers() {
     add_call_handlers(h);
     add_video_handlers(h);
     add_texture_handlers(h);
+    add_async_handlers(h);
+    add_mbarrier_handlers(h);
+    add_cluster_handlers(h);
     return h;
   }();
   return table;
@@ -30,6 +33,7 @@ const Handlers& all_handlers() {
 Kernel Decoder::decode(const Function& entry) {
   kernel_.name = string(entry.name);
   kernel_.max_threads = entry.max_threads;
+  std::copy(entry.cluster, entry.cluster + 3, kernel_.cluster);
   vregs_.push_back({4, false, {}});  // number 0 is "no slot"
   open_scope();
   u32 at = 0;

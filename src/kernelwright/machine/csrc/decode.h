@@ -216,4 +216,7 @@ void add_tensor_handlers(Handlers& h);
 void add_call_handlers(Handlers& h);
 void add_video_handlers(Handlers& h);
 void add_texture_handlers(Handlers& h);
+void add_async_handlers(Handlers& h);
+void add_mbarrier_handlers(Handlers& h);
+void add_cluster_handlers(Handlers& h);
 }  // namespace kw

@@ -92,6 +92,9 @@ struct Kernel {
   std::vector<i64> routine_of;  // by function, -1: none
   u32 stack_begin = 0, frame_slot = 0, top_slot = 0;
   bool uses_heap = false;
+  bool has_copies = false;  // cp.async
+  bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
 };
 
 struct ModuleVariable {
@@ -115,7 +118,7 @@ struct Fault {
   int thread = -1;  // linear index in the block
 };
 
-enum class Wait : u8 { Run, Sync, Barrier };
+enum class Wait : u8 { Run, Sync, Barrier, Cluster };
 enum class Event : u8 { None, Exit, Blocked, Yield };
 
 struct Split {
@@ -127,6 +130,8 @@ struct Split {
 };
 
 struct Region;
+struct Seat;
+struct AsyncQueue;
 
 // Where the lanes of one memory instruction really point.
 struct Access {
@@ -153,8 +158,10 @@ struct Warp {
   Access access;
   u32 known = 0;        // every other warp's work up to this clock happened before
   bool polls = false;   // it read what others may write: its loops may be waits
+  const Inst* polled = nullptr;  // the last instruction that set it
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
-  u8 stage[LANES][16];  // cp.async on its way
+  u32 cluster_open = 0, cluster_owed = 0;  // arrived at barrier.cluster: in the open phase, and not waited yet
+  AsyncQueue* copies = nullptr;  // asynchronous copies on their way, once there are any
 };
 
 struct Barrier {
@@ -174,6 +181,7 @@ struct Block {
   u32 sync_clock[32] = {};  // joined by lock-like atomics
   u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
+  Seat* seat = nullptr;   // where it sits while it is alive
 };
 
 inline u32 lanes_below(u32 n) { return n >= 32 ? FULL : (1u << n) - 1; }

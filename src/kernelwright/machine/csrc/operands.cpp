@@ -199,6 +199,12 @@ u32 Decoder::dst(const Operand& o, Ty t) {
 u32 Decoder::pred_src(const Operand& o) {
   if (o.kind == Operand::Int) return constant(o.value ? FULL : 0, 0);
   u32 v;
+  if (o.kind == Operand::Name && o.name == "%is_explicit_cluster") {
+    FixedSlot s{FixedSlot::Special};
+    s.bytes = 0;
+    s.bits = (u64)special_named(o.name);
+    return fixed(s);
+  }
   const Name* n = o.kind == Operand::Name ? find(o.name, v) : nullptr;
   if (!n || n->type != Ty::Pred) throw PtxError("'" + string(o.name) + "' is no predicate");
   note(v, false);
@@ -266,11 +272,11 @@ void Decoder::set_address(Inst& in, const Operand& o, Space space) {
       if (s == Space::Shared) a.offset += (i64)SHARED_WINDOW;
       if (s == Space::Local) a.offset += (i64)LOCAL_WINDOW;
       if (s == Space::Param) a.offset += (i64)PARAM_WINDOW;
-    } else if (s != space) {
+    } else if (s != space && !(s == Space::Shared && space == Space::Cluster)) {
       throw PtxError("variable '" + string(o.name) + "' is in another space");
     }
   }
-  if (a.has_symbol && space == Space::Shared) a.base = constant(0, a.bytes = 4);
+  if (a.has_symbol && (space == Space::Shared || space == Space::Cluster)) a.base = constant(0, a.bytes = 4);
   in.a = a.base;
   in.y = a.bytes == 4;
   in.imm = a.offset;
