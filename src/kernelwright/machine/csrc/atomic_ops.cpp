@@ -167,7 +167,10 @@ Fn half_vector(Ty t, int n) {
 }
 Fn pick_vector(string_view op, Ty t, int n) {
   if (op == "add" && t == Ty::F32) return n == 8 ? nullptr : vector_of<Add, float>(n);
-  return op == "add" ? half_vector<0>(t, n) : op == "min" ? half_vector<1>(t, n) : op == "max" ? half_vector<2>(t, n) : nullptr;
+  return op == "add"   ? half_vector<0>(t, n)
+         : op == "min" ? half_vector<1>(t, n)
+         : op == "max" ? half_vector<2>(t, n)
+                       : nullptr;
 }
 
 void emit_vector(Decoder& d, Mods& m, string_view op, Ty t, int n, Space space, bool red) {
