@@ -208,6 +208,17 @@ def minimum(a: int, b: int, f: Format, op: str, nan: bool, xorsign: bool, ftz: b
     return (best & ~top) | sign if xorsign else best
 
 
+def test_selection_by_sign() -> None:
+    rng = np.random.default_rng(16)
+    arrays = [rng.integers(0, 2**32, N, dtype=np.uint64).astype(np.uint32) for _ in range(2)] + [patterns(F32, rng)]
+    cases = [(f"slct{ftz}.u32.f32 {{d}}, {{a}}, {{b}}, {{c}}", [4] * 4) for ftz in ("", ".ftz")]
+    for ftz, found in zip((False, True), run(cases, [arrays] * 2), strict=True):
+        for a, b, c, result in zip(*(x.tolist() for x in arrays), found, strict=True):
+            value = decode(c, F32, ftz)
+            first = value != NAN and (value[1] == 0 or not value[0])
+            assert result == (a if first else b), (ftz, hex(c))
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.tuples(*[st.integers(0, 2**32 - 1)] * 3), min_size=64, max_size=64), st.sampled_from(MODES))
 def test_any_fused_product_is_exact(words: list[tuple[int, int, int]], mode: str) -> None:

@@ -216,10 +216,13 @@ const Inst* op_selp(Warp& w, const Inst* in) {
   return in + 1;
 }
 template <class T, class C>
-const Inst* op_slct(Warp& w, const Inst* in) {
+const Inst* op_slct(Warp& w, const Inst* in) {  // in->x: ftz, which makes a small negative number a zero
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   const C* c = slot<C>(w, in->c);
-  put<T>(w, active(w, in), in->d, [&](int i) { return c[i] >= (C)0 ? a[i] : b[i]; });
+  C least = 0;
+  if constexpr (std::is_same_v<C, float>)
+    if (in->x) least = -0x1.fffffcp-127f;  // the largest subnormal
+  put<T>(w, active(w, in), in->d, [&](int i) { return c[i] >= least ? a[i] : b[i]; });
   return in + 1;
 }
 
@@ -433,7 +436,7 @@ void h_selp(Decoder& d, Mods& m) {
 }
 
 void h_slct(Decoder& d, Mods& m) {
-  m.take("ftz");
+  bool ftz = m.take("ftz");
   Ty t = m.type(), c = m.type();
   m.finish();
   d.need(4);
@@ -447,7 +450,7 @@ void h_slct(Decoder& d, Mods& m) {
                   : nullptr;
   if (!f) throw PtxError("slct of this type");
   Inst& in = d.emit(f, Class::Int);
-  in.a = a, in.b = b, in.c = s, in.d = r;
+  in.a = a, in.b = b, in.c = s, in.d = r, in.x = ftz;
 }
 }  // namespace
 
