@@ -208,12 +208,12 @@ class Program:
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
         thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
         also that of a warp's divergent paths. `textures` are the texture and surface objects that it may use;
-        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster` is
-        the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
+        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
+        is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
         hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
         memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
-        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
         if order not in _ORDERS:

@@ -109,6 +109,8 @@ class Runtime:
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
         self._calls = 0
+        self._heap = self._heap_before = ("", 0, 0)
+        """The kernel launched last, with the blocks and bytes that in-kernel malloc held after it."""
 
     def compile(self, request: BuildRequest) -> BuildResult:
         """Asks the builder; the answer is kept whatever the candidate makes of it."""
@@ -247,7 +249,9 @@ class Runtime:
         record.count += 1
         record.instructions += report.instructions
         for name, value in report.counters.items():
-            record.counters[name] = record.counters.get(name, 0) + value
+            held = name.startswith("heap_")  # the state after the launch, not an amount
+            record.counters[name] = value if held else record.counters.get(name, 0) + value
+        self._heap = kernel, report.counters.get("heap_blocks", 0), report.counters.get("heap_bytes", 0)
         for amounts, totals in ((report.written, self._facts.written), (report.read, self._facts.read)):
             for allocation, nbytes in zip(table, amounts, strict=True):
                 if nbytes:
@@ -289,9 +293,14 @@ class Runtime:
         self.library_ops = []
         self.own_calls = 0
         self._calls += 1
+        self._heap_before = self._heap
 
     def end_call(self) -> CallFacts:
-        """The facts since `begin_call`."""
+        """The facts since `begin_call`. Memory of in-kernel malloc that the call leaves behind is a warning."""
+        kernel, blocks, nbytes = self._heap
+        if blocks > self._heap_before[1]:
+            message = f"{blocks} blocks ({nbytes} bytes) of in-kernel malloc are still allocated when the call ends"
+            self._find(Fault("heap-leak", message, kernel), "warning")
         self._facts.own_calls = self.own_calls
         return self._facts
 

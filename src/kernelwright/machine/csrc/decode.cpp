@@ -20,6 +20,7 @@ const Handlers& all_handlers() {
     add_control_handlers(h);
     add_tensor_handlers(h);
     add_call_handlers(h);
+    add_video_handlers(h);
     add_texture_handlers(h);
     add_async_handlers(h);
     add_mbarrier_handlers(h);
@@ -268,14 +269,10 @@ void Decoder::finish() {
   if (!dynamic_name_.empty()) kernel_.shared_variables.push_back({dynamic_name_, kernel_.dynamic_offset, 0});
   for (u32 i : dynamic_imm_)
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
-<<<<<<< HEAD
   kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
   if (!program.unsupported.empty()) return;
-  find_index_arithmetic();
-=======
-  if (!program.unsupported.empty()) return;
   find_early_reads();
->>>>>>> w-tensorcore
+  find_index_arithmetic();
   allocate_registers();
 }
 
