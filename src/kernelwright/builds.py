@@ -24,10 +24,11 @@ class BuildRequest(_Message):
     `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
     `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
     `instances`: further template instances of a device text that was built before.
+    `program`: a whole CUDA program with `main`; the result's `library` is an executable.
     `ptxas`: PTX that Triton made in the runner, in `cuda_source`; assembled only to see whether that works.
     """
 
-    kind: Literal["extension", "device", "instances", "ptxas"]
+    kind: Literal["extension", "device", "instances", "program", "ptxas"]
     name: str = ""
     cuda_source: str = ""
     cpp_source: str = ""

@@ -310,6 +310,9 @@ class Extension:
         """`cudaMemcpyToSymbol` and back. Raises `RuntimeError` for a symbol that no device code of this module has."""
         if not self._programs:
             self._add_program(self._result)
+        if offset == _ADDRESS_WANTED:
+            self._symbol_address(name, address)
+            return
         if to_device:
             data = _bytes_at(address, count)
             self._writes.pop((name, offset, count), None)  # the last one comes last
@@ -327,6 +330,19 @@ class Extension:
                     ctypes.memmove(address, place[0] + offset, count)
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+
+
+    def _symbol_address(self, name: str, address: int) -> None:
+        """`cudaGetSymbolAddress`: where the variable is in the only program, stored at `address`."""
+        if len(self._programs) > 1:
+            raise self._unsupported(f"cudaGetSymbolAddress({name}) with several instances")
+        place = _symbol_place(self._programs[0][0], name)
+        if place is None:
+            raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+        ctypes.c_uint64.from_address(address).value = place[0]
+
+
+_ADDRESS_WANTED = 2**64 - 1
 
 
 def _within(table: Sequence[Any], address: int | None) -> bool:

@@ -193,6 +193,8 @@ class Pool:
         memory_mb: int,
         device: dict[str, Any] | None = None,
         programs: bool = False,
+        executables: tuple[Path, ...] = (),
+        file_mb: int = 0,
         preload: tuple[str, ...] = (),
     ) -> Child:
         """A fresh confined child; raises `WorkerDied` when it does not come up.
@@ -219,6 +221,8 @@ class Pool:
                 "memory_mb": memory_mb,
                 "device": device,
                 "programs": programs,
+                "executables": [str(path) for path in executables],
+                "file_mb": file_mb,
                 "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],

@@ -305,8 +305,10 @@ def hide_harness() -> None:
     """
     import kernelwright
 
-    for name in [n for n in sys.modules if n.startswith(_HIDDEN)]:
-        del sys.modules[name]
+    # By the package's own names: going through all modules would copy every page that holds one of their names.
+    package = sys.modules.pop(_HIDDEN, None)
+    for name in vars(package or types.ModuleType("")):
+        sys.modules.pop(f"{_HIDDEN}.{name}", None)
     if hasattr(kernelwright, "evaluation"):
         del kernelwright.evaluation
 

@@ -39,6 +39,7 @@ class _Child:
     pid: int
     status: socket.socket
     scratch: Path
+    scratch_mb: int = SCRATCH_MB
     full: bool = False
 
 
@@ -59,10 +60,15 @@ def preload() -> None:
         torch.set_num_interop_threads(1)
     import kernelwright.backends.build
     import kernelwright.backends.extension
+    import kernelwright.cuda
     import kernelwright.evaluation.oracle
+    import kernelwright.evaluation.program_runner
     import kernelwright.evaluation.runner
     import kernelwright.evaluation.strict_runner
     import kernelwright.machine.runtime  # noqa: F401
+    from kernelwright.evaluation import roles
+
+    roles.library_paths()  # kept for the children, which would look again
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
     from kernelwright.evaluation import fakecuda
@@ -143,7 +149,7 @@ def main(control_fd: int) -> None:
 def _watch_scratch(children: dict[int, _Child]) -> None:
     """Ends a child whose files fill the disk."""
     for child in children.values():
-        if not child.full and sandbox.oversized(child.scratch, SCRATCH_MB):
+        if not child.full and sandbox.oversized(child.scratch, child.scratch_mb):
             child.full = True
             sandbox.kill_group(child.pid)
 
@@ -192,7 +198,7 @@ def _spawn(
             _child(order, channel_fd)
         os._exit(70)
     os.close(channel_fd)
-    child = _Child(pid, status, Path(order["scratch"]))
+    child = _Child(pid, status, Path(order["scratch"]), order.get("file_mb") or SCRATCH_MB)
     children[pid] = child
     with contextlib.suppress(OSError):
         status.send(json.dumps({"pid": pid}).encode())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine import Allocation, Fault, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
     import torch
@@ -25,10 +26,13 @@ BUDGET = 4_000_000_000
 """Thread instructions that one launch may take: about four seconds of one core."""
 ORDERS = ("forward", "reverse", "random")
 MAX_FINDINGS = 50
+MAX_PRINTED = 8 << 20
+"""Characters of device printf that are kept; a launch may go over once by its own limit."""
 
 _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
+    "grid-deadlock": "the launch timed out and was terminated",
     "misaligned-access": "misaligned address",
     "invalid-launch": "invalid configuration argument",
     "assert": "device-side assert triggered",
@@ -81,6 +85,10 @@ class Runtime:
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
+        self.textures: dict[int, Texture] = {}
+        """Texture and surface objects that are alive, by handle: every launch gets them all."""
+        self.printed: list[str] = []
+        """What device code printed, launch by launch."""
         self._programs: dict[str, Program] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
@@ -163,18 +171,25 @@ class Runtime:
                 budget=self.budget,
                 order=ORDERS[self._calls % len(ORDERS)],
                 seed=self._calls,
+                textures=tuple(self.textures.values()),
             )
         except MachineFault as fault:
+            self._print(fault.printed)
             self.faults.append(fault.fault)
             self._find(fault.fault, "fault")
             text = _ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
+        self._print(report.printed)
         for warning in report.warnings:
             if not own_shared and ".shared" in warning.ptx:
                 continue
             self._find(warning, "warning")
         record = self._note(kernel, report, table)
         record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
+
+    def _print(self, text: str) -> None:
+        if text and sum(map(len, self.printed)) < MAX_PRINTED:
+            self.printed.append(text)
 
     def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> LaunchRecord:
         record = next((r for r in self._facts.launches if r.kernel == kernel), None)

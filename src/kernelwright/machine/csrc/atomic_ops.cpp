@@ -98,10 +98,11 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
     atomic_order(w, in->n & 2);
     note_access(w, in, m, sizeof(T), Touch::Atomic, nullptr);
   }
-  w.polls |= (in->n & 2) != 0;
+  if (!(in->n & 1)) w.polls = true, w.polled = in;
   Access& x = w.access;
   const T *b = slot<T>(w, in->b), *c = slot<T>(w, in->c);
   T* d = slot<T>(w, in->d);
+  bool changed = false;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     char* p = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * (int)sizeof(T) : 0);
@@ -109,8 +110,10 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
     std::memcpy(&old, p, sizeof old);
     T now = Op::f(old, b[i], c[i]);
     std::memcpy(p, &now, sizeof now);
+    changed |= std::memcmp(&old, &now, sizeof now) != 0;
     if (!(in->n & 1)) d[i] = old;
   }
+  w.launch->changes += changed;
   return in + 1;
 }
 
@@ -154,9 +157,12 @@ Fn pick(string_view op, Ty t) {
 
 void h_atom(Decoder& d, Mods& m) {
   bool red = m.op == "red";
-  for (const char* s : {"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
+  bool orders = false;
+  for (const char* s : {"acquire", "release", "acq_rel"}) orders |= m.take(s);
+  for (const char* s : {"relaxed", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
   Space space = m.take("global")                            ? Space::Global
                 : m.take("shared") || m.take("shared::cta") ? Space::Shared
+                : m.take("shared::cluster")                 ? Space::Cluster
                                                             : Space::Generic;
   string_view op;
   for (const char* s : {"and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max"})
@@ -171,13 +177,13 @@ void h_atom(Decoder& d, Mods& m) {
   d.need(at + 2 + cas);
   u32 b = d.src(d.op(at + 1), t), c = cas ? d.src(d.op(at + 2), t) : b;
   u32 r = red ? 0 : d.dst(d.op(0), t);
-  d.kernel().has_atomics = true;
+  d.kernel().has_atomics = d.kernel().may_wait = true;
   if (space != Space::Global) d.kernel().shared_granule = std::min(d.kernel().shared_granule, (u32)size_of(t));
   Inst& in = d.emit(fn, Class::Memory);
   d.set_address(in, d.op(at), space);
   in.b = b, in.c = c, in.d = r;
   in.x = (u8)space;
-  in.n = (u16)(red | (cas || op == "exch") << 1);
+  in.n = (u16)(red | (cas || orders || op == "exch") << 1);
 }
 }  // namespace
 

@@ -3,7 +3,9 @@
 #include <cstdio>
 
 #include "decode.h"
+#include "heap.h"
 #include "launch.h"
+#include "texture.h"
 
 namespace kw {
 Launch::Launch() = default;
@@ -18,7 +20,7 @@ struct Loaded {
 
 struct Result {
   int fault = 0;
-  string text;
+  string text, printed;
 };
 
 void place_variables(Program& p) {
@@ -37,6 +39,8 @@ void place_variables(Program& p) {
     auto address = [&](string_view name) -> u64 {
       for (const ModuleVariable& m : p.variables)
         if (m.name == name) return m.address;
+      auto f = p.module.function_index.find(name);
+      if (f != p.module.function_index.end()) return function_address(f->second);
       throw PtxError("initialiser names the unknown variable '" + string(name) + "'");
     };
     for (const Variable::Pointer& q : v.pointers) {
@@ -148,11 +152,6 @@ void check_shape(const Launch& l, u64 shared_bytes) {
   if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
 }
 
-u8* aligned(std::vector<u8>& store, u64 bytes, u8 fill) {
-  store.assign(bytes + 1024, fill);
-  return reinterpret_cast<u8*>((reinterpret_cast<u64>(store.data()) + 1023) / 1024 * 1024);
-}
-
 void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool writable) {
   if (bytes == 0) return;
   Region r;
@@ -162,6 +161,37 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
   r.argument = argument;
   r.writable = writable;
   l.regions.push_back(std::move(r));
+}
+
+// The kernel's own cluster size, or the launch's; they must agree.
+void check_cluster(Launch& l, const u32* asked) {
+  const Kernel& k = *l.kernel;
+  bool fixed = k.cluster[0], given = asked[0] | asked[1] | asked[2];
+  u64 size = 1;
+  for (int i = 0; i < 3; i++) {
+    u32 wanted = fixed ? k.cluster[i] : given ? asked[i] : 1;
+    if (fixed && given && asked[i] != wanted)
+      invalid("the launch asks for another cluster size than the kernel's __cluster_dims__");
+    if (wanted == 0 || l.grid[i] % wanted)
+      invalid("a grid of " + std::to_string(l.grid[i]) + " blocks along axis " + std::to_string(i) +
+              " is no multiple of its cluster size " + std::to_string(wanted));
+    l.cluster[i] = wanted;
+    size *= wanted;
+  }
+  if (size > 16) invalid("clusters of " + std::to_string(size) + " blocks, allowed are 8 (16 if asked for)");
+  l.clustered = fixed || given;
+}
+
+void check_cooperative(Launch& l, std::vector<u64>& workspace) {
+  if (!l.cooperative) return;
+  u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2], most = most_resident(l);
+  if (blocks > most)
+    invalid("a cooperative launch of " + std::to_string(blocks) + " blocks: at most " + std::to_string(most) +
+            " of this size are resident at a time");
+  workspace.assign(512, 0);
+  reinterpret_cast<u32*>(workspace.data())[0] = 4096;  // its first word is its size
+  l.workspace = reinterpret_cast<u64>(workspace.data());
+  add_region(l, l.workspace, 4096, "the grid's workspace", -1, true);
 }
 
 void report(const Launch& l, size_t arguments, string& out) {
@@ -176,7 +206,9 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"atomics", c.atomics},
                                                {"barriers", c.barriers},
                                                {"divergent_branches", c.divergent},
-                                               {"mma", c.mma}};
+                                               {"mma", c.mma},
+                                               {"heap_blocks", DeviceHeap::instance().live_blocks()},
+                                               {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
   u64 classes[(size_t)Class::Count] = {};
   i64 running = 0;
@@ -217,6 +249,8 @@ struct KwLaunch {
   const char* names;  // one line each
   const uint8_t* params;
   uint64_t param_bytes;
+  const KwDevice* device;  // null: no textures, and nothing is printed
+  uint32_t cluster[3], cooperative;
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -237,6 +271,7 @@ void kw_unload(void* p) { delete static_cast<Loaded*>(p); }
 void* kw_launch(void* p, const KwLaunch* a) {
   auto* result = new Result;
   Launch l;
+  std::vector<u64> workspace;
   const Program& program = static_cast<Loaded*>(p)->program;
   try {
     l.program = &program;
@@ -249,6 +284,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.random.seed(a->seed);
     check_shape(l, a->shared_bytes);
     if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
+    if (a->device) {
+      l.device = a->device;
+      l.print_limit = a->device->print_limit;
+    }
     l.params.assign(a->params, a->params + a->param_bytes);
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
@@ -257,14 +296,21 @@ void* kw_launch(void* p, const KwLaunch* a) {
                  a->allocation[i].writable);
       name = end + 1;
     }
+    check_cluster(l, a->cluster);
+    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
+    l.cooperative = a->cooperative;
+    check_cooperative(l, workspace);
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    DeviceHeap& heap = DeviceHeap::instance();
+    if (l.kernel->uses_heap) heap.open();
+    if (heap.is_open()) {
+      add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
+      l.regions.back().heap = true;
+    }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
         invalid("allocations '" + l.regions[i - 1].name + "' and '" + l.regions[i].name + "' overlap");
-    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
-    l.shared = aligned(l.shared_store, l.shared_bytes, 0xff);
-    l.local = aligned(l.local_store, (u64)l.kernel->local_bytes * l.block[0] * l.block[1] * l.block[2], 0xff);
     run_launch(l);
   } catch (const Fault& f) {
     result->fault = 1;
@@ -274,10 +320,18 @@ void* kw_launch(void* p, const KwLaunch* a) {
     result->text = string("error\t") + clean(e.what()) + "\n";
   }
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
+  result->printed = std::move(l.printed);
+  if (l.unprinted) result->printed += "\n[" + std::to_string(l.unprinted) + " more bytes of printf were dropped]\n";
   return result;
 }
 
 int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
 const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+void kw_heap_limit(uint64_t bytes) { DeviceHeap::instance().set_limit(bytes); }
+const char* kw_result_printed(void* r, uint64_t* bytes) {
+  const string& s = static_cast<Result*>(r)->printed;
+  *bytes = s.size();
+  return s.data();
+}
 void kw_result_free(void* r) { delete static_cast<Result*>(r); }
 }

@@ -2,6 +2,8 @@
 #pragma once
 #include "machine.h"
 
+struct KwDevice;
+
 namespace kw {
 // The last accesses to one granule of shared memory.
 struct SharedMark {
@@ -20,7 +22,7 @@ struct Region {
   u64 begin = 0, bytes = 0;
   string name;
   int argument = -1;  // index in the caller's list, or -1 for a variable of the module
-  bool writable = true;
+  bool writable = true, heap = false;  // heap: accesses are checked against malloc's blocks as well
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
@@ -44,8 +46,7 @@ struct Launch {
   std::vector<Region> regions;  // sorted by address
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
-  std::vector<u8> shared_store, local_store, register_store;
-  u8 *shared = nullptr, *local = nullptr;
+  u8 *shared = nullptr, *local = nullptr;  // of the block that runs now
   u64 shared_bytes = 0;
   std::vector<i64> executed;  // difference array over the code: thread executions
   Counters count;
@@ -56,13 +57,30 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+  const KwDevice* device = nullptr;
+  string printed;  // device printf
+  u64 print_limit = 0, unprinted = 0;
+  bool cooperative = false, clustered = false;
+  u32 cluster[3] = {1, 1, 1};
+  u64 changes = 0;    // atomics that changed memory
+  u64 workspace = 0;  // address of what cooperative groups keep for the grid, or 0
 
   Launch();
   ~Launch();
 };
 
-// scheduler.cpp
+// residency.cpp
 void run_launch(Launch& l);
+u64 most_resident(const Launch& l);  // blocks that the card holds at a time
+
+// scheduler.cpp
+struct Turn {
+  bool done = false, worked = false;  // worked: something else than polling happened
+};
+void prepare_warps(Launch& l, Block& b, char* registers, size_t stride);
+void start_block(Launch& l, Block& b);
+Turn run_turn(Launch& l, Block& b);  // until it is done or only waits
+string waiting_text(Launch& l, const Block& b, const Inst** first, int* thread);
 void close_segment(Warp& w, const Inst* last);  // [segment, last] ran once for the current mask
 void push_split(Warp& w, const Inst* pc, u32 mask, Wait wait, u8 barrier = 0);
 const Inst* jump(Warp& w, const Inst* from, const Inst* to);  // after close_segment
@@ -72,6 +90,7 @@ bool take_guarded(Warp& w, const Inst* in);
 // the others; false: none may go on, return STOP.
 bool arrive(Warp& w, const Inst* in, const u32* members);
 void release_syncs(Warp& w);
+void give_way(Warp& w);  // others go first from its next backward jump on
 void check_barriers(Launch& l, Block& b);
 
 [[noreturn]] void raise(const Inst* in, int thread, const char* kind, const string& message);
@@ -92,4 +111,10 @@ void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
 void warn(Warp& w, const Inst* in, int thread, const string& message);
+void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message);  // a finding, no fault
+// async_ops.cpp: an access to shared memory to which a copy is under way.
+void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+// cluster_ops.cpp: true when all addresses are of the own block, then as plain shared addresses in w.access.
+bool only_own_block(Warp& w, u32 m);
+void resolve_cluster(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
 }  // namespace kw

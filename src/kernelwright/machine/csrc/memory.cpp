@@ -2,6 +2,7 @@
 // region.
 #include <algorithm>
 
+#include "heap.h"
 #include "launch.h"
 
 namespace kw {
@@ -84,6 +85,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
       if (bad >= 0) {
         x.region = &r;
         (write ? r.written : r.read) += (u64)bytes * (u64)__builtin_popcount(m);
+        if (r.heap) check_heap(w, in, m, bytes, write);
         return shape(x, m, a, bytes);
       }
     }
@@ -99,6 +101,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
     Region* g = find_region(l, a[i]);
     if (!g || a[i] + bytes > g->begin + g->bytes || (write && !g->writable)) bad_global(w, in, i, a[i], bytes, write);
     (write ? g->written : g->read) += bytes;
+    if (g->heap) check_heap(w, in, r & -r, bytes, write);
   }
   shape(x, m, a, bytes);
 }
@@ -134,8 +137,11 @@ void window(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, Space space, 
 void in_space(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write) {
   Launch& l = *w.launch;
   switch (space) {
+    case Space::Cluster:
+      if (!only_own_block(w, m)) return resolve_cluster(w, in, m, bytes, write);
+      [[fallthrough]];
     case Space::Shared:
-      return window(w, in, m, bytes, write, space, l.shared, l.shared_bytes, 0);
+      return window(w, in, m, bytes, write, Space::Shared, l.shared, l.shared_bytes, 0);
     case Space::Local:
       return window(w, in, m, bytes, write, space, l.local, l.kernel->local_bytes, l.kernel->local_bytes);
     case Space::Param:
@@ -149,7 +155,7 @@ void in_space(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write
 Space space_of(u64 address) {
   switch (address >> 60) {
     case 1:
-      return Space::Shared;
+      return address >> 24 & 0xff ? Space::Cluster : Space::Shared;
     case 2:
       return Space::Local;
     case 3:
@@ -165,6 +171,9 @@ void generic(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
   u64 first = a[__builtin_ctz(m)] >> 60, differ = 0;
   for (int i = 0; i < LANES; i++) differ |= (a[i] >> 60) ^ first;
   Space space = space_of(a[__builtin_ctz(m)]);
+  if (!differ && space == Space::Shared)  // lanes may point into different blocks of the cluster
+    for (u32 r = m; r; r &= r - 1)
+      if (space_of(a[__builtin_ctz(r)]) == Space::Cluster) space = Space::Cluster;
   if (!differ) {
     if (space != Space::Global)
       for (int i = 0; i < LANES; i++) a[i] &= (1ull << 60) - 1;

@@ -27,7 +27,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
   resolve(w, in, m, bytes, (Space)in->x, false);
   count_access(w, m, bytes, false);
   if (in->n & 1)
-    w.polls = true;
+    w.polls = true, w.polled = in;
   else if (w.launch->races)
     note_access(w, in, m, bytes, Touch::Read, nullptr);
   Access& x = w.access;
@@ -316,6 +316,7 @@ void h_ld(Decoder& d, Mods& m) {
   d.set_address(in, d.op(1), space);
   in.x = (u8)space;
   in.n = strong;
+  d.kernel().may_wait |= strong;
   use_quick_shared(in, space, t, bytes, v, true, strong);
   if (v == 1)
     in.d = regs[0];
@@ -374,6 +375,7 @@ void count_access(Warp& w, u32 m, u32 bytes, bool write) {
 Space take_space(Mods& m) {
   if (m.take("global")) return Space::Global;
   if (m.take("shared") || m.take("shared::cta")) return Space::Shared;
+  if (m.take("shared::cluster")) return Space::Cluster;
   if (m.take("local")) return Space::Local;
   if (m.take("const")) return Space::Const;
   if (m.take("param") || m.take("param::entry") || m.take("param::func")) return Space::Param;
@@ -382,7 +384,7 @@ Space take_space(Mods& m) {
 
 void note_granule(Decoder& d, Space s, int bytes) {
   u32 b = (u32)std::min(4, bytes);
-  if (s == Space::Shared || s == Space::Generic) d.kernel().shared_granule = std::min(d.kernel().shared_granule, b);
+  if (s == Space::Shared || s == Space::Generic || s == Space::Cluster) d.kernel().shared_granule = std::min(d.kernel().shared_granule, b);
   if (s == Space::Global || s == Space::Generic) d.kernel().global_granule = std::min(d.kernel().global_granule, b);
 }
 

@@ -288,10 +288,15 @@ void Parser::performance_directives(Function& f) {
       f.max_threads = (u32)n;
     } else if (d == ".minnctapersm" || d == ".maxnreg" || d == ".maxclusterrank" || d == ".maxnctapersm") {
       small("count");
+    } else if (d == ".reqnctapercluster") {
+      std::fill(f.cluster, f.cluster + 3, 1);
+      int axis = 0;
+      do f.cluster[axis++] = small("cluster size");
+      while (axis < 3 && lx_.accept(','));
     } else if (d == ".pragma") {
       while (lx_.peek().kind == Token::String) lx_.next(), lx_.accept(',');
       lx_.accept(';');
-    } else if (d != ".noreturn") {
+    } else if (d != ".noreturn" && d != ".explicitcluster") {
       throw Unsupported("entry" + string(d));
     }
   }

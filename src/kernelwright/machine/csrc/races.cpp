@@ -106,6 +106,7 @@ void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, To
 void note_shared(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values) {
   Launch& l = *w.launch;
   if (!w.block->check_shared) return;
+  if (l.kernel->has_copies) check_pending(w, in, m, bytes, touch != Touch::Read);
   u32 granule = l.kernel->shared_granule, per = std::max(1u, bytes / granule), own = w.block->clock[w.id][w.id];
   Access& x = w.access;
   if (x.kind == Access::Uniform) m &= 0u - m;  // one lane stands for all
@@ -244,7 +245,7 @@ void begin_race_checks(Launch& l, Block& b, bool last_blocks) {
     b.sync_clock[i] = top;
     b.warps[i].known = top;
   }
-  b.check_shared = b.warps.size() > 1 && l.shared_bytes && (l.shared_checked < SHARED_CHECKS || last_blocks);
+  b.check_shared = (b.warps.size() > 1 || l.kernel->has_copies) && l.shared_bytes && (l.shared_checked < SHARED_CHECKS || last_blocks);
   if (b.check_shared && l.shared_marks.empty()) l.shared_marks.resize(l.shared_bytes / l.kernel->shared_granule + 32);
 }
 

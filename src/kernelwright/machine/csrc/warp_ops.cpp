@@ -1,6 +1,7 @@
 // What lanes do together: shuffles, votes, matches, reductions, barriers.
 #include "decode.h"
 #include "launch.h"
+#include "seats.h"
 
 namespace kw {
 namespace {
@@ -281,6 +282,7 @@ void h_activemask(Decoder& d, Mods& m) {
 }
 
 void h_bar(Decoder& d, Mods& m) {
+  if (cluster_barrier(d, m)) return;
   if (m.take("warp")) {
     if (!m.take("sync")) m.unsupported("warp");
     m.finish();
@@ -320,12 +322,26 @@ void check_barriers(Launch&, Block& b) {
   }
 }
 
+void h_setmaxnreg(Decoder& d, Mods& m) {
+  if (!m.take("inc") && !m.take("dec")) m.unsupported(m.peek());
+  if (!m.take("sync")) m.unsupported(m.peek());
+  m.take("aligned");
+  if (!m.take("u32")) m.unsupported(m.peek());
+  m.finish();
+  d.need(1);
+  i64 count = d.immediate(d.op(0));
+  if (count < 24 || count > 256 || count % 8) throw PtxError("setmaxnreg of another count than 24, 32, ... 256");
+  u32 all = d.constant(FULL, 4);
+  d.emit(op_warpsync, Class::Sync).a = all;  // registers are not short here: it only gathers the warp
+}
+
 void add_warp_handlers(Handlers& h) {
   h["shfl"] = h_shfl;
   h["vote"] = h_vote;
   h["match"] = h_match;
   h["redux"] = h_redux;
   h["elect"] = h_elect;
+  h["setmaxnreg"] = h_setmaxnreg;
   h["activemask"] = h_activemask;
   h["bar"] = h["barrier"] = h_bar;
 }

@@ -405,6 +405,13 @@ cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset,
   return cudaSuccess;
 }
 
+cudaError_t kw_symbol_address(void** address, const char* name) {
+  if (kw::gpu) kw::fail_unsupported("cudaGetSymbolAddress");
+  // A negative offset asks for the place instead of the content.
+  if (kw::callbacks.symbol(name, address, sizeof(void*), ~uint64_t(0), false)) kw::throw_callback_error();
+  return cudaSuccess;
+}
+
 // On the functional machine streams and events are null, and everything has happened when a call returns.
 static cudaStream_t current_stream = nullptr;
 cudaStream_t kw_current_stream() { return current_stream; }

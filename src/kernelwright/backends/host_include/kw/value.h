@@ -109,6 +109,8 @@ struct PythonError : std::runtime_error {
 
 [[noreturn]] void throw_callback_error();
 [[noreturn]] void fail(const std::string& message);
+// What real torch or CUDA has and the stand-in has not: the verdict is `unsupported`, with this name.
+[[noreturn]] void fail_unsupported(const char* name);
 const Value* call(const char* name, const Value* args, int count, int* result_count);
 
 // A name expression for NVRTC, built from the template arguments of the stub that runs: `softmax<float, 256>`.
