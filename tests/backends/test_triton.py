@@ -208,10 +208,23 @@ class Product(torch.autograd.Function):
     assert result.verdict == "correct", result.reason
 
 
-def test_what_only_a_card_has_is_unsupported(evaluator: Evaluator) -> None:
-    launch = PLUS_LAUNCH.replace("BLOCK=256)", "BLOCK=256, launch_cooperative_grid=True)")
-    result = judged(evaluator, PLUS_TASK, candidate(PLUS, launch))
-    assert result.verdict == "unsupported" and "launch_cooperative_grid" in result.reason
+def test_a_cooperative_grid_waits_for_its_last_program(evaluator: Evaluator) -> None:
+    kernel = """
+@triton.jit
+def halves(x_ptr, y_ptr, count_ptr, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y_ptr + at, tl.load(x_ptr + at, mask=at < n) + 1.5, mask=at < n)
+    tl.debug_barrier()
+    tl.atomic_add(count_ptr, 1, sem="release")
+    while tl.atomic_add(count_ptr, 0, sem="acquire") < tl.num_programs(0):
+        pass
+"""
+    launch = "y, count = torch.empty_like(x), torch.zeros(1, device=x.device, dtype=torch.int32)\n"
+    launch += (
+        "halves[(triton.cdiv(x.numel(), 256),)](x, y, count, x.numel(), 256, launch_cooperative_grid=True)\nreturn y"
+    )
+    result = judged(evaluator, PLUS_TASK, candidate(kernel, launch))
+    assert result.verdict == "correct", result.reason
 
 
 def test_tuning_ends_with_its_seconds() -> None:

@@ -153,6 +153,7 @@ class Runtime:
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
+        cooperative: bool = False,
     ) -> None:
         """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
 
@@ -172,6 +173,7 @@ class Runtime:
                 order=ORDERS[self._calls % len(ORDERS)],
                 seed=self._calls,
                 textures=tuple(self.textures.values()),
+                cooperative=cooperative,
             )
         except MachineFault as fault:
             self._print(fault.printed)
