@@ -195,6 +195,7 @@ class Runtime:
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
+        cooperative: bool = False,
     ) -> None:
         """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
 
@@ -217,6 +218,7 @@ class Runtime:
                 textures=tuple(self.textures.values()),
                 watch=watch,
                 poison=POISONS[self._calls % len(POISONS)],
+                cooperative=cooperative,
             )
         except MachineFault as fault:
             self._print(fault.printed)

@@ -77,6 +77,7 @@ void load(Loaded& l, const char* text, size_t n) {
 }
 
 bool is_header(const string& file) {
+  if (file.find("/triton/language/") != string::npos) return true;  // Triton's own functions, in Python
   for (const char* end : {".h", ".hpp", ".cuh", ".inl"}) {
     string_view e(end);
     if (file.size() > e.size() && string_view(file).substr(file.size() - e.size()) == e) return true;
