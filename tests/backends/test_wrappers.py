@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from wrappers import WRAPPERS, Wrapper
+from wrappers_more import MORE
 
 from kernelwright.backends.build import build
 from kernelwright.backends.extension import Extension
@@ -25,7 +26,7 @@ def load(wrapper: Wrapper, cache: Path) -> tuple[Any, Runtime]:
     return Extension(result, runtime), runtime
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda w: w.name)
+@pytest.mark.parametrize("wrapper", WRAPPERS + MORE, ids=lambda w: w.name)
 def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
     module, runtime = load(wrapper, cache)
     runtime.begin_call()
@@ -34,6 +35,8 @@ def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
             torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
         else:
             assert got == expected
+    recorded = {name for name, _ in runtime.library_ops}
+    assert recorded >= set(wrapper.library)
     facts = runtime.end_call()
     assert facts.launches and facts.own_calls
     assert not runtime.unsupported and not runtime.faults

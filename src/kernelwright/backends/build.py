@@ -160,6 +160,8 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     except RecursionError:
         return _failed("error: the source is nested too deeply")
     seconds = {"split": time.perf_counter() - start}
+    if request.arch and (used := re.search(r"\bcublas\w+", request.cuda_source + request.cpp_source)):
+        return _failed("cuBLAS is bridged on the functional machine only", (used.group(),), seconds)
     units = _host_units(request, parts)
     early = _syntax(request, units, cache)
     seconds["host"] = time.perf_counter() - start - seconds["split"]

@@ -64,12 +64,14 @@ class Host:
         self.library = ctypes.CDLL("kwhost.so")  # already loaded: the first extension depends on it
         self.library.kw_call.restype = _P(Value)
         self.library.kw_call.argtypes = [ctypes.c_int, _P(Value), _P(ctypes.c_char_p), ctypes.c_int]
+        self.library.kw_attribute.restype = _P(Value)
         self.library.kw_gpu_launches.restype = ctypes.c_long
         for name in ("kw_function_name", "kw_function_doc", "kw_error_text"):
             getattr(self.library, name).restype = ctypes.c_char_p
         self.library.kw_demangle.restype = ctypes.c_char_p
         self.handles = Handles()
         self.bridge = Bridge(self.handles, self._record)
+        self.bridge.inside = self._inside
         self.running: list[Extension] = []
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -107,6 +109,10 @@ class Host:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
         if operations is not None:
             operations.append((name, numel))
+
+    def _inside(self, address: int, nbytes: int) -> bool:
+        table = self.running[-1].runtime.allocations() if self.running else []
+        return any(a.address <= address and address + nbytes <= a.address + a.nbytes for a in table)
 
     def _fetched(self, to: int | None, source: int | None, nbytes: int) -> None:
         """Notes copies to the host like operators: what is small is glue, with more a host could do a kernel's work."""
@@ -232,9 +238,17 @@ class Extension:
         self._library = library
         if result.ptx:
             self._add_program(result)  # what the machine does not know is told here, as a failed build
+        self._set_attributes(host)
         for index in range(first, host.library.kw_function_count()):
             name = host.library.kw_function_name(index).decode()
             self.__dict__.setdefault(name, _bound(self, host, index, name))
+
+    def _set_attributes(self, host: Host) -> None:
+        """What the module's code gave as `m.attr(...)`."""
+        name, index = ctypes.c_char_p(), 0
+        while value := host.library.kw_attribute(index, ctypes.byref(name)):
+            self.__dict__.setdefault((name.value or b"").decode(), values.read(value[0], host.handles))
+            index += 1
 
     def launch(
         self,

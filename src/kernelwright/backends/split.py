@@ -88,6 +88,8 @@ def split(source: str) -> Split:
     device = "".join(state.device) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
+    if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
+        device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     return Split(device, "".join(state.host) + "\n", kernels, _guesses(state), words)
 
 

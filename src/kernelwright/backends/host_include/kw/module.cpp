@@ -43,7 +43,13 @@ void register_function(const char* name, const char* doc, const Parameter* param
     f.parameters.push_back({parameters[k].name, parameters[k].fallback, parameters[k].has_fallback});
   functions.push_back(std::move(f));
 }
-void register_attribute(const char*, const Arg&) {}
+struct Attribute {
+  int module;
+  std::string name;
+  Value value;
+};
+static std::vector<Attribute> attributes;
+void register_attribute(const char* name, const Arg& value) { attributes.push_back({current_module, name, keep(value.value)}); }
 
 // Default values live as long as the process, so their texts and lists are copied once and never freed.
 Value keep(const Value& v) {
@@ -139,6 +145,11 @@ void give_list(Result& r, bool tuple) {
   r.value = Value{tuple ? TUPLE : LIST, 0, static_cast<int64_t>(r.values.size()), 0, r.values.data()};
 }
 
+void give_dict(Result& r) {
+  give_list(r, false);
+  r.value.tag = DICT;
+}
+
 // Positional and named arguments in the order of the C++ parameters, defaults filled in.
 static std::vector<Value> arrange(const Function& f, const Call& call) {
   std::vector<Value> out(f.arity);
@@ -189,6 +200,15 @@ void kw_shut_down() {
   kw::callbacks.retain = [](int64_t) {};
   kw::callbacks.release = [](int64_t) {};
   kw::callbacks.fetched = [](const void*, const void*, uint64_t) {};
+}
+// The attributes of the module that was begun last, one after the other; null after the last.
+const kw::Value* kw_attribute(int index, const char** name) {
+  for (auto& one : kw::attributes)
+    if (one.module == kw::current_module && index-- == 0) {
+      *name = one.name.c_str();
+      return &one.value;
+    }
+  return nullptr;
 }
 void kw_begin_module() { ++kw::current_module; }
 void kw_forget_result() { kw::result = kw::Result(); }

@@ -203,7 +203,15 @@ static const kw::TensorImpl& need(const kw::TensorImpl* impl, const char* what) 
 Tensor::Tensor(const Tensor& o) : impl_(o.impl_) {
   if (impl_) ++impl_->references;
 }
-Tensor& Tensor::operator=(const Tensor& o) {
+Tensor& Tensor::operator=(const Tensor& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(Tensor&& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(const Tensor& o) & {
   Tensor copy(o);
   std::swap(impl_, copy.impl_);
   return *this;
