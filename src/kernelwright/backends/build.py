@@ -196,11 +196,23 @@ def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     flags = NVCC_DEFINES + device_flags(request.cuda_flags)
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
+    if parts.more_guesses:
+        result = _nvrtc(source, flags, parts.guesses + parts.more_guesses, request.arch)
+        if result.status == "ok" or (NAME_ERROR not in result.log and _SURE.search(result.log)):
+            return result
     if parts.guesses:
         result = _nvrtc(source, flags, parts.guesses, request.arch)
         if result.status == "ok" or NAME_ERROR not in result.log:
             return result
     return _nvrtc(source, flags, (), request.arch)
+
+
+_SURE = re.compile(
+    r"no instance of (?:overloaded )?function \"(?:atomic\w+|__shfl\w+|__ldg|__reduce\w+)\"|static assertion failed"
+    r"|identifier \"\w+\" is undefined|is incompatible with (?:previous )?\"|expected an? |incomplete type"
+)
+"""Errors of an instance for 16-bit or integer types that nvcc gives too. Others may come of our own half types, or of
+overloads for integers that nvcc takes from the host's <cmath>: then the instance is left for the call that wants it."""
 
 
 def _check_sources(request: BuildRequest) -> str | None:

@@ -33,7 +33,7 @@ STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
-LIBRARY_SOURCES = ("tensor", "operators", "runtime", "cublas", "gpu", "module")
+LIBRARY_SOURCES = ("tensor", "operators", "runtime", "cublas", "fence", "gpu", "module")
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
 """For host code around kernels, which runs for microseconds: compiling fast matters more than running fast."""
