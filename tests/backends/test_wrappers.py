@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from wrappers import WRAPPERS, Wrapper
-from wrappers_more import MORE
+from wrappers import FOLDER, WRAPPERS, Wrapper
+from wrappers_more import MORE, REFUSED
 
 from kernelwright.backends.build import build
 from kernelwright.backends.extension import Extension
@@ -43,8 +43,17 @@ def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
     assert not runtime.unsupported and not runtime.faults
 
 
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrapper_that_does_not_build(name: str, cache: Path) -> None:
+    status, word = REFUSED[name]
+    source = (FOLDER / f"{name}.cu").read_text()
+    result = build(BuildRequest("extension", name, source), cache)
+    assert result.status == status, (result.missing, result.log)
+    assert any(word in item for item in (result.missing if status == "unsupported" else (result.log,)))
+
+
 TOUCHING = {
-    "loop over all": "float s = 0; for (int i = 0; i < x.numel(); ++i) s += x.data_ptr<float>()[i]; return torch::full_like(x, s);",
+    "loop over all": "float s = 0; for (int i = 0; i < 4; ++i) s += ((float*)x.data_ptr())[i]; return x * s;",
     "first element": "float s = *x.data_ptr<float>(); return torch::full_like(x, s);",
     "accessor": "auto a = x.accessor<float, 1>(); return torch::full_like(x, a[0]);",
     "write": "auto y = torch::empty_like(x); y.data_ptr<float>()[0] = 1.f; return y;",
@@ -56,8 +65,11 @@ ALLOWED = {
     "to": "auto h = x.to(torch::kCPU); return torch::full_like(x, h.accessor<float, 1>()[0]);",
     "memcpy": "float s; cudaMemcpy(&s, x.data_ptr(), 4, cudaMemcpyDeviceToHost); return torch::full_like(x, s);",
     "item": "return torch::full_like(x, x[0].item<float>());",
-    "host tensor": "auto h = torch::empty({4}, torch::kFloat); h[0] = x[0]; h.add_(0); return torch::full_like(x, *h.data_ptr<float>());",
-    "managed": "float* p; cudaMallocManaged(&p, 4); cudaMemcpy(p, x.data_ptr(), 4, cudaMemcpyDefault); return torch::full_like(x, *p);",
+    "host tensor": "auto h = torch::empty({4}); h[0] = x[0]; return torch::full_like(x, *h.data_ptr<float>());",
+    "managed": (
+        "float* p; cudaMallocManaged(&p, 4); cudaMemcpy(p, x.data_ptr(), 4, cudaMemcpyDefault);"
+        " return torch::full_like(x, *p);"
+    ),
 }
 
 

@@ -45,7 +45,9 @@ def x_of(*shape: int) -> torch.Tensor:
 
 WRAPPERS = [
     Wrapper("declared_in_cpp", lambda m: [(m.relu(x_of(5, 37)), x_of(5, 37).relu())], functions=("relu",)),
-    Wrapper("default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)),
+    Wrapper(
+        "default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)
+    ),
     Wrapper(
         "dispatch_with_half",
         lambda m: [
@@ -60,7 +62,10 @@ WRAPPERS = [
     ),
     Wrapper(
         "vector_of_tensors_and_tuple",
-        lambda m: [(torch.stack(m.both(x_of(40))), torch.stack([x_of(40).min(), x_of(40).max()])), (m.pair(x_of(40))[1], 40)],
+        lambda m: [
+            (torch.stack(m.both(x_of(40))), torch.stack([x_of(40).min(), x_of(40).max()])),
+            (m.pair(x_of(40))[1], 40),
+        ],
     ),
     Wrapper(
         "optional_bias",
@@ -104,7 +109,9 @@ WRAPPERS = [
     Wrapper("used_before_definition", lambda m: [(m.forward(x_of(70)), (x_of(70) + 1) * 3)]),
     Wrapper(
         "template_bool_enum_and_default",
-        lambda m: [(m.forward(x_of(200)), torch.stack([x_of(200).sum(), x_of(200).relu().mean(), x_of(200).relu().sum()]))],
+        lambda m: [
+            (m.forward(x_of(200)), torch.stack([x_of(200).sum(), x_of(200).relu().mean(), x_of(200).relu().sum()]))
+        ],
     ),
     Wrapper(
         "dynamic_shared_in_template",
@@ -117,7 +124,8 @@ WRAPPERS = [
     Wrapper("streams_guards_and_properties", lambda m: [(m.forward(x_of(500)), x_of(500) + 2)]),
     Wrapper("raw_device_memory", lambda m: [(m.forward(x_of(130)), x_of(130) * 2)]),
     Wrapper(
-        "kernel_defining_macro", lambda m: [(m.cube(x_of(70)), x_of(70) ** 3), (m.leaky(x_of(70)), F.leaky_relu(x_of(70), 0.1))]
+        "kernel_defining_macro",
+        lambda m: [(m.cube(x_of(70)), x_of(70) ** 3), (m.leaky(x_of(70)), F.leaky_relu(x_of(70), 0.1))],
     ),
     Wrapper("qualifier_macros_and_extern_c", lambda m: [(m.forward(x_of(65)), x_of(65) / 2 + 1)]),
     Wrapper("vectorised_loads", lambda m: [(m.forward(x_of(103), x_of(103)), x_of(103) * 2)]),
@@ -167,6 +175,7 @@ WRAPPERS = [
     ),
     Wrapper("nested_launch_arguments", lambda m: [(m.forward(x_of(70), 2.5), torch.full((70,), 2.5))]),
     Wrapper(
-        "half_pointers", lambda m: [(m.forward(x_of(33).half(), x_of(33).half()).float(), (x_of(33).half() * 2).float())]
+        "half_pointers",
+        lambda m: [(m.forward(x_of(33).half(), x_of(33).half()).float(), (x_of(33).half() * 2).float())],
     ),
 ]

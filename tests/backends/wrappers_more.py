@@ -141,7 +141,9 @@ def _halves(x: torch.Tensor) -> list[torch.Tensor]:
 
 
 MORE = [
-    Wrapper("fused_linear_relu", lambda m: [(m.forward(X, x_of(3, 8), x_of(3)), F.relu(F.linear(X, x_of(3, 8), x_of(3))))]),
+    Wrapper(
+        "fused_linear_relu", lambda m: [(m.forward(X, x_of(3, 8), x_of(3)), F.relu(F.linear(X, x_of(3, 8), x_of(3))))]
+    ),
     Wrapper(
         "conv_then_kernel",
         lambda m: [
@@ -198,7 +200,9 @@ MORE = [
         lambda m: [(m.forward(x_of(4, 5), x_of(5, 6)), 2 * x_of(4, 5) @ x_of(5, 6))],
         library=("cublasSgemm",),
     ),
-    Wrapper("cublas_own_handle_batched", _batched, library=("cublasSgemmStridedBatched", "cublasGemmEx", "cublasSgemv")),
+    Wrapper(
+        "cublas_own_handle_batched", _batched, library=("cublasSgemmStridedBatched", "cublasGemmEx", "cublasSgemv")
+    ),
     Wrapper("cublas_wrong_leading_dimension", lambda m: [(m.forward(x_of(4, 4)), 7)]),
     Wrapper(
         "symbols_of_all_kinds",
@@ -227,7 +231,9 @@ MORE = [
     Wrapper("layer_norm_with_statistics", _norm),
     Wrapper("static_cache_and_mutex", lambda m: [(m.forward(x_of(50)), x_of(50) * 7)]),
     Wrapper("comparisons_and_masks", lambda m: [(m.forward(x_of(6, 7)), _masks(x_of(6, 7)))]),
-    Wrapper("torch_functions_around", lambda m: [(m.forward(X, x_of(8, 6)), _around(X, x_of(8, 6)))], library=("addmm",)),
+    Wrapper(
+        "torch_functions_around", lambda m: [(m.forward(X, x_of(8, 6)), _around(X, x_of(8, 6)))], library=("addmm",)
+    ),
     Wrapper(
         "half_and_vector_types",
         lambda m: [(a.float(), b) for a, b in zip(m.forward(x_of(64)), _halves(x_of(64)), strict=True)],
@@ -250,3 +256,24 @@ MORE = [
         library=("mm", "matmul"),
     ),
 ]
+
+REFUSED = {
+    "refused_cub_in_host_code": ("unsupported", "cub::DeviceReduce"),
+    "refused_thrust": ("unsupported", "thrust"),
+    "refused_cudnn": ("unsupported", "cudnn.h"),
+    "refused_curand_host": ("unsupported", "curand.h"),
+    "refused_cublaslt": ("unsupported", "cublasLt"),
+    "refused_cuda_graph": ("unsupported", "cudaGraph"),
+    "refused_nn_module": ("unsupported", "torch::nn::Linear"),
+    "refused_native_helpers": ("unsupported", "at::native"),
+    "refused_python_habits": ("compile_error", "shape"),
+    "refused_made_up_function": ("compile_error", "fused_relu"),
+    "refused_view_without_braces": ("compile_error", "no matching function"),
+    "refused_half_atomic": ("compile_error", "atomicAdd"),
+    "refused_shared_of_two_types": ("compile_error", "incompatible"),
+    "refused_type_for_dispatch": ("compile_error", "deleted function"),
+    "refused_old_header": ("compile_error", "THC/THC.h"),
+    "refused_missing_return_type": ("compile_error", "error"),
+    "refused_tuple_as_tensor": ("compile_error", "error"),
+}
+"""What each must end as, and a word of the missing names or of the log."""

@@ -1,7 +1,7 @@
 """cuBLAS calls of compiled host code, carried out by torch over the addresses that the caller gave.
 
-Matrices are column-major, as in cuBLAS: an element (i, j) lies at `address + (i + j * leading) * itemsize`. Every matrix must
-lie in memory of the pretended device, as on a GPU; half precision accumulates in float32.
+Matrices are column-major, as in cuBLAS: element (i, j) lies at `address + (i + j * leading) * itemsize`. Every matrix
+must lie in memory of the pretended device, as on a GPU; half precision accumulates in float32.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class Refused(ValueError):
     """Arguments for which cuBLAS returns CUBLAS_STATUS_INVALID_VALUE."""
 
 
-def _strided(address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside) -> torch.Tensor:
+def _strided(
+    address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside
+) -> torch.Tensor:
     """The elements at `address`, shared. Raises what a GPU would say of memory that is not the device's."""
     if 0 in sizes:
         return torch.empty(tuple(sizes), dtype=dtype)

@@ -1,4 +1,4 @@
-"""Which template instances a CUDA file will want: launches with their template arguments, under AT_DISPATCH_* for each type.
+"""Which template instances a CUDA file will want: launches with their template arguments, for each dispatched type.
 
 nvcc makes every instance that host code names, so an error in any of them is the build's error, whether or not the
 type is ever used.
@@ -36,8 +36,8 @@ def guesses(
     templates: Mapping[str, str],
     constants: Collection[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name expressions of launches such as `k<scalar_t, 256>`: those with float or double for `scalar_t` (and those without
-    it), and those with the other types that are dispatched."""
+    """Name expressions of launches such as `k<scalar_t, 256>`: those with float or double for `scalar_t`, or
+    without it, and those with the other types that are dispatched."""
     regions = _regions(tokens)
     everything = tuple(dict.fromkeys(name for _, _, names in regions for name in names)) or ("float",)
     first: list[str] = []
@@ -62,7 +62,7 @@ def guesses(
 
 
 def _regions(tokens: Sequence[Token]) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Every AT_DISPATCH_* call: where it begins and ends in the source, and the types that it names. Inner ones last."""
+    """Every AT_DISPATCH_* call: where it begins and ends in the source, and its types. Inner ones last."""
     out = []
     for k, token in enumerate(tokens):
         if not token.text.startswith("AT_DISPATCH_") or k + 1 >= len(tokens) or tokens[k + 1].text != "(":

@@ -12,7 +12,9 @@ import re
 from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
 
-_LEFT = re.compile(r"(?:cublasLt|cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
+_LEFT = re.compile(
+    r"(?:cublasLt|cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)"
+)
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
@@ -57,7 +59,7 @@ _STANDARD = {
     "cctype": "isspace isdigit isalpha tolower toupper",
     "ctime": "time clock",
 }
-"""Standard headers that torch/extension.h includes by itself and that the precompiled header leaves out: names in std."""
+"""Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
 _FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
 
