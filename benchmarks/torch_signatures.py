@@ -389,6 +389,9 @@ def names_text() -> str:
         text = path.read_text(errors="replace")
         macros |= set(re.findall(r"^#\s*define\s+((?:AT|TORCH|C10|PYBIND11|CUDA|THRUST)_\w+)", text, re.MULTILINE))
         anywhere |= _loosely(text)
+        for scope in re.findall(r"^namespace ((?:torch|at|c10)(?:::\w+)+)", text, re.MULTILINE):
+            if SCOPES.fullmatch(scope):
+                found.setdefault(scope, set())
         tokens = tokenize(text)
         _declared(tokens, 0, len(tokens), [], found)
     found.setdefault("at", set()).update(op.name for op in functions())

@@ -290,11 +290,16 @@ def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> Build
     done = host_build.check_syntax(cache, "".join(units))
     if not done.ok and request.cpp_source.strip() and _JOINING.search(done.log):
         return BuildResult("ok")
-    return BuildResult("ok") if done.ok else _host_failed(done.log)
+    return BuildResult("ok") if done.ok else _host_failed(request, done.log)
 
 
-def _host_failed(log: str) -> BuildResult:
-    return _failed(log, diagnose.host_missing(log) or diagnose.link_missing(log))
+def _host_failed(request: BuildRequest, log: str) -> BuildResult:
+    plain = log
+    # g++ names a namespace by the alias that the author used.
+    pattern = r"\bnamespace\s+(\w+)\s*=\s*(?:::)?\s*([\w:]+)\s*;"
+    for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
+        plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
+    return _failed(log, diagnose.host_missing(plain) or diagnose.link_missing(plain))
 
 
 def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:
@@ -304,7 +309,7 @@ def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, targe
     if not done.ok and units[1] and request.cpp_source.strip() and _JOINING.search(done.log):
         done = host_build.compile_library(cache, units, target, flags)
     if not done.ok:
-        return _host_failed(done.log)
+        return _host_failed(request, done.log)
     names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
     return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
 

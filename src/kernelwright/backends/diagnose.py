@@ -84,6 +84,11 @@ def _host_gap(message: str) -> str | None:
         if scope:
             return _missing_member(scope, name)
         return name if known_names.is_api(name) or _LIBRARY_WORD.match(name) else None
+    count = re.match(rf"too (?:many|few) arguments to (?:member )?function {_QUOTED}", message)
+    if count:
+        name = re.search(r"(\w+)(?:<.*>)?\(", count.group(1))
+        whole = name is None or known_names.is_complete(name.group(1)) or not _LIBRARY_TYPE.search(count.group(1))
+        return None if whole else count.group(1)[:100]
     overload = re.match(r"(?:no matching function for call to|no match for|call of overloaded) (.*)", message)
     if overload:
         return _missing_overload(overload.group(1))
