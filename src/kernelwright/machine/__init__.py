@@ -190,8 +190,8 @@ class Program:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
-        also that of a warp's divergent paths. `watch` turns on what costs time: the state of shared and local memory,
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps; random
+        is that of a warp's divergent paths, too. `watch` turns on what costs time: the state of shared and local memory,
         hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
         memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
         `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
