@@ -29,7 +29,7 @@ BUDGET = 4_000_000_000
 ORDERS = ("forward", "reverse", "random")
 POISONS = (0xFF, 0x7E, 0xFE)
 """What unwritten shared and local memory holds, call by call: NaN, then large, then large and negative numbers."""
-WATCHED = 500_000_000
+WATCHED = 200_000_000
 """Launches are watched until a candidate's have taken so many thread instructions."""
 SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
 """What a right kernel may do, too, when it drops the value: it counts only where outputs are wrong."""

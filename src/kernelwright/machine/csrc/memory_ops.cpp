@@ -76,7 +76,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
 #pragma GCC ivdep
   for (int i = 0; i < LANES; i++) low |= at[i];
   if ((bad >> 31) || (low & (bytes - 1))) return false;
-  if (l.watch) l.watch->banks((u32)(in - l.kernel->code.data()), at, m, bytes);
+  if (l.watch) l.watch->banks_of_all((u32)(in - l.kernel->code.data()), at, bytes);
   return true;
 }
 
