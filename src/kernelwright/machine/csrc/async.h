@@ -62,6 +62,9 @@ void arrive_on(Launch& l, const Inst* in, int thread, char* barrier, u32 count);
 void complete_bytes(const Inst* in, int thread, char* barrier, u32 bytes);
 void expect_arrival(const Inst* in, int thread, char* barrier);
 
+// capi.cpp: the line of the user's own text, following inlined calls outwards; 0 when there is none.
+u32 source_line(const Program& p, u32 loc);
+
 inline char* lane_address(const Access& x, int lane, u32 bytes) {
   return x.kind == Access::Gather ? x.at[lane] : x.base + (x.kind == Access::Contiguous ? (u64)lane * bytes : 0);
 }

@@ -59,7 +59,7 @@ void check_global(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, boo
   Region* r = find_region(l, address);
   if (!r || bytes > r->begin + r->bytes - address || (write && !r->writable))
     raise(in, thread_of(w, lane), write ? "out-of-bounds-write" : "out-of-bounds-read",
-          string("bulk copy: global ") + (write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes, " +
+          string("asynchronous copy: global ") + (write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes, " +
               (r && write && !r->writable ? "to read-only " + r->name
                : r ? "across the end of the " + std::to_string(r->bytes) + "-byte allocation '" + r->name + "' (offset " +
                          std::to_string(address - r->begin) + ")"
