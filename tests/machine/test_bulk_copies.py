@@ -40,8 +40,10 @@ __device__ void store2(const CUtensorMap* m, int x, int y, const void* s) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];"
                ::"l"(m), "r"(x), "r"(y), "r"(at(s)) : "memory");
 }
-"""
-BULK = HEAD + r"""
+"""  # noqa: E501
+BULK = (
+    HEAD
+    + r"""
 extern "C" __global__ void scale(const float* x, float* y, int tiles) {  // four stages, one thread feeds
   __shared__ alignas(128) float in[4][256], out[256];
   __shared__ unsigned long long full[4];
@@ -141,8 +143,32 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) across(const float* x, floa
   y[blockIdx.x * 64 + threadIdx.x] = t[threadIdx.x];
   asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
 }
-"""
-TILES = HEAD + r"""
+extern "C" __global__ void __cluster_dims__(2, 1, 1) pass_on(const int* x, int* y) {  // st.async to the other block
+  __shared__ alignas(16) int s[64];
+  __shared__ unsigned long long b;
+  u32 rank, to, barrier;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  if (threadIdx.x == 0) { init(&b, 1); expect(&b, 256); }
+  asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(to) : "r"(at(s + 2 * threadIdx.x)), "r"(rank ^ 1));
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(barrier) : "r"(at(&b)), "r"(rank ^ 1));
+  const int* mine = x + blockIdx.x * 64 + 2 * threadIdx.x;
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];"
+               ::"r"(to), "r"(mine[0]), "r"(mine[1]), "r"(barrier) : "memory");
+  wait(&b, 0);
+  for (int k = 0; k < 2; k++) y[blockIdx.x * 64 + threadIdx.x + 32 * k] = s[threadIdx.x + 32 * k];
+  asm volatile("barrier.cluster.arrive; barrier.cluster.wait;" ::: "memory");
+}
+extern "C" __global__ void registers(int* y) {
+  if (threadIdx.x < 128) asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+  else asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+  y[threadIdx.x] = threadIdx.x;
+}
+"""  # noqa: E501
+)
+TILES = (
+    HEAD
+    + r"""
 extern "C" __global__ void tile_bytes(const __grid_constant__ CUtensorMap m, unsigned char* y, int bytes, int i, int j) {
   extern __shared__ __align__(1024) unsigned char s[];
   __shared__ unsigned long long b;
@@ -187,12 +213,13 @@ extern "C" __global__ void reduce_tile(const __grid_constant__ CUtensorMap m) {
     drain();
   }
 }
-"""
+"""  # noqa: E501
+)
 
 
 @cache
 def program(source: str) -> Program:
-    result = compile_ptx(source, arch="compute_90a")
+    result = compile_ptx(source)
     assert result.ok, result.log
     return Program.load(result.ptx)
 
@@ -274,6 +301,15 @@ def test_copies_between_the_blocks_of_a_cluster(order: str) -> None:
     x, y = numbers(256), zeros(256)
     run(BULK, "across", 4, 64, [x, y], order=order)
     assert np.array_equal(y, x.reshape(2, 2, 64)[:, ::-1].ravel())
+
+
+def test_stores_that_an_mbarrier_counts() -> None:
+    x, y = np.arange(256, dtype=np.int32), np.zeros(256, np.int32)
+    report = run(BULK, "pass_on", 4, 32, [x, y])
+    assert np.array_equal(y, x.reshape(2, 2, 64)[:, ::-1].ravel()) and not report.warnings
+    z = np.zeros(256, np.int32)
+    run(BULK, "registers", 1, 256, [z])
+    assert np.array_equal(z, np.arange(256))
 
 
 def swizzled(tile: np.ndarray, width: int) -> np.ndarray:
@@ -374,6 +410,8 @@ def test_descriptors_that_are_wrong() -> None:
         ((64, 64), (256,), (32, 32), {"element_strides": (9, 1)}),
     ],
 )
-def test_what_the_driver_refuses_to_encode(dims: object, strides: object, box: object, options: dict[str, object]) -> None:
+def test_what_the_driver_refuses_to_encode(
+    dims: object, strides: object, box: object, options: dict[str, object]
+) -> None:
     with pytest.raises(ValueError, match="CUresult 1"):
         encode_tiled("f32", 4096, dims, strides, box, **options)  # type: ignore[arg-type]

@@ -120,9 +120,9 @@ def test_wrong_modules(runtime: Runtime) -> None:
     with pytest.raises(KernelBuildFailed, match=r"cuda.cu\(2\): error"):
         Module("__global__ void k(float* y) {\n  y[0] = nothing; }")
     with pytest.raises(KernelBuildFailed, match="does not know"):
-        Module('extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }')
+        Module('extern "C" __global__ void k() { asm volatile("tcgen05.wait::ld.sync.aligned;"); }')
     assert [result.status for result in runtime.builds] == ["ok", "compile_error", "ok"]
-    assert runtime.unsupported == ["ptx: wgmma.fence"]
+    assert runtime.unsupported == ["ptx: tcgen05.wait::ld"]
 
 
 def test_faults_are_what_a_gpu_says_and_are_kept(runtime: Runtime) -> None:

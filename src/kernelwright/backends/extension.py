@@ -172,7 +172,17 @@ class Host:
             return
         data = [ctypes.string_at(args[k], sizes[k]) for k in range(count)]
         c = config[0]
-        self.running[-1].launch(kernel.decode(), expression.decode(), tuple(c.grid), tuple(c.block), c.shared, data)
+        cluster = tuple(c.cluster) if any(c.cluster) else None
+        self.running[-1].launch(
+            kernel.decode(),
+            expression.decode(),
+            tuple(c.grid),
+            tuple(c.block),
+            c.shared,
+            data,
+            cooperative=bool(c.cooperative),
+            cluster=cluster,
+        )
 
     def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
         self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
@@ -244,10 +254,13 @@ class Extension:
         block: tuple[int, ...],
         shared: int,
         args: list[bytes],
+        *,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs one kernel; template instances that the first build did not hold are built now."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
-        self.runtime.launch(program, entry, grid, block, shared, args)
+        self.runtime.launch(program, entry, grid, block, shared, args, cooperative=cooperative, cluster=cluster)
 
     def function(self, kernel: str, expression: str) -> int:
         """The CUfunction of a kernel, on a real GPU."""
@@ -310,6 +323,9 @@ class Extension:
         """`cudaMemcpyToSymbol` and back. Raises `RuntimeError` for a symbol that no device code of this module has."""
         if not self._programs:
             self._add_program(self._result)
+        if offset == _ADDRESS_WANTED:
+            self._symbol_address(name, address)
+            return
         if to_device:
             data = _bytes_at(address, count)
             self._writes.pop((name, offset, count), None)  # the last one comes last
@@ -327,6 +343,18 @@ class Extension:
                     ctypes.memmove(address, place[0] + offset, count)
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+
+    def _symbol_address(self, name: str, address: int) -> None:
+        """`cudaGetSymbolAddress`: where the variable is in the only program, stored at `address`."""
+        if len(self._programs) > 1:
+            raise self._unsupported(f"cudaGetSymbolAddress({name}) with several instances")
+        place = _symbol_place(self._programs[0][0], name)
+        if place is None:
+            raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
+        ctypes.c_uint64.from_address(address).value = place[0]
+
+
+_ADDRESS_WANTED = 2**64 - 1
 
 
 def _within(table: Sequence[Any], address: int | None) -> bool:

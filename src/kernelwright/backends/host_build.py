@@ -31,9 +31,10 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
+TENSOR_MAP = HERE.parent / "machine" / "csrc" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
-LIBRARY_SOURCES = ("tensor", "runtime", "gpu", "module")
+LIBRARY_SOURCES = ("tensor", "operators", "runtime", "launch_ex", "gpu", "module")
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
 """For host code around kernels, which runs for microseconds: compiling fast matters more than running fast."""
@@ -74,7 +75,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR]:
+    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -108,7 +109,8 @@ def _limits() -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -121,7 +123,7 @@ def host_library(cache: Path) -> Path:
     library = folder / "kwhost.so"
     if library.exists():
         return library
-    with _locked(cache / "host" / f"{toolchain_key()}.lock"):
+    with locked(cache / "host" / f"{toolchain_key()}.lock"):
         if library.exists():
             return library
         folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +147,7 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
     header = folder / "kw_all.h"
     if (folder / "kw_all.h.gch").exists():
         return header
-    with _locked(cache / "host" / f"{toolchain_key()}.lock"):
+    with locked(cache / "host" / f"{toolchain_key()}.lock"):
         if (folder / "kw_all.h.gch").exists():
             return header
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,7 +183,7 @@ def compile_library(cache: Path, units: Sequence[str], target: Path, flags: tupl
     flags = flags or DEFAULT_FLAGS
     library = host_library(cache)
     header = precompiled_header(cache, flags)
-    folder = Path(tempfile.mkdtemp(prefix="build-", dir=_scratch(cache)))
+    folder = Path(tempfile.mkdtemp(prefix="build-", dir=scratch(cache)))
     try:
         done = _compile_units(cache, units, folder, header, flags)
         if not done.ok:
@@ -250,7 +252,7 @@ def _preload(cache: Path) -> Path | None:
     target = cache / "host" / f"warm-{key}.so"
     if target.exists():
         return target
-    with _locked(cache / "host" / "warm.lock"):
+    with locked(cache / "host" / "warm.lock"):
         if not target.exists():
             draft = target.with_suffix(".tmp")
             arguments = ["-x", "c", "-O1", "-fPIC", "-shared", str(warm_compiler.SOURCE), "-o", str(draft), "-ldl"]
@@ -260,7 +262,8 @@ def _preload(cache: Path) -> Path | None:
     return target
 
 
-def _scratch(cache: Path) -> Path:
+def scratch(cache: Path) -> Path:
+    """A folder for temporary files on the cache's file system."""
     folder = cache / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -54,6 +54,17 @@ class _Observed(_Model):
     severity: _Text = "warning"
     kernel: _Text = ""
     line: int | None = None
+    file: _Text = ""
+
+
+class _CompileError(_Model):
+    """A compilation that failed in the runner."""
+
+    type: _Text
+    log: _Text
+    message: _Text
+    source: _Source = ""
+    line: int | None = None
 
 
 class _State(_Model):
@@ -61,6 +72,7 @@ class _State(_Model):
 
     unsupported: _Names = []
     findings: list[_Observed] = Field(default_factory=list, max_length=1000)
+    compile_errors: list[_CompileError] = Field(default_factory=list, max_length=100)
     missing_libraries: _Names = []
     library_ops: _Sized = []
     prints: _Text = ""
@@ -147,7 +159,7 @@ class _Failed(_State):
 class _Request(_Model):
     """The fields of `builds.BuildRequest`."""
 
-    kind: Literal["extension", "device", "instances"]
+    kind: Literal["extension", "device", "instances", "ptxas"]
     name: _Text = ""
     cuda_source: _Source = ""
     cpp_source: _Source = ""

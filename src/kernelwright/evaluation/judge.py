@@ -24,7 +24,16 @@ import numpy as np
 
 from kernelwright.evaluation import compare, guards, lines, plain, static_rules
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
+from kernelwright.evaluation.session import (
+    Builder,
+    CandidateSession,
+    Failed,
+    Plan,
+    TaskSession,
+    Trial,
+    TrialData,
+    missing_library,
+)
 from kernelwright.records import (
     Candidate,
     Distribution,
@@ -47,6 +56,7 @@ ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
 _RACES = ("data-race",)
 _RANKS = ("fault", "reject", "warning", "info")
+KERNEL_COMPILE_ERROR = "kernel-compile-error"
 SIZE_RULES = ("no-own-kernel", "library-op")
 """Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
@@ -233,7 +243,7 @@ def call_verdict(
         return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
     missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
     if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
-        return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here")
+        return Failed("unsupported", missing_library(missing))
     race = next((f for f in findings if f.rule in _RACES), None)
     if race is not None:
         return Failed("wrong", f"{race.rule}: {race.evidence}"[:500], race)
@@ -255,8 +265,8 @@ def machine_findings(session: CandidateSession, facts: dict[str, Any], workload:
                 rule=str(one.get("rule", "machine")),
                 evidence=str(one.get("evidence", ""))[:1000],
                 severity=severity if severity in ("info", "warning", "fault") else "warning",
-                line=lines.of_kernel(text, session.requests, str(one.get("kernel", "")), one.get("line")),
-                workload=workload,
+                line=lines.of_finding(text, session.requests, one),
+                workload="" if severity == "info" else workload,
             )
         )
     return found
@@ -301,7 +311,25 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
         line = lines.of_error(session.candidate.text, session.requests[errors[0]], log)
         finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
         return Failed("compile_error", reason, finding, log)
-    return None
+    return _compiled_in_vain(session, attempt, ran)
+
+
+def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) -> Failed | None:
+    """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
+    errors = session.last.get("compile_errors", [])
+    failed = attempt.failed
+    ended = failed is not None and failed.finding is not None and failed.finding.rule == "exception"
+    if not errors or (ran and not ended):
+        return None
+    # The last is what ended it; where another exception did, kernels that ran before are no excuse for that one.
+    error = errors[-1]
+    if ran and failed is not None and not failed.reason.split(" ", 1)[0] == error["type"]:
+        return None
+    line = lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
+    message = next(iter(error["message"].strip().splitlines()), "")
+    reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
+    finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)
+    return Failed("compile_error", reason, finding, error["log"])
 
 
 def _first_error(log: str) -> str:
@@ -319,6 +347,8 @@ def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
         return False
     if failed.verdict == "rejected":
         return failed.finding is not None and failed.finding.rule in SIZE_RULES
+    if failed.verdict == "compile_error":  # Triton compiles for the sizes of a call
+        return failed.finding is not None and failed.finding.rule == KERNEL_COMPILE_ERROR
     return failed.verdict in ("wrong", "runtime_error")
 
 

@@ -37,6 +37,15 @@ def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: 
     return own_line(text, holding[0], line) if len(holding) == 1 else None
 
 
+def of_finding(text: str, requests: Sequence[dict[str, Any]], finding: dict[str, Any]) -> int | None:
+    """The line of `text` that a finding of the machine is about; Triton's kernels are in that file themselves."""
+    line = finding.get("line")
+    if finding.get("file") == "candidate.py":
+        own = isinstance(line, int) and not isinstance(line, bool) and 1 <= line <= text.count("\n") + 1
+        return line if own else None
+    return of_kernel(text, requests, str(finding.get("kernel", "")), line)
+
+
 def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
     """The line of `text` that a compiler's first error is about."""
     found = _ERROR.search(log)

@@ -17,6 +17,7 @@ from typing import Any
 
 from kernelwright.errors import MachineError
 from kernelwright.machine import library
+from kernelwright.machine.texture import Texture, entries
 
 _ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 
@@ -38,7 +39,9 @@ class Fault:
     """What a kernel did wrong, and where.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, grid-deadlock,
-    instruction-budget, invalid-launch, trap, assert, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
+    barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, async-copy (memory used before the copy
+    to it was waited for) or leaked-copy. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -58,11 +61,12 @@ class Fault:
 
 
 class MachineFault(Exception):
-    """A launch ended with a fault, after `instructions` thread instructions."""
+    """A launch ended with a fault, after `instructions` thread instructions and having `printed` some text."""
 
-    def __init__(self, fault: Fault, instructions: int = 0) -> None:
+    def __init__(self, fault: Fault, instructions: int = 0, printed: str = "") -> None:
         self.fault = fault
         self.instructions = instructions
+        self.printed = printed
         super().__init__(str(fault))
 
 
@@ -91,13 +95,20 @@ class KernelInfo:
 @dataclass(frozen=True)
 class LaunchReport:
     """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
-    each allocation, in the order they were passed; `warnings` holds data races."""
+    each allocation, in the order they were passed; `warnings` holds data races; `printed` is what device code printed
+    (at most the launch's `print_limit` bytes, then a line that says so)."""
 
     instructions: int
     counters: dict[str, int]
     warnings: tuple[Fault, ...]
     written: tuple[int, ...]
     read: tuple[int, ...]
+    printed: str = ""
+
+
+def set_heap_limit(nbytes: int) -> None:
+    """Empties the heap of in-kernel malloc and gives it `nbytes` (8 MB at first). It is this process's, like memory."""
+    library.load().kw_heap_limit(min(max(nbytes, 0), 2**40))
 
 
 def _triple(text: str) -> tuple[int, int, int] | None:
@@ -165,12 +176,15 @@ class Program:
         seed: int = 0,
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
+        textures: Sequence[Texture] = (),
+        print_limit: int = 1 << 20,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
         thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps; a
-        `cooperative` launch may wait for its whole grid; `cluster` is the launch's attribute of that name. Raises
+        `cooperative` launch may wait for its whole grid; `cluster` is the launch's attribute of that name; `textures`
+        are the texture and surface objects that it may use; `print_limit` bounds the bytes of device printf. Raises
         `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
         an unknown order.
         """
@@ -181,13 +195,19 @@ class Program:
         request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
         request.races, request.order = int(detect_races), _ORDERS[order]
         request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
+        table = entries(textures)
+        device = library.DeviceRequest(table, len(textures), print_limit)
+        request.device = ctypes.pointer(device)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:
             text: str = lib.kw_result_text(result).decode("utf-8", "replace")
+            size = ctypes.c_uint64()
+            data = lib.kw_result_printed(result, ctypes.byref(size))
+            printed = ctypes.string_at(data, size.value).decode("utf-8", "replace")
         finally:
             lib.kw_result_free(result)
-        return _report(kernel, text)
+        return _report(kernel, text, printed)
 
     def _request(
         self,
@@ -231,7 +251,7 @@ def _pack(info: KernelInfo, args: Sequence[bytes]) -> bytes:
     return bytes(data)
 
 
-def _report(kernel: str, text: str) -> LaunchReport:
+def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     """Reads the library's answer; raises `MachineFault` when it holds a fault."""
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
@@ -252,5 +272,5 @@ def _report(kernel: str, text: str) -> LaunchReport:
         else:
             facts[word] = tuple(int(v) for v in fields)
     if fault:
-        raise MachineFault(fault, facts["total"])
-    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"])
+        raise MachineFault(fault, facts["total"], printed)
+    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"], printed)

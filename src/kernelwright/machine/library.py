@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import MachineError
+from kernelwright.machine.texture import TextureEntry
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
 _LANGUAGE = ("-std=c++20", "-fno-strict-aliasing", "-fwrapv", "-fvisibility=hidden", "-fPIC", "-w")
@@ -33,6 +34,16 @@ class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
     _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+
+
+class DeviceRequest(ctypes.Structure):
+    """What a launch finds on the device besides memory; mirrors `KwDevice` of texture.h."""
+
+    _fields_ = [
+        ("textures", ctypes.POINTER(TextureEntry)),
+        ("texture_count", ctypes.c_uint64),
+        ("print_limit", ctypes.c_uint64),
+    ]
 
 
 class LaunchRequest(ctypes.Structure):
@@ -54,6 +65,7 @@ class LaunchRequest(ctypes.Structure):
         ("param_bytes", ctypes.c_uint64),
         ("cluster", ctypes.c_uint32 * 3),
         ("cooperative", ctypes.c_uint32),
+        ("device", ctypes.POINTER(DeviceRequest)),
     ]
 
 
@@ -177,7 +189,12 @@ def load() -> ctypes.CDLL:
         "kw_result_fault": (ctypes.c_int, [handle]),
         "kw_result_text": (text, [handle]),
         "kw_result_free": (None, [handle]),
-        "kw_encode_tiled": (ctypes.c_int, [handle, ctypes.c_int, ctypes.c_uint32, handle, *[handle] * 4, *[ctypes.c_int] * 4]),
+        "kw_encode_tiled": (
+            ctypes.c_int,
+            [handle, ctypes.c_int, ctypes.c_uint32, handle, *[handle] * 4, *[ctypes.c_int] * 4],
+        ),
+        "kw_heap_limit": (None, [ctypes.c_uint64]),
+        "kw_result_printed": (handle, [handle, ctypes.POINTER(ctypes.c_uint64)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

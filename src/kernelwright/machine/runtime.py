@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine import Allocation, Fault, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
     import torch
@@ -25,6 +26,8 @@ BUDGET = 4_000_000_000
 """Thread instructions that one launch may take: about four seconds of one core."""
 ORDERS = ("forward", "reverse", "random")
 MAX_FINDINGS = 50
+MAX_PRINTED = 8 << 20
+"""Characters of device printf that are kept; a launch may go over once by its own limit."""
 
 _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
@@ -76,10 +79,16 @@ class Runtime:
         self.findings: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.unsupported: list[str] = []
+        self.compile_errors: list[dict[str, Any]] = []
+        """Of compilers that run in this process, as Triton's does: builds that the judge did not see."""
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
+        self.textures: dict[int, Texture] = {}
+        """Texture and surface objects that are alive, by handle: every launch gets them all."""
+        self.printed: list[str] = []
+        """What device code printed, launch by launch."""
         self._programs: dict[str, Program] = {}
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
@@ -142,8 +151,16 @@ class Runtime:
         block: tuple[int, ...],
         shared_bytes: int,
         args: Sequence[bytes],
+        *,
+        own_shared: bool = True,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give."""
+        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
+
+        Without `own_shared` shared memory is the compiler's affair, as in Triton, whose code lets lanes that hold the
+        same value up to rounding store it to one place: races there say nothing about the candidate.
+        """
         table = self.allocations()
         try:
             report = program.launch(
@@ -156,16 +173,27 @@ class Runtime:
                 budget=self.budget,
                 order=ORDERS[self._calls % len(ORDERS)],
                 seed=self._calls,
+                textures=tuple(self.textures.values()),
+                cooperative=cooperative,
+                cluster=cluster,
             )
         except MachineFault as fault:
+            self._print(fault.printed)
             self.faults.append(fault.fault)
             self._find(fault.fault, "fault")
             text = _ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
+        self._print(report.printed)
         for warning in report.warnings:
+            if not own_shared and ".shared" in warning.ptx:
+                continue
             self._find(warning, "warning")
         record = self._note(kernel, report, table)
         record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
+
+    def _print(self, text: str) -> None:
+        if text and sum(map(len, self.printed)) < MAX_PRINTED:
+            self.printed.append(text)
 
     def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> LaunchRecord:
         record = next((r for r in self._facts.launches if r.kernel == kernel), None)
@@ -192,11 +220,24 @@ class Runtime:
         if fault.block is not None and fault.thread is not None:
             where += f", block {fault.block}, thread {fault.thread}"
         if fault.line:
-            where += f", line {fault.line} of the CUDA source"
+            where += f", line {fault.line} of {fault.file if in_python(fault.file) else 'the CUDA source'}"
         if fault.ptx:
             where += f" [{fault.ptx.strip()}]"
         known = {"rule": fault.kind, "evidence": fault.message + where, "severity": severity}
-        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line})
+        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line, "file": fault.file or ""})
+
+    def tell(self, rule: str, evidence: str, kernel: str) -> None:
+        """Keeps a fact about a kernel that is no reproach."""
+        if len(self.findings) < MAX_FINDINGS and not any(
+            (f["rule"], f["kernel"]) == (rule, kernel) for f in self.findings
+        ):
+            self.findings.append(
+                {"rule": rule, "evidence": evidence, "severity": "info", "kernel": kernel, "line": None}
+            )
+
+    def instructions(self) -> int:
+        """Thread instructions of the call so far."""
+        return sum(record.instructions for record in self._facts.launches)
 
     def begin_call(self) -> None:
         """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
@@ -209,6 +250,11 @@ class Runtime:
         """The facts since `begin_call`."""
         self._facts.own_calls = self.own_calls
         return self._facts
+
+
+def in_python(file: str | None) -> bool:
+    """Whether a place is in a Python file, as those of Triton's kernels are."""
+    return file is not None and file.endswith(".py")
 
 
 @cache

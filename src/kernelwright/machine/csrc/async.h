@@ -42,7 +42,7 @@ struct Inbound {
 struct AsyncState {
   std::vector<std::unique_ptr<AsyncQueue>> queues;  // of the block's warps
   std::vector<Inbound> inbound;                     // in the order of issue
-  std::vector<u32> pending;                         // per 4 bytes of shared memory: 1 + the instruction that copies there
+  std::vector<u32> pending;  // per 4 bytes of shared memory: 1 + the instruction that copies there
   u32 under_way = 0;                                // bytes of `pending` that are set
 };
 

@@ -114,7 +114,8 @@ void deliver_arrival(Warp& w, AsyncCopy& arrival, u32 m) {
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (w.launch->races) atomic_order(w, true);
-    arrive_on(*w.launch, arrival.in, thread_of(w, i), reinterpret_cast<char*>(w.block->seat->shared) + arrival.at[i], 1);
+    char* barrier = reinterpret_cast<char*>(w.block->seat->shared) + arrival.at[i];
+    arrive_on(*w.launch, arrival.in, thread_of(w, i), barrier, 1);
   }
   arrival.mask &= ~m;
 }
@@ -229,7 +230,8 @@ const Inst* op_arrive_behind(Warp& w, const Inst* in) {  // in->x: space; in->n:
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     char* at = lane_address(w.access, i, 8);
-    if (w.access.space != Space::Shared) raise(in, thread_of(w, i), "mbarrier-misuse", "the mbarrier is not in this block's shared memory");
+    if (w.access.space != Space::Shared)
+      raise(in, thread_of(w, i), "mbarrier-misuse", "the mbarrier is not in this block's shared memory");
     arrival.at[i] = (u32)(at - reinterpret_cast<char*>(s.shared));
     if (!in->n) expect_arrival(in, thread_of(w, i), at);
   }

@@ -3,6 +3,8 @@
 #include <cstdio>
 
 #include "async.h"
+#include "heap.h"
+#include "texture.h"
 
 namespace kw {
 Launch::Launch() = default;
@@ -17,7 +19,7 @@ struct Loaded {
 
 struct Result {
   int fault = 0;
-  string text;
+  string text, printed;
 };
 
 void place_variables(Program& p) {
@@ -36,6 +38,8 @@ void place_variables(Program& p) {
     auto address = [&](string_view name) -> u64 {
       for (const ModuleVariable& m : p.variables)
         if (m.name == name) return m.address;
+      auto f = p.module.function_index.find(name);
+      if (f != p.module.function_index.end()) return function_address(f->second);
       throw PtxError("initialiser names the unknown variable '" + string(name) + "'");
     };
     for (const Variable::Pointer& q : v.pointers) {
@@ -209,7 +213,9 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"atomics", c.atomics},
                                                {"barriers", c.barriers},
                                                {"divergent_branches", c.divergent},
-                                               {"mma", c.mma}};
+                                               {"mma", c.mma},
+                                               {"heap_blocks", DeviceHeap::instance().live_blocks()},
+                                               {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
   u64 classes[(size_t)Class::Count] = {};
   i64 running = 0;
@@ -251,6 +257,7 @@ struct KwLaunch {
   const uint8_t* params;
   uint64_t param_bytes;
   uint32_t cluster[3], cooperative;
+  const KwDevice* device;  // null: no textures, and nothing is printed
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -284,6 +291,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.random.seed(a->seed);
     check_shape(l, a->shared_bytes);
     if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
+    if (a->device) {
+      l.device = a->device;
+      l.print_limit = a->device->print_limit;
+    }
     l.params.assign(a->params, a->params + a->param_bytes);
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
@@ -297,6 +308,12 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.cooperative = a->cooperative;
     check_cooperative(l, workspace);
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    DeviceHeap& heap = DeviceHeap::instance();
+    if (l.kernel->uses_heap) heap.open();
+    if (heap.is_open()) {
+      add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
+      l.regions.back().heap = true;
+    }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
@@ -310,10 +327,18 @@ void* kw_launch(void* p, const KwLaunch* a) {
     result->text = string("error\t") + clean(e.what()) + "\n";
   }
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
+  result->printed = std::move(l.printed);
+  if (l.unprinted) result->printed += "\n[" + std::to_string(l.unprinted) + " more bytes of printf were dropped]\n";
   return result;
 }
 
 int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
 const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+void kw_heap_limit(uint64_t bytes) { DeviceHeap::instance().set_limit(bytes); }
+const char* kw_result_printed(void* r, uint64_t* bytes) {
+  const string& s = static_cast<Result*>(r)->printed;
+  *bytes = s.size();
+  return s.data();
+}
 void kw_result_free(void* r) { delete static_cast<Result*>(r); }
 }

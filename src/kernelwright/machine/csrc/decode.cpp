@@ -22,6 +22,8 @@ const Handlers& all_handlers() {
     add_async_handlers(h);
     add_mbarrier_handlers(h);
     add_cluster_handlers(h);
+    add_call_handlers(h);
+    add_texture_handlers(h);
     return h;
   }();
   return table;
@@ -47,8 +49,12 @@ Kernel Decoder::decode(const Function& entry) {
   }
   kernel_.param_bytes = at;
   stack_.push_back(&entry);
+  begin_stack(entry);
   body(entry);
+  stack_.pop_back();
   close_scope();
+  kernel_.local_bytes = (u32)(frame_most_ + 15) / 16 * 16;
+  decode_routines();
   finish();
   return std::move(kernel_);
 }
@@ -211,6 +217,7 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
   } else if (v.space == Space::Local || v.space == Space::Param) {
     n.symbol.space = Space::Local;
     n.symbol.value = local(std::max<u64>(v.bytes, 1), v.align);
+    n.symbol.on_stack = routine_ >= 0;
   } else {
     throw Unsupported("module variable declared inside a function");
   }
@@ -222,7 +229,7 @@ u32 Decoder::local(u64 bytes, u32 align) {
   u64 at = frame_;
   frame_ += bytes;
   if (frame_ > 512 * 1024) throw PtxError("more than 512 KiB of local memory");
-  kernel_.local_bytes = std::max(kernel_.local_bytes, (u32)frame_);
+  frame_most_ = std::max(frame_most_, frame_);
   return (u32)at;
 }
 
@@ -246,7 +253,6 @@ void Decoder::finish() {
   kernel_.dynamic_offset = (kernel_.static_shared + dynamic_align_ - 1) / dynamic_align_ * dynamic_align_;
   for (u32 i : dynamic_imm_)
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
-  kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
   if (program.unsupported.empty()) allocate_registers();
 }
 
@@ -259,6 +265,8 @@ void Decoder::patch(const std::vector<u32>& offset) {
     in.guard = offset[in.guard];
   }
   for (u32& e : kernel_.ext) e = offset[e];
+  kernel_.frame_slot = offset[sp_];
+  kernel_.top_slot = offset[top_];
   for (size_t v = 0; v < vregs_.size(); v++) {
     if (!vregs_[v].fixed) continue;
     FixedSlot s = vregs_[v].slot;

@@ -2,6 +2,8 @@
 #pragma once
 #include "machine.h"
 
+struct KwDevice;
+
 namespace kw {
 // The last accesses to one granule of shared memory.
 struct SharedMark {
@@ -20,7 +22,7 @@ struct Region {
   u64 begin = 0, bytes = 0;
   string name;
   int argument = -1;  // index in the caller's list, or -1 for a variable of the module
-  bool writable = true;
+  bool writable = true, heap = false;  // heap: accesses are checked against malloc's blocks as well
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
@@ -59,6 +61,9 @@ struct Launch {
   u32 cluster[3] = {1, 1, 1};
   u64 changes = 0;    // atomics that changed memory
   u64 workspace = 0;  // address of what cooperative groups keep for the grid, or 0
+  const KwDevice* device = nullptr;
+  string printed;  // device printf
+  u64 print_limit = 0, unprinted = 0;
 
   Launch();
   ~Launch();

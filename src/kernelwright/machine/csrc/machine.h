@@ -56,6 +56,24 @@ struct FixedSlot {
   u64 bits = 0;       // Constant: value; Special: which; Param: byte offset
 };
 
+// One place that makes a real call. Offsets are in the frames of caller and callee.
+struct CallSite {
+  struct Copy {
+    u32 from, to, bytes;
+  };
+  i64 callee = -1;  // function of the module; -1: the address is in a register
+  std::vector<Copy> in, out;
+  u32 param_bytes = 0, return_bytes = 0;
+  int owner = -1;  // the routine it is in, or the kernel itself
+};
+
+// A function that is not inlined. Its registers are its own; a call saves those that an outer activation still needs.
+struct Routine {
+  u32 function = 0, code = 0, end = 0, frame = 0, record = 16;
+  u32 param_bytes = 0, return_bytes = 0;
+  std::vector<std::pair<u32, u32>> saved;  // slot, bytes of a lane (0: predicate)
+};
+
 struct Kernel {
   string name;
   std::vector<ParamInfo> params;
@@ -72,6 +90,11 @@ struct Kernel {
   bool has_copies = false;  // cp.async
   bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
   u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
+  std::vector<CallSite> call_sites;
+  std::vector<Routine> routines;
+  std::vector<i64> routine_of;  // by function, -1: none
+  u32 stack_begin = 0, frame_slot = 0, top_slot = 0;
+  bool uses_heap = false;
 };
 
 struct ModuleVariable {
@@ -86,6 +109,7 @@ struct Program {
   std::vector<ModuleVariable> variables;
   std::vector<std::unique_ptr<u8[]>> storage;
   std::vector<string> unsupported;
+  std::shared_ptr<struct CallGraph> calls;
 };
 
 struct Fault {

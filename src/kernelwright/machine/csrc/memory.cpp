@@ -2,6 +2,7 @@
 // region.
 #include <algorithm>
 
+#include "heap.h"
 #include "launch.h"
 
 namespace kw {
@@ -84,6 +85,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
       if (bad >= 0) {
         x.region = &r;
         (write ? r.written : r.read) += (u64)bytes * (u64)__builtin_popcount(m);
+        if (r.heap) check_heap(w, in, m, bytes, write);
         return shape(x, m, a, bytes);
       }
     }
@@ -99,6 +101,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
     Region* g = find_region(l, a[i]);
     if (!g || a[i] + bytes > g->begin + g->bytes || (write && !g->writable)) bad_global(w, in, i, a[i], bytes, write);
     (write ? g->written : g->read) += bytes;
+    if (g->heap) check_heap(w, in, r & -r, bytes, write);
   }
   shape(x, m, a, bytes);
 }

@@ -119,9 +119,19 @@ static std::string* identity = nullptr;    // set by identify(): the stub only t
 static std::map<std::string, int> shared_limit;
 static cudaError_t last_error = cudaSuccess;
 
+static Config attributes{};  // of the next launch
+
+void set_attributes(bool cooperative, const unsigned* cluster) {
+  attributes.cooperative = cooperative;
+  std::copy(cluster, cluster + 3, attributes.cluster);
+}
+
 void configure(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
   pending_stream = stream;
   pending = Config{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+  std::copy(attributes.cluster, attributes.cluster + 3, pending.cluster);
+  pending.cooperative = attributes.cooperative;
+  attributes = Config{};
   configured = true;
 }
 
@@ -402,6 +412,13 @@ cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t
 }
 cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset, bool to_device) {
   if (kw::callbacks.symbol(name, host, bytes, offset, to_device)) kw::throw_callback_error();
+  return cudaSuccess;
+}
+
+cudaError_t kw_symbol_address(void** address, const char* name) {
+  if (kw::gpu) kw::fail_unsupported("cudaGetSymbolAddress");
+  // A negative offset asks for the place instead of the content.
+  if (kw::callbacks.symbol(name, address, sizeof(void*), ~uint64_t(0), false)) kw::throw_callback_error();
   return cudaSuccess;
 }
 
