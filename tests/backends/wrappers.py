@@ -42,6 +42,14 @@ def _x(*shape: int) -> torch.Tensor:
 
 WRAPPERS = [
     Wrapper("declared_in_cpp", lambda m: [(m.relu(_x(5, 37)), _x(5, 37).relu())], functions=("relu",)),
+    Wrapper(
+        "launches_with_attributes",
+        lambda m: [
+            (m.normalised(_x(777).abs()), _x(777).abs() / _x(777).abs().sum()),
+            (m.rotated(_x(256), 4), _x(256).reshape(2, 4, 32).roll(-1, 1).reshape(256)),
+            (m.corner(_x(12, 24)), F.pad(_x(12, 24)[8:, 16:], (0, 8, 0, 4))),
+        ],
+    ),
     Wrapper("default_arguments_in_both_files", lambda m: [(m.scale(_x(33), 3.0), _x(33) * 3)], functions=("scale",)),
     Wrapper(
         "dispatch_with_half",

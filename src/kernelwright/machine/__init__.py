@@ -194,10 +194,10 @@ class Program:
         request = self._request(info, grid, block, args, shared_bytes, allocations)
         request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
         request.races, request.order = int(detect_races), _ORDERS[order]
-        request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
         table = entries(textures)
         device = library.DeviceRequest(table, len(textures), print_limit)
         request.device = ctypes.pointer(device)
+        request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:

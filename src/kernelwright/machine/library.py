@@ -63,9 +63,9 @@ class LaunchRequest(ctypes.Structure):
         ("names", ctypes.c_char_p),
         ("params", ctypes.c_char_p),
         ("param_bytes", ctypes.c_uint64),
+        ("device", ctypes.POINTER(DeviceRequest)),
         ("cluster", ctypes.c_uint32 * 3),
         ("cooperative", ctypes.c_uint32),
-        ("device", ctypes.POINTER(DeviceRequest)),
     ]
 
 

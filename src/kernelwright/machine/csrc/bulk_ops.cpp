@@ -29,7 +29,7 @@ const Inst* op_address(Warp& w, const Inst* in) {
 
 u32 address_slot(Decoder& d, const Operand& o, Space space) {
   Operand plain = o;
-  plain.count = 0;  // coordinates behind it are read elsewhere
+  if (plain.kind == Operand::Indexed) plain.kind = Operand::Mem, plain.count = 0;  // coordinates are read elsewhere
   u32 out = d.scratch(8);
   Inst& in = d.emit(op_address, Class::Memory);
   d.set_address(in, plain, space);

@@ -256,8 +256,8 @@ struct KwLaunch {
   const char* names;  // one line each
   const uint8_t* params;
   uint64_t param_bytes;
-  uint32_t cluster[3], cooperative;
   const KwDevice* device;  // null: no textures, and nothing is printed
+  uint32_t cluster[3], cooperative;
 };
 
 void* kw_load(const char* text, uint64_t n) {

@@ -19,11 +19,11 @@ const Handlers& all_handlers() {
     add_warp_handlers(h);
     add_control_handlers(h);
     add_tensor_handlers(h);
+    add_call_handlers(h);
+    add_texture_handlers(h);
     add_async_handlers(h);
     add_mbarrier_handlers(h);
     add_cluster_handlers(h);
-    add_call_handlers(h);
-    add_texture_handlers(h);
     return h;
   }();
   return table;

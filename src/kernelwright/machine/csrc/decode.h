@@ -213,9 +213,9 @@ void add_atomic_handlers(Handlers& h);
 void add_warp_handlers(Handlers& h);
 void add_control_handlers(Handlers& h);
 void add_tensor_handlers(Handlers& h);
+void add_call_handlers(Handlers& h);
+void add_texture_handlers(Handlers& h);
 void add_async_handlers(Handlers& h);
 void add_mbarrier_handlers(Handlers& h);
 void add_cluster_handlers(Handlers& h);
-void add_call_handlers(Handlers& h);
-void add_texture_handlers(Handlers& h);
 }  // namespace kw

@@ -57,13 +57,13 @@ struct Launch {
   std::vector<SharedMark> shared_marks;  // one per granule of shared memory
   u64 shared_checked = 0, blocks_left = 0;
   u32 at_block[3] = {0, 0, 0};  // the block that runs now
+  const KwDevice* device = nullptr;
+  string printed;  // device printf
+  u64 print_limit = 0, unprinted = 0;
   bool cooperative = false, clustered = false;
   u32 cluster[3] = {1, 1, 1};
   u64 changes = 0;    // atomics that changed memory
   u64 workspace = 0;  // address of what cooperative groups keep for the grid, or 0
-  const KwDevice* device = nullptr;
-  string printed;  // device printf
-  u64 print_limit = 0, unprinted = 0;
 
   Launch();
   ~Launch();

@@ -87,14 +87,14 @@ struct Kernel {
   u32 register_bytes = 0, static_shared = 0, dynamic_offset = 0, local_bytes = 0, max_threads = 0, sites = 1;
   u32 shared_granule = 4, global_granule = 4;  // smallest access, for race shadows
   bool has_atomics = false;
-  bool has_copies = false;  // cp.async
-  bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
-  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
   std::vector<CallSite> call_sites;
   std::vector<Routine> routines;
   std::vector<i64> routine_of;  // by function, -1: none
   u32 stack_begin = 0, frame_slot = 0, top_slot = 0;
   bool uses_heap = false;
+  bool has_copies = false;  // cp.async
+  bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
 };
 
 struct ModuleVariable {

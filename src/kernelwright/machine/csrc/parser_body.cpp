@@ -211,8 +211,9 @@ Operand Parser::memory(Function& f) {
   } else {
     o.value = integer();
   }
-  if (lx_.accept(',')) {  // coordinates of textures and tensor copies
+  if (lx_.accept(',')) {  // [tensorMap, {coordinates}], [texture, {coordinates}]
     Operand rest = list(f, ']');
+    o.kind = Operand::Indexed;
     o.first = rest.first;
     o.count = rest.count;
     return o;

@@ -69,12 +69,13 @@ inline bool is_int(Ty t) { return is_signed(t) || is_unsigned(t); }
 enum class Space : u8 { Generic, Global, Shared, Local, Const, Param, Reg, Cluster };  // Cluster: shared::cluster
 
 struct Operand {
-  enum Kind : u8 { Name, Int, Float, Mem, Vec, Pair, Sink } kind = Sink;
+  enum Kind : u8 { Name, Int, Float, Mem, Vec, Pair, Sink, Indexed } kind = Sink;
   bool negated = false;      // !p
   bool is_double = false;    // Float written as 0d... or decimal
   string_view name;          // Name, and the base of Mem ("" for an absolute address)
   i64 value = 0;             // Int bits, Float bits, offset of Name and Mem
-  u32 first = 0, count = 0;  // Vec, Pair and Mem (texture coordinates): elements in Function::operands
+  // Indexed: like Mem, with what stands behind the comma of [tensorMap, {coordinates}] or [texture, {coordinates}]
+  u32 first = 0, count = 0;  // Vec, Pair and Indexed: elements in Function::operands
 };
 
 struct Instr {

@@ -187,7 +187,7 @@ u32 take_dimensions(Mods& m) {
 void take_mode(Mods& m) { m.take("tile"); }
 
 std::vector<u32> coordinates(Decoder& d, const Operand& o, u32 dimensions) {
-  if (o.kind != Operand::Mem || o.count != 1) throw PtxError("[tensorMap, coordinates] is expected");
+  if (o.kind != Operand::Indexed || o.count != 1) throw PtxError("[tensorMap, coordinates] is expected");
   const Operand c = d.element(o, 0);
   if (c.kind != Operand::Vec || c.count != dimensions) throw PtxError("coordinates of the wrong length");
   std::vector<u32> slots;

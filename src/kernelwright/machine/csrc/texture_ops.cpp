@@ -131,7 +131,7 @@ const Form& take_form(Mods& m) {
 }
 
 u32 handle_of(Decoder& d, const Operand& o) {
-  if (o.kind != Operand::Mem || o.value) throw PtxError("a texture or surface in brackets is expected");
+  if ((o.kind != Operand::Mem && o.kind != Operand::Indexed) || o.value) throw PtxError("a texture or surface in brackets is expected");
   Operand name;
   name.kind = Operand::Name;
   name.name = o.name;
