@@ -196,6 +196,7 @@ class Runtime:
         *,
         own_shared: bool = True,
         cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
 
@@ -219,6 +220,7 @@ class Runtime:
                 watch=watch,
                 poison=POISONS[self._calls % len(POISONS)],
                 cooperative=cooperative,
+                cluster=cluster,
             )
         except MachineFault as fault:
             self._print(fault.printed)
