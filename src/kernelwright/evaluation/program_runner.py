@@ -17,6 +17,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -154,13 +155,23 @@ def _become(header: dict[str, Any], outputs: list[int], filtered: bool) -> None:
     _script(header["name"], header["source"])
 
 
+def _pretended_gpu(source: str) -> AbstractContextManager[Any]:
+    """For a script that makes tensors on `cuda`: torch puts them into plain memory."""
+    if "cuda" not in source:
+        return contextlib.nullcontext()
+    from kernelwright.evaluation import fakecuda
+
+    return fakecuda.FakeCuda(lambda _tensor: None)
+
+
 def _script(name: str, source: str) -> None:
     """Runs a script as `python NAME` does, and exits as it does."""
     Path(name).write_text(source)
     sys.argv, sys.path[0:0] = [name], [os.getcwd()]
     status = 0
     try:
-        runpy.run_path(name, run_name="__main__")
+        with _pretended_gpu(source):
+            runpy.run_path(name, run_name="__main__")
     except SystemExit as done:
         status = done.code if isinstance(done.code, int) else int(done.code is not None)
         if isinstance(done.code, str):
