@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import resource
 import runpy
 import selectors
 import signal
@@ -146,10 +145,9 @@ def _become(header: dict[str, Any], outputs: list[int], filtered: bool) -> None:
     program = header["kind"] == "program"
     if not program:
         sandbox.drop_capabilities()
-    if filtered:
-        seccomp.install(allow_exec=program, allow_fork=False)
+    if filtered and not seccomp.install(allow_exec=program, allow_fork=False, known=True):
+        os._exit(71)
     if program:
-        resource.setrlimit(resource.RLIMIT_STACK, (8 << 20, resource.getrlimit(resource.RLIMIT_STACK)[1]))
         environment = {**os.environ, **header["environment"], "KERNELWRIGHT_FINDINGS": os.path.abspath(FINDINGS)}
         os.execve(header["path"], [header["name"], *header["arguments"]], environment)
     _script(header["name"], header["source"])
