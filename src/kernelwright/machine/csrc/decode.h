@@ -165,6 +165,8 @@ class Decoder {
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+  void add_shared_gap();
+  void find_index_arithmetic();  // indices.cpp
   // registers.cpp
   void allocate_registers();
   struct BasicBlock {
@@ -199,6 +201,7 @@ class Decoder {
   int routine_ = -1;      // index of the routine that is decoded now
   std::vector<u32> pending_;  // routines by number, to be decoded
   Instr plain_;
+  string_view dynamic_name_;
   u32 carry_ = 0;
 };
 
