@@ -231,8 +231,7 @@ class Runner:
         self.buffers = wire.tensors_of(inputs)
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
-        for tensor in (*given, *weights_of(self.model)):
-            self.runtime.register(tensor)
+        self.runtime.given(given, weights_of(self.model))
         self.operators.adopt((*given, *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
@@ -293,7 +292,7 @@ class Runner:
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
-            "prints": self.prints.text,
+            "prints": (self.prints.text + "".join(getattr(runtime, "printed", [])))[-MAX_PRINT:],
             "snooped": self.snoops.seen[:10],
         }
 

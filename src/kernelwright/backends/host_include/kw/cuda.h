@@ -89,9 +89,10 @@ const char* cudaGetErrorName(cudaError_t error);
 cudaError_t kw_malloc(void** address, size_t bytes);
 template <class T>
 cudaError_t cudaMalloc(T** address, size_t bytes) { return kw_malloc(reinterpret_cast<void**>(address), bytes); }
+cudaError_t kw_malloc_managed(void** address, size_t bytes);
 template <class T>
 cudaError_t cudaMallocManaged(T** address, size_t bytes, unsigned = 1) {
-  return kw_malloc(reinterpret_cast<void**>(address), bytes);
+  return kw_malloc_managed(reinterpret_cast<void**>(address), bytes);
 }
 template <class T>
 cudaError_t cudaMallocAsync(T** address, size_t bytes, cudaStream_t) {
