@@ -126,9 +126,7 @@ def test_gaps_of_the_stand_in_are_unsupported(cache: Path, name: str) -> None:
     assert missing in result.missing
 
 
-@pytest.mark.parametrize(
-    "header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"]
-)
+@pytest.mark.parametrize("header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"])
 def test_missing_library_headers_are_unsupported(cache: Path, header: str) -> None:
     result = extension(cache, EXT + f"#include <{header}>\n" + KERNEL + FORWARD + MODULE)
     assert result.status == "unsupported" and header in result.missing, result.log

@@ -11,7 +11,9 @@ from kernelwright.backends import known_names
 
 LOG_LIMIT = 4096
 _QUOTED = r"['\u2018]([^'\u2019]*)['\u2019]"
-_LIBRARY_WORD = re.compile(r"(?:thrust|cutlass|cute|cub|nvtx|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*")
+_LIBRARY_WORD = re.compile(
+    r"(?:thrust|cutlass|cute|cub|nvtx|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
+)
 _LIBRARY_SCOPE = re.compile(
     r"^(?:(?:struct|class|union|enum) )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub"
     r"|cooperative_groups|nvcuda|cuda|std)\b"
@@ -63,7 +65,8 @@ def _host_gap(message: str) -> str | None:
     if header:
         return _missing_header(header.group(1))
     member = re.match(
-        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in|in namespace) {_QUOTED}", message
+        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in|in namespace) {_QUOTED}",
+        message,
     )
     if member:
         return _missing_member(member.group(2), member.group(1))

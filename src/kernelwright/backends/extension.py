@@ -331,7 +331,6 @@ class Extension:
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
 
-
     def _symbol_address(self, name: str, address: int) -> None:
         """`cudaGetSymbolAddress`: where the variable is in the only program, stored at `address`."""
         if len(self._programs) > 1:

@@ -21,7 +21,9 @@ _SEEN_THROUGH = {
     "torch::nn": ("torch::nn",),
 }
 """Scopes whose names are found through another one: torch takes in at, and at takes in c10."""
-_LIBRARIES = re.compile(r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvtx|nvrtc|CUBLAS_|CUDNN_|CURAND_|NCCL_|CUSPARSE_)\w*")
+_LIBRARIES = re.compile(
+    r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvtx|nvrtc|CUBLAS_|CUDNN_|CURAND_|NCCL_|CUSPARSE_)\w*"
+)
 """Libraries of which no header is read: any such name may exist."""
 
 

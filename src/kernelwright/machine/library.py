@@ -33,7 +33,7 @@ _TIMEOUT = 600.0
 class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
 
 
 class DeviceRequest(ctypes.Structure):
@@ -66,6 +66,9 @@ class LaunchRequest(ctypes.Structure):
         ("device", ctypes.POINTER(DeviceRequest)),
         ("cluster", ctypes.c_uint32 * 3),
         ("cooperative", ctypes.c_uint32),
+        ("sample", ctypes.c_uint64),
+        ("watch", ctypes.c_uint32),
+        ("poison", ctypes.c_uint32),
     ]
 
 

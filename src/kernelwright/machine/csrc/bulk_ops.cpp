@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "memory_ops.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -127,6 +128,7 @@ void into_shared(Warp& w, const Inst* in, int lane, const Plan& p, u64 to, u64 f
         std::memcpy(place, data.data(), bytes);
       else
         reduce_bytes(p.reduce, p.type, place, data.data(), bytes);
+      if (l->watch) l->watch->filled(place, bytes);
     }});
   });
 }

@@ -1,6 +1,8 @@
 // Loads and stores of every space, type and vector width.
 #include "memory_ops.h"
 
+#include "watch.h"
+
 namespace kw {
 namespace {
 template <class T>
@@ -62,7 +64,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
 // Fills `at` with offsets; false when anything is unusual, then the general path says what.
 [[gnu::always_inline]] inline bool quick_shared(Warp& w, const Inst* in, u32 m, u32 bytes, u32* at) {
   Launch& l = *w.launch;
-  if (m != FULL || w.block->check_shared || l.shared_bytes < bytes) return false;
+  if (m != FULL || w.block->check_shared || l.shared_bytes < bytes || (l.watch && l.watch->sane)) return false;
   const u32* base = slot<u32>(w, in->a);
   u32 add = (u32)in->imm, room = (u32)l.shared_bytes - bytes, bad = 0;
 #pragma GCC ivdep
@@ -73,7 +75,9 @@ const Inst* op_load(Warp& w, const Inst* in) {
   u32 low = 0;
 #pragma GCC ivdep
   for (int i = 0; i < LANES; i++) low |= at[i];
-  return !(bad >> 31) && !(low & (bytes - 1));
+  if ((bad >> 31) || (low & (bytes - 1))) return false;
+  if (l.watch) l.watch->banks((u32)(in - l.kernel->code.data()), at, m, bytes);
+  return true;
 }
 
 template <class Mem, class Reg, int V>

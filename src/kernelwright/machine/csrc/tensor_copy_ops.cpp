@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "bulk.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -124,7 +125,9 @@ void load_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32*
     mark_pending(*l, *t.seat, in, t.offset, bytes);
     t.seat->async->inbound.push_back({in, barrier, bytes, [=]() mutable {
       clear_pending(*t.seat, t.offset, bytes);
-      copy_box(reinterpret_cast<char*>(t.seat->shared), t.offset, data.data(), bytes, swizzle, true);
+      char* shared = reinterpret_cast<char*>(t.seat->shared);
+      copy_box(shared, t.offset, data.data(), bytes, swizzle, true);
+      if (l->watch) l->watch->filled(shared + t.offset, bytes);
     }});
   });
 }
