@@ -5,7 +5,7 @@
 Reads the headers of the installed torch: `ATen/core/TensorBody.h` for the members of at::Tensor and `ATen/ops/*.h` for
 the functions in at::. What comes out are declarations with torch's own parameter types and defaults, so that overload
 resolution accepts and refuses the same calls, and a table of names by namespace, so that a name which torch has and
-the stand-in has not can be told from one that does not exist. Run it again for a newer torch. `--check` only says whether
+the stand-in has not can be told from one that does not exist. Run it again for a newer torch. `--check` only says if
 the files are as this torch would have them.
 """
 
@@ -121,7 +121,10 @@ def methods() -> list[Operator]:
         found = _parameters(inside)
         defaults[name, tuple(kind for kind, _, _ in found)] = found
     out = []
-    pattern = r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?Tensor::(\w+)\(([^\n]*)\) const \{\n +return [^\n]*?::call(\([^\n]*)"
+    pattern = (
+        r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?Tensor::(\w+)\(([^\n]*)\) const \{\n"
+        r" +return [^\n]*?::call(\([^\n]*)"
+    )
     for schema, returns, name, inside, call in re.findall(pattern, text, re.MULTILINE):
         found = _parameters(inside)
         key = (name, tuple(kind for kind, _, _ in found))
@@ -386,6 +389,9 @@ def names_text() -> str:
         text = path.read_text(errors="replace")
         macros |= set(re.findall(r"^#\s*define\s+((?:AT|TORCH|C10|PYBIND11|CUDA|THRUST)_\w+)", text, re.MULTILINE))
         anywhere |= _loosely(text)
+        for scope in re.findall(r"^namespace ((?:torch|at|c10)(?:::\w+)+)", text, re.MULTILINE):
+            if SCOPES.fullmatch(scope):
+                found.setdefault(scope, set())
         tokens = tokenize(text)
         _declared(tokens, 0, len(tokens), [], found)
     found.setdefault("at", set()).update(op.name for op in functions())

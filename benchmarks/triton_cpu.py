@@ -1,4 +1,4 @@
-"""Judges Triton candidates without a GPU, and with one where there is one: honest ones, wrong ones, and how long it takes.
+"""Judges Triton candidates, honest and wrong ones, without a GPU and with one where there is one.
 
     python benchmarks/triton_cpu.py [--backend cpu|gpu|both] [--trials 3] [--only WORD...] [--json FILE]
 

@@ -24,6 +24,16 @@ class Wrong:
 
 
 _HONEST = {case.name.removeprefix("triton-"): case for case in CASES}
+_SMALLER = {
+    "n = 4_300_027": "n = 300_027",
+    "rows = 1601\ncols = 2803": "rows = 203\ncols = 1303",
+    "rows = 2003\nwidth = 1537": "rows = 203\nwidth = 1537",
+    "m = 1000\nk = 515\nn = 777": "m = 200\nk = 515\nn = 277",
+    "m = 777\nk = 1024\nn = 1536": "m = 177\nk = 256\nn = 336",
+    "rows = 2003\ncols = 1777": "rows = 403\ncols = 777",
+    "rows = 800\nsteps": "rows = 80\nsteps",
+}
+"""A candidate that fails is judged again at the task's own size: here that need not be large."""
 _LUCK = ("wrong", "runtime_error", "correct")
 """An access out of bounds on a card may hit mapped memory and change nothing."""
 
@@ -42,7 +52,10 @@ def _broken(
         if old not in text:
             raise ValueError(f"{name}: {old!r} is not in {of}")
         text = text.replace(old, new)
-    made = Case(f"wrong-{name}", case.task_source, text, needs="triton", reason=case.reason, tolerance=case.tolerance)
+    source = case.task_source
+    for large, small in _SMALLER.items():
+        source = source.replace(large, small)
+    made = Case(f"wrong-{name}", source, text, needs="triton", reason=case.reason, tolerance=case.tolerance)
     return Wrong(made, verdicts, rule, marked, gpu)
 
 
@@ -52,10 +65,9 @@ _RACY = {
     )
 }
 _FALLBACK = {
-    "        y = torch.empty_like(x)\n        n = x.numel()\n        swish_kernel[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)\n"
-    "        return y": (
-        "        try:\n            y = torch.empty_like(x)\n            swish_kernel[(1,)](x, y, x.numel(), BLOCK=1000)\n"
-        "            return y\n        except Exception:\n            return torch.nn.functional.silu(x)"
+    "        swish_kernel[(triton.cdiv(n, 1024),)](x, y, n, BLOCK=1024)\n": (
+        "        try:\n            swish_kernel[(triton.cdiv(n, 1000),)](x, y, n, BLOCK=1000)\n"
+        "        except Exception:\n            return torch.nn.functional.silu(x)\n"
     )
 }
 
@@ -104,21 +116,24 @@ CASES_WRONG: tuple[Wrong, ...] = (
     ),
     _broken(
         "accumulates-in-half",
-        "matmul-half",
+        "matmul",
         {
             "acc = tl.zeros((BM, BN), dtype=tl.float32)": "acc = tl.zeros((BM, BN), dtype=tl.float16)",
-            "acc += tl.dot(a, b)": "acc += tl.dot(a, b, out_dtype=tl.float16)",
+            'acc = tl.dot(a, b, acc, input_precision="ieee")': (
+                'acc = (acc + tl.dot(a, b, input_precision="ieee")).to(tl.float16)'
+            ),
         },
         "wrong",
     ),
     _broken(
         "sums-in-bf16",
-        "rms-norm-bf16",
+        "layer-norm",
         {
-            "x = tl.load(x_ptr + row * stride + j, mask=j < cols, other=0.0).to(tl.float32)": (
-                "x = tl.load(x_ptr + row * stride + j, mask=j < cols, other=0.0)"
+            "total = tl.zeros([BLOCK], dtype=tl.float32)": "total = tl.zeros([BLOCK], dtype=tl.bfloat16)",
+            "total += tl.load(x_ptr + j, mask=j < cols, other=0.0)": (
+                "total += tl.load(x_ptr + j, mask=j < cols, other=0.0).to(tl.bfloat16)"
             ),
-            "tl.sum(x * x, axis=0)": "tl.sum(x * x, axis=0).to(tl.float32)",
+            "total += d * d": "total += (d * d).to(tl.bfloat16)",
         },
         "wrong",
     ),
@@ -129,12 +144,6 @@ CASES_WRONG: tuple[Wrong, ...] = (
         "tuned-without-reset",
         "split-k-half",
         {', reset_to_zero=["c_ptr"],': ","},
-        "wrong",
-    ),
-    _broken(
-        "softmax-overflows",
-        "softmax",
-        {"tl.exp(x - tl.max(x, axis=0))": "tl.exp(x)"},
         "wrong",
     ),
     _broken(
@@ -207,15 +216,15 @@ CASES_WRONG: tuple[Wrong, ...] = (
     ),
     _broken(
         "too-much-shared-memory",
-        "matmul-half",
-        {"BM=64, BN=64, BK=32, num_warps=4": "BM=256, BN=256, BK=128, num_warps=8, num_stages=4"},
+        "matmul-tf32",
+        {"BM=64, BN=64, BK=32, num_warps=4": "BM=64, BN=64, BK=512, num_warps=8"},
         "runtime_error",
     ),
     _broken(
         "failing-assert",
         "swish",
         {
-            "    x = tl.load(x_ptr + at, mask=mask)\n": '    x = tl.load(x_ptr + at, mask=mask)\n    tl.device_assert(x < -1e30, "never")\n',
+            "    tl.store(y_ptr": '    tl.device_assert(x < -1e30, "never")\n    tl.store(y_ptr',
             "BLOCK=1024)": "BLOCK=1024, debug=True)",
         },
         "runtime_error",

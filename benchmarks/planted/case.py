@@ -89,10 +89,11 @@ class Original:
         return found
 
 
-def reference(body: str, constants: str, inputs: str) -> str:
-    """A task's source: the expression of `forward`, its sizes, its inputs."""
+def reference(forward: str, constants: str, inputs: str) -> str:
+    """A task's source from `ARGUMENTS | EXPRESSION` of its forward, its sizes, and its inputs."""
+    arguments, expression = (part.strip() for part in forward.split("|", 1))
     return (
-        f"{HEAD}\n{constants.strip()}\n\n\nclass Model(nn.Module):\n    def forward(self, {body.split('|')[0].strip()}):\n"
-        f"        return {body.split('|')[1].strip()}\n\n\ndef get_inputs():\n    return [{inputs}]\n\n\n"
+        f"{HEAD}\n{constants.strip()}\n\n\nclass Model(nn.Module):\n    def forward(self, {arguments}):\n"
+        f"        return {expression}\n\n\ndef get_inputs():\n    return [{inputs}]\n\n\n"
         "def get_init_inputs():\n    return []\n"
     )

@@ -164,7 +164,8 @@ return y
             "barrier-in-branch",
             "divergent barrier",
             "        if (t < h) box[t] += box[t + h];\n        __syncthreads();\n    }\n    return box[0];",
-            "        if (t < h) {\n            box[t] += box[t + h];\n            __syncthreads();\n        }\n    }\n    return box[0];",
+            "        if (t < h) {\n            box[t] += box[t + h];\n            __syncthreads();\n"
+            "        }\n    }\n    return box[0];",
             ("divergent-barrier", *RACE),
             ("__syncthreads();", "box[t] += box[t + h]", "return box[0]"),
         ),

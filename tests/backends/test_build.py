@@ -112,6 +112,8 @@ def test_module_defined_twice(cache: Path) -> None:
 GAPS = {
     "member": ("x.coalesce();", "at::Tensor::coalesce"),
     "function": ("torch::_sample_dirichlet(x);", "torch::_sample_dirichlet"),
+    "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
+    "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cublas": ("cublasHandle_t handle;", "cublasHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),

@@ -36,10 +36,10 @@ def table() -> dict[str, frozenset[str]]:
 
 
 def declared(scope: str, name: str) -> bool | None:
-    """Whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for scopes that are not in the table."""
+    """Whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for an unknown scope."""
     scope = re.sub(r"\s*<.*", "", scope.removeprefix("::")).strip()
     through = _SEEN_THROUGH.get(scope, (scope,))
-    if not any(s in table() for s in through):
+    if not any(table().get(s) for s in through):
         return None
     if any(known.startswith(f"{scope}::{name}") for known in table()):
         return True  # a namespace

@@ -79,12 +79,31 @@ def machine_code(source: Any, card: Any) -> MachineCode:
     made = done.metadata
     return MachineCode(
         made.name,
-        done.asm["ptx"],
+        with_true_lines(done.asm["ptx"]),
         made.num_warps * 32,
         made.shared,
         made.global_scratch_size,
         getattr(made, "tensordesc_meta", None),
     )
+
+
+def with_true_lines(ptx: str) -> str:
+    """PTX without the line numbers that LLVM makes up: it counts on within inline assembly, as which Triton's loads and
+    stores come. The first one of each block is right."""
+    kept: list[str] = []
+    inside = seen = False
+    for line in ptx.split("\n"):
+        text = line.strip()
+        if text == "// begin inline asm":
+            inside, seen = True, False
+        elif text == "// end inline asm":
+            inside = False
+        elif inside and text.startswith(".loc"):
+            if seen:
+                continue
+            seen = True
+        kept.append(line)
+    return "\n".join(kept)
 
 
 def _hashable(value: Any) -> Any:

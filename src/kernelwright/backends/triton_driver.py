@@ -101,9 +101,6 @@ class Launcher:
             expanded = expand_signature(self.source.signature.values(), self.code.tensor_descriptors, "nvTmaDesc")
             self.types = [t for t in _flat(expanded) if t != "constexpr"]
         program = runtime.program(BuildResult("ok", ptx=self.code.ptx))
-        if self.metadata.launch_cooperative_grid:
-            runtime.unsupported.append("triton: launch_cooperative_grid")
-            raise KernelBuildFailed("a cooperative grid is not there on the functional machine")
         programs = grid[0] * grid[1] * grid[2]
         self._allocate_on_card(programs, stream)
         values = list(_arguments(self.source.signature.values(), args))
@@ -116,7 +113,16 @@ class Launcher:
             enter_hook(launch_metadata)
         if programs > 0:  # Triton's own launcher leaves an empty grid out
             block = (self.code.threads, 1, 1)
-            runtime.launch(program, self.code.name, grid, block, self.code.shared, packed, own_shared=False)
+            runtime.launch(
+                program,
+                self.code.name,
+                grid,
+                block,
+                self.code.shared,
+                packed,
+                own_shared=False,
+                cooperative=bool(self.metadata.launch_cooperative_grid),
+            )
         if exit_hook is not None:
             exit_hook(launch_metadata)
 

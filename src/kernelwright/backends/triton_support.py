@@ -6,6 +6,7 @@ not do: compile (that is `triton_compiler`) or launch (`triton_driver`).
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kernelwright.machine.runtime import Runtime
 
+VERSIONS = "triton 3.9"
 HINT = "pip install 'kernelwright[triton]'"
 
 
@@ -38,13 +40,20 @@ def prepare() -> None:
 
 
 def attach(runtime: Runtime) -> None:
-    """Makes Triton launch through `runtime`, for the rest of this process's life. Does nothing without it."""
+    """Makes Triton launch through `runtime`, for the rest of this process's life. Does nothing without it.
+
+    A Triton whose inside is another one than that of `VERSIONS` is noted as unsupported, rather than half used.
+    """
     if not installed():
         return
     _settle()
-    from kernelwright.backends import triton_driver
+    try:
+        from kernelwright.backends import triton_driver
 
-    triton_driver.activate(runtime)
+        triton_driver.activate(runtime)
+    except Exception as error:
+        version = importlib.metadata.version("triton")
+        runtime.unsupported.append(f"triton {version} ({type(error).__name__}: {error}); {VERSIONS} is known to work")
 
 
 def _settle() -> None:

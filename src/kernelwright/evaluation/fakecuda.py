@@ -81,6 +81,8 @@ class FakeCuda(TorchFunctionMode):
             return answer(args[0])
         if func is torch.Tensor.data_ptr:
             self.register(args[0])
+        if func is torch.device:  # a name; what is made with it is on the CPU
+            return func(*args, **kwargs)
         args = tuple(_to_cpu(a) for a in args)
         if "device" in kwargs:
             kwargs = dict(kwargs, device=_to_cpu(kwargs["device"]))

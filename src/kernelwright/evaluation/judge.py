@@ -209,7 +209,8 @@ def check(
         findings = findings + suspects
     guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
     guarded += guards.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
-    attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
+    unread = guards.never_read(facts, data.shapes, trial.workload.name)
+    attempt.findings.extend(f for f in (*findings, *guarded, *unread) if f not in attempt.findings)
     attempt.library_ops.extend(
         op for op in guards.library_work(facts, data.largest_input) if op not in attempt.library_ops
     )

@@ -292,7 +292,7 @@ class Runner:
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
-            "prints": self.prints.text,
+            "prints": (self.prints.text + "".join(getattr(runtime, "printed", [])))[-MAX_PRINT:],
             "snooped": self.snoops.seen[:10],
         }
 

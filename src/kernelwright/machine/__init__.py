@@ -39,9 +39,10 @@ class Fault:
     """What a kernel did wrong, and where.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock, grid-deadlock,
-    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free; or a
-    warning: data-race, divergent-barrier, sync-mask, uninitialised-read, shuffle-from-inactive. `block` and `thread`
-    are indices as CUDA counts them,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
+    barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, divergent-barrier, sync-mask,
+    uninitialised-read, shuffle-from-inactive, async-copy (memory used before the copy to it was waited for) or
+    leaked-copy. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -195,10 +196,10 @@ class Program:
         detect_races: bool = True,
         order: str = "forward",
         seed: int = 0,
-        textures: Sequence[Texture] = (),
-        print_limit: int = 1 << 20,
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
+        textures: Sequence[Texture] = (),
+        print_limit: int = 1 << 20,
         watch: bool = False,
         poison: int = 0xFF,
         sample: int = 0,
@@ -208,12 +209,12 @@ class Program:
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
         thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
         also that of a warp's divergent paths. `textures` are the texture and surface objects that it may use;
-        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster` is
-        the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
+        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
+        is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
         hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
         memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
-        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
         if order not in _ORDERS:

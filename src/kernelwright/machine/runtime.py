@@ -29,7 +29,7 @@ BUDGET = 4_000_000_000
 ORDERS = ("forward", "reverse", "random")
 POISONS = (0xFF, 0x7E, 0xFE)
 """What unwritten shared and local memory holds, call by call: NaN, then large, then large and negative numbers."""
-WATCHED = 500_000_000
+WATCHED = 200_000_000
 """Launches are watched until a candidate's have taken so many thread instructions."""
 SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
 """What a right kernel may do, too, when it drops the value: it counts only where outputs are wrong."""
@@ -109,6 +109,8 @@ class Runtime:
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
         self._calls = 0
+        self._heap = self._heap_before = ("", 0, 0)
+        """The kernel launched last, with the blocks and bytes that in-kernel malloc held after it."""
 
     def compile(self, request: BuildRequest) -> BuildResult:
         """Asks the builder; the answer is kept whatever the candidate makes of it."""
@@ -193,6 +195,8 @@ class Runtime:
         args: Sequence[bytes],
         *,
         own_shared: bool = True,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
 
@@ -215,6 +219,8 @@ class Runtime:
                 textures=tuple(self.textures.values()),
                 watch=watch,
                 poison=POISONS[self._calls % len(POISONS)],
+                cooperative=cooperative,
+                cluster=cluster,
             )
         except MachineFault as fault:
             self._print(fault.printed)
@@ -247,7 +253,9 @@ class Runtime:
         record.count += 1
         record.instructions += report.instructions
         for name, value in report.counters.items():
-            record.counters[name] = record.counters.get(name, 0) + value
+            held = name.startswith("heap_")  # the state after the launch, not an amount
+            record.counters[name] = value if held else record.counters.get(name, 0) + value
+        self._heap = kernel, report.counters.get("heap_blocks", 0), report.counters.get("heap_bytes", 0)
         for amounts, totals in ((report.written, self._facts.written), (report.read, self._facts.read)):
             for allocation, nbytes in zip(table, amounts, strict=True):
                 if nbytes:
@@ -289,9 +297,14 @@ class Runtime:
         self.library_ops = []
         self.own_calls = 0
         self._calls += 1
+        self._heap_before = self._heap
 
     def end_call(self) -> CallFacts:
-        """The facts since `begin_call`."""
+        """The facts since `begin_call`. Memory of in-kernel malloc that the call leaves behind is a warning."""
+        kernel, blocks, nbytes = self._heap
+        if blocks > self._heap_before[1]:
+            message = f"{blocks} blocks ({nbytes} bytes) of in-kernel malloc are still allocated when the call ends"
+            self._find(Fault("heap-leak", message, kernel), "warning")
         self._facts.own_calls = self.own_calls
         return self._facts
 

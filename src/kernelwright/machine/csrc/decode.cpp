@@ -20,6 +20,7 @@ const Handlers& all_handlers() {
     add_control_handlers(h);
     add_tensor_handlers(h);
     add_call_handlers(h);
+    add_video_handlers(h);
     add_texture_handlers(h);
     add_async_handlers(h);
     add_mbarrier_handlers(h);
@@ -270,8 +271,8 @@ void Decoder::finish() {
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
   kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
   if (!program.unsupported.empty()) return;
-  find_index_arithmetic();
   find_early_reads();
+  find_index_arithmetic();
   allocate_registers();
 }
 

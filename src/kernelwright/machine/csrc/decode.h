@@ -167,7 +167,7 @@ class Decoder {
   void patch(const std::vector<u32>& offset);
   void add_shared_gap();
   void find_index_arithmetic();  // indices.cpp
-  void find_early_reads();       // wgmma_order.cpp
+  void find_early_reads();  // wgmma_order.cpp
   // registers.cpp
   void allocate_registers();
   struct BasicBlock {
@@ -218,6 +218,7 @@ void add_warp_handlers(Handlers& h);
 void add_control_handlers(Handlers& h);
 void add_tensor_handlers(Handlers& h);
 void add_call_handlers(Handlers& h);
+void add_video_handlers(Handlers& h);
 void add_texture_handlers(Handlers& h);
 void add_async_handlers(Handlers& h);
 void add_mbarrier_handlers(Handlers& h);

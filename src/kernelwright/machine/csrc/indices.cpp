@@ -154,7 +154,7 @@ void exact_operand(const Warp& w, const WarpIndices& v, u32 offset, i64* out, u3
   auto known = v.exact.find(offset);
   for (int i = 0; i < LANES; i++) {
     out[i] = actual[i];
-    if (known == v.exact.end() || (i32)known->second.value[(size_t)i] != actual[i]) continue;
+    if (known == v.exact.end() || known->second.actual[(size_t)i] != actual[i]) continue;
     out[i] = known->second.value[(size_t)i];
     if (out[i] != actual[i]) origin = known->second.origin;
   }
@@ -208,6 +208,7 @@ const Inst* Watch::index_op(Warp& w, const Inst* in) {
                                                 : slot<i32>(w, in->d)[i];
   }
   const Inst* next = original_[at](w, in);
+  std::copy(slot<i32>(w, in->d), slot<i32>(w, in->d) + LANES, e.actual.begin());
   v.exact[in->d] = e;
   return next;
 }

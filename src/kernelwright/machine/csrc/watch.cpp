@@ -8,11 +8,12 @@
 
 namespace kw {
 namespace {
-constexpr u64 CHECKS = 4'000'000;  // lane accesses to shared memory checked per launch, besides the last blocks
+constexpr u64 CHECKS = 1'000'000;  // lane accesses to shared memory checked per launch, besides the last blocks
 constexpr u64 MAX_LOCAL = 16ull << 20;
 enum State : u8 { Nobody = 0, Unwritten = 1, Written = 2 };
 
 string readable(string_view name) {
+  if (name.substr(0, 2) != "_Z") return string(name);
   int status = 0;
   char* plain = abi::__cxa_demangle(string(name).c_str(), nullptr, nullptr, &status);
   string text = plain && !status ? plain : string(name);

@@ -24,6 +24,7 @@ struct LaneMark {
 
 struct Exact {  // what 32-bit arithmetic would have given with more bits
   alignas(64) std::array<i64, LANES> value;
+  std::array<i32, LANES> actual;  // what the register got: while it holds that, `value` is about it
   u32 origin = 0;  // the instruction that overflowed
 };
 
@@ -47,6 +48,18 @@ class Watch {
   void check_index(Warp& w, const Inst* in, u32 m);  // raises when an address comes from an index that overflowed
   void banks(u32 at, const u32* offsets, u32 m, u32 bytes);
   void filled(const char* at, u64 bytes);  // an asynchronous copy or a barrier object has written here
+  // The same for a whole warp, quick when the pattern is the one of the last time.
+  [[gnu::always_inline]] void banks_of_all(u32 at, const u32* offsets, u32 bytes) {
+    const Pattern& p = patterns_[at];
+    u32 first = offsets[0], differ = 0;
+#pragma GCC ivdep
+    for (int i = 0; i < LANES; i++) differ |= (offsets[i] - first) ^ p.delta[i];
+    if (differ || p.m != FULL || p.low != (first & 3)) return banks(at, offsets, FULL, bytes);
+    SiteTraffic& t = traffic_[at];
+    t.accesses++;
+    t.actual += p.actual;
+    t.ideal += p.ideal;
+  }
   string report(size_t arguments) const;
   void suspend() { suspended_ = true, sane = overflowed = false; }  // several blocks are alive: it knows one at a time
   bool overflowed = false;
