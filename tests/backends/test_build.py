@@ -110,8 +110,11 @@ def test_module_defined_twice(cache: Path) -> None:
 
 
 GAPS = {
-    "member": ("x.frobnicate();", "at::Tensor::frobnicate"),
-    "function": ("torch::frobnicate(x);", "torch::frobnicate"),
+    "member": ("x.coalesce();", "at::Tensor::coalesce"),
+    "function": ("torch::_sample_dirichlet(x);", "torch::_sample_dirichlet"),
+    "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
+    "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
+    "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cublas": ("cublasHandle_t handle;", "cublasHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
 }
@@ -125,12 +128,39 @@ def test_gaps_of_the_stand_in_are_unsupported(cache: Path, name: str) -> None:
     assert missing in result.missing
 
 
-@pytest.mark.parametrize(
-    "header", ["cublas_v2.h", "cudnn.h", "cutlass/cutlass.h", "thrust/sort.h", "ATen/cuda/Fancy2.h"]
-)
+@pytest.mark.parametrize("header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"])
 def test_missing_library_headers_are_unsupported(cache: Path, header: str) -> None:
     result = extension(cache, EXT + f"#include <{header}>\n" + KERNEL + FORWARD + MODULE)
     assert result.status == "unsupported" and header in result.missing, result.log
+
+
+NOT_IN_TORCH = {
+    "member": "x.frobnicate();",
+    "function": "torch::frobnicate(x);",
+    "attribute of Python": "int64_t n = x.shape[0];",
+    "dimensions without braces": "x.permute(0, 2, 1);",
+    "sizes without braces": "torch::zeros(2, 3);",
+    "two sizes": "x.view(2, 3);",
+    "tuple for a tensor": "torch::Tensor y = x.max(1);",
+    "text for a tensor": 'torch::relu("x");',
+    "namespace of another name": "torch::cuda::getCurrentCUDAStream();",
+    "macro of its own": "CUDA_KERNEL_LAUNCH_CHECK();",
+    "dropped long ago": "THCudaCheck(cudaGetLastError());",
+    "no such runtime call": "cudaFrobnicate();",
+    "no such field": "cudaDeviceProp p; int n = p.cudaCores;",
+}
+
+
+@pytest.mark.parametrize("name", NOT_IN_TORCH)
+def test_what_torch_does_not_have_either_is_the_candidates_error(cache: Path, name: str) -> None:
+    result = extension(cache, "", wrapper(NOT_IN_TORCH[name]))
+    assert result.status == "compile_error", (result.status, result.missing, result.log)
+
+
+@pytest.mark.parametrize("header", ["THC/THC.h", "ATen/cuda/Fancy2.h", "torch/extensions.h", "c10/cuda/CUDAStreams.h"])
+def test_headers_that_torch_has_not_are_the_candidates_error(cache: Path, header: str) -> None:
+    result = extension(cache, EXT + f"#include <{header}>\n" + KERNEL + FORWARD + MODULE)
+    assert result.status == "compile_error" and header in result.log
 
 
 def test_torch_library_is_unsupported(cache: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import values
+from kernelwright.backends import cublas, values
 from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _MOVES = frozenset(
@@ -41,6 +41,8 @@ class Bridge:
         self._handles = handles
         self._record = record
         self._overloads: dict[str, list[Any]] = {}
+        self.inside: Callable[[int, int], bool] = lambda address, nbytes: False
+        """Whether a range of addresses is memory of the device."""
 
     def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
         """The operator's result, and whether its tensors count as CUDA tensors (`cuda`: one of the inputs is).
@@ -51,30 +53,39 @@ class Bridge:
             return _factory(name[4:], args)
         if name.startswith("like:"):
             return _like(name[5:], args, cuda)
+        if name == "kw:unsupported":
+            raise Unforwardable(args[0])
+        if name.startswith("cublas:"):
+            result, made = cublas.run(name[7:], args, self.inside)
+            self._record(name[7:], made)
+            return result, cuda
+        schema, name = name, name.partition(".")[0]
         special = _SPECIAL.get(name)
         if special is not None:
             result = special(args)
             if name == "to":
                 cuda = _target_device(args, cuda)
         else:
-            result = self._schema_call(name, args)
+            result = self._schema_call(schema, args)
         if name not in _MOVES:
             tensors = [a for a in (*args, result) if isinstance(a, torch.Tensor)]
             self._record(name, max((t.numel() for t in tensors), default=0))
         return result, cuda
 
     def _schema_call(self, name: str, args: Sequence[Any]) -> Any:
-        out = None
-        if name.endswith("_out"):
-            name, out, args = name[:-4], args[0], args[1:]
-        if name not in self._overloads:
-            self._overloads[name] = _load(name)
-        for overload in self._overloads[name]:
-            bound = _bind(overload._schema, args, out)
+        """`name`: a schema's full name (`sum.dim_IntList`), or an operator's, whose overload the arguments decide."""
+        base, dot, overload = name.partition(".")
+        if base not in self._overloads:
+            self._overloads[base] = _load(base)
+        known = self._overloads[base]
+        exact = [o for o in known if dot and o._schema.overload_name == overload]
+        for candidate in [*exact, *known]:
+            count = sum(a.is_out for a in candidate._schema.arguments)
+            bound = _bind(candidate._schema, args[count:], args[:count])
             if bound is not None:
-                return overload(*bound[0], **bound[1])
+                return candidate(*bound[0], **bound[1])
         kinds = ", ".join(type(a).__name__ for a in args)
-        raise Unforwardable(f"torch::{name}({kinds})")
+        raise Unforwardable(f"torch::{base}({kinds})")
 
 
 def _load(name: str) -> list[Any]:
@@ -85,17 +96,16 @@ def _load(name: str) -> list[Any]:
         raise Unforwardable(f"torch::{name}") from None
 
 
-def _bind(schema: Any, args: Sequence[Any], out: Any) -> tuple[list[Any], dict[str, Any]] | None:
+def _bind(schema: Any, args: Sequence[Any], out: Sequence[Any]) -> tuple[list[Any], dict[str, Any]] | None:
     """Positional and keyword arguments of a schema for arguments in its order; None where they do not fit."""
-    has_out = any(a.is_out for a in schema.arguments)
-    if has_out != (out is not None):
+    if not all(isinstance(tensor, torch.Tensor) for tensor in out):
         return None
     positional: list[Any] = []
     named: dict[str, Any] = {}
-    rest = list(args)
+    rest, outs = list(args), list(out)
     for argument in schema.arguments:
         if argument.is_out:
-            named[argument.name] = out
+            named[argument.name] = outs.pop(0)
         elif rest and isinstance(rest[0], Options) and argument.name == "dtype":
             named["dtype"] = rest.pop(0).dtype
         elif rest:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 
+from kernelwright.backends import known_names
+
 LOG_LIMIT = 4096
 _QUOTED = r"['\u2018]([^'\u2019]*)['\u2019]"
-_API_NAME = re.compile(
-    r"(?:cuda[A-Z]|cu[A-Z][a-z]|cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|CUDA|CU_|CUBLAS|AT_|TORCH_|C10_|THC?[A-Z]"
-    r"|PYBIND11|thrust|cutlass|cute|cub$|nvtx|nvrtc|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
+_LIBRARY_WORD = re.compile(
+    r"(?:thrust|cutlass|cute|cub|nvtx|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
 )
 _LIBRARY_SCOPE = re.compile(
     r"^(?:(?:struct|class|union|enum) )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub"
@@ -22,7 +23,18 @@ _LIBRARY_HEADER = re.compile(
     r"(?:torch|ATen|c10|caffe2|pybind11|thrust|cub|cuda|cutlass|cute|nccl|cooperative_groups)(?:/|\.h|$)"
     r"|cu(?:blas|dnn|rand|fft|sparse|solver|tensor|pti)\w*\.h|nv\w+\.h|cuda\w*\.h|mma\.h|THC/|helper_\w+\.h"
 )
-_ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", re.MULTILINE)
+_TORCH_HEADER = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|THC)/")
+_ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)(?:\n +\d+ \| (.*))?$", re.MULTILINE)
+_SCOPED = re.compile(r"\b((?:cub|thrust|cutlass|cute|nvcuda|cooperative_groups)(?:::\w+)+)")
+_PLAIN = re.compile(
+    r"(?:const )?(?:(?:unsigned |signed |long |short )*(?:int|long|short|char|float|double|bool|void)"
+    r"(?: unsigned)?(?: int)?"
+    r"|(?:std::(?:__cxx11::)?(?:vector|tuple|pair|array|optional|initializer_list|basic_string)|c10::(?:ArrayRef|optional))<.*>"
+    r"|at::(?:Tensor|Scalar)|c10::(?:Scalar|ScalarType|TensorOptions|Device|DeviceType|TypeMeta|Half|BFloat16|IntArrayRef)"
+    r"|std::nullopt_t|<brace-enclosed initializer list>|std::string|c10::MemoryFormat|unsigned)"
+    r"(?: ?(?:const|[&*]|\[\d+\]|\(&\)))*"
+)
+"""Types that mean the same in torch and in the stand-in."""
 
 
 def truncate(log: str) -> str:
@@ -33,8 +45,11 @@ def truncate(log: str) -> str:
 def host_missing(log: str) -> tuple[str, ...]:
     """Names of what the stand-in lacks, from g++'s messages; empty when the first error is the candidate's own."""
     missing: list[str] = []
-    for file, _line, message in _ERROR.findall(log):
+    for file, _line, message, source in _ERROR.findall(log):
         name = _host_gap(message)
+        scoped = _SCOPED.search(source)
+        if scoped and (name is not None or "::" in message or scoped.group(1).split("::")[0] in message):
+            name = f"host API {scoped.group(1)}"
         # What the stand-in deletes is what torch deletes: no gap.
         refused = message.startswith("use of deleted function")
         if name is None and not refused and ("/kw/" in file or file.startswith("/")):
@@ -50,41 +65,93 @@ def _host_gap(message: str) -> str | None:
     """The library name that one g++ message is about, or None when it is about the candidate's own code."""
     header = re.match(r"(\S+): No such file or directory", message)
     if header:
-        return header.group(1) if _LIBRARY_HEADER.match(header.group(1)) else None
+        return _missing_header(header.group(1))
     member = re.match(
-        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in) {_QUOTED}", message
+        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in|in namespace) {_QUOTED}",
+        message,
     )
     if member:
-        return f"{member.group(2)}::{member.group(1)}" if _LIBRARY_SCOPE.match(member.group(2)) else None
-    no_member = re.match(rf"{_QUOTED} has no member named {_QUOTED}", message)
+        return _missing_member(member.group(2), member.group(1))
+    no_member = re.match(rf"{_QUOTED} has no (?:non-static data )?member named {_QUOTED}", message)
     if no_member:
         owner = re.sub(r"^(?:const )?(?:struct |class |union )?(?:const )?", "", no_member.group(1))
-        return f"{owner}::{no_member.group(2)}" if _LIBRARY_SCOPE.match(owner) or _LIBRARY_TYPE.search(owner) else None
+        return _missing_member(owner, no_member.group(2))
     unknown = re.match(
         rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message
     )
     if unknown:
-        name = unknown.group(1)
-        return name if _API_NAME.match(name) or ("::" in name and _LIBRARY_SCOPE.match(name)) else None
+        scope, _, name = unknown.group(1).rpartition("::")
+        if scope:
+            return _missing_member(scope, name)
+        return name if known_names.is_api(name) or _LIBRARY_WORD.match(name) else None
+    count = re.match(rf"too (?:many|few) arguments to (?:member )?function {_QUOTED}", message)
+    if count:
+        name = re.search(r"(\w+)(?:<.*>)?\(", count.group(1))
+        whole = name is None or known_names.is_complete(name.group(1)) or not _LIBRARY_TYPE.search(count.group(1))
+        return None if whole else count.group(1)[:100]
     overload = re.match(r"(?:no matching function for call to|no match for|call of overloaded) (.*)", message)
     if overload:
-        return overload.group(1)[:100] if _LIBRARY_TYPE.search(overload.group(1)) else None
+        return _missing_overload(overload.group(1))
     conversion = re.search(
         rf"(?:could not convert|cannot convert|conversion from|invalid conversion) .*?{_QUOTED} to .*?{_QUOTED}",
         message,
     )
     if conversion:
         source, target = conversion.groups()
+        if _PLAIN.fullmatch(source) and _PLAIN.fullmatch(target):
+            return None
         if _LIBRARY_TYPE.search(target) or re.search(r"\bkw::|c10::Scalar|ArrayRef|optional", source):
             return f"conversion from {source} to {target}"[:100]
         return None
     return None
 
 
+def _missing_header(name: str) -> str | None:
+    if _TORCH_HEADER.match(name):
+        return name if known_names.is_header(name) else None
+    return name if _LIBRARY_HEADER.match(name) else None
+
+
+def _missing_member(scope: str, name: str) -> str | None:
+    """`scope::name` if torch or CUDA have it, or may have it; None for what does not exist there either."""
+    plain = re.sub(r"^(?:struct|class|union|enum) ", "", scope.removeprefix("::"))
+    plain = re.sub(r"^py$|^py(?=::)", "pybind11", plain)
+    if known_names.declared(plain, name) is False:
+        return None
+    return f"{plain}::{name}" if _LIBRARY_SCOPE.match(plain) or _LIBRARY_TYPE.search(plain) else None
+
+
+def _missing_overload(call: str) -> str | None:
+    """The call that fits no overload of the stand-in, unless it fits none of torch's either."""
+    quoted = re.match(r"['\u2018](?:.* )?([\w:~<>]+)\((.*)\)['\u2019]", call)
+    if quoted:
+        name = quoted.group(1).split("<")[0].split("::")[-1]
+        if known_names.is_complete(name) and all(_PLAIN.fullmatch(a) for a in _arguments(quoted.group(2))):
+            return None
+    operands = re.match(r"['\u2018]operator(.+?)['\u2019] \(operand types? (?:is|are) (.*)\)", call)
+    if operands and all(_PLAIN.fullmatch(a) for a in re.findall(_QUOTED, operands.group(2))):
+        return None
+    return call[:100] if _LIBRARY_TYPE.search(call) else None
+
+
+def _arguments(text: str) -> list[str]:
+    """The argument types of a call in a message, with what they stand for (`{aka ...}`) in their place."""
+    out, depth, piece = [], 0, ""
+    for character in text + ",":
+        depth += {"<": 1, "(": 1, "{": 1, ">": -1, ")": -1, "}": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            aka = re.search(r"\{aka (.*)\}", piece)
+            out.append((aka.group(1) if aka else piece).strip())
+            piece = ""
+        else:
+            piece += character
+    return [argument for argument in out if argument]
+
+
 def link_missing(log: str) -> tuple[str, ...]:
     """Undefined symbols that belong to libraries rather than to the candidate."""
     names = re.findall(r"undefined reference to [`'\"]([^'\"\n]+)'", log)
-    return tuple(dict.fromkeys(n for n in names if _API_NAME.match(n) or _LIBRARY_SCOPE.match(n)))[:8]
+    return tuple(dict.fromkeys(n for n in names if known_names.is_api(n.split("(")[0]) or _LIBRARY_SCOPE.match(n)))[:8]
 
 
 _DEVICE_LIBRARY = re.compile(

@@ -9,28 +9,57 @@ from __future__ import annotations
 
 import re
 
+from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
 
-_STAND_IN = re.compile(
-    r"(?:torch/(?:extension|torch|types|all|script|custom_class|library|utils|cuda|python|nn/functional)\.h"
-    r"|torch/csrc/(?:api/include/torch/\w+|autograd/\w+|utils/pybind|Exceptions|stable/\w+)\.h"
-    r"|ATen/(?:ATen|Tensor|Functions|Dispatch|AccumulateType|OpMathType|TensorUtils|Parallel|ScalarOps|TensorIndexing"
-    r"|TensorOperators|NumericUtils|ExpandUtils|Context|DeviceGuard|core/\w+|ops/\w+|native/TensorIterator)\.h"
-    r"|ATen/cuda/(?:CUDAContext|CUDAContextLight|Exceptions|CUDAUtils|CUDAEvent|detail/\w+|DeviceUtils)\.(?:h|cuh)"
-    r"|ATen/CUDAContext\.h|THC/THC\w*\.(?:h|cuh)"
-    r"|c10/(?:core|macros|util|cuda)/[\w/]+\.h"
-    r"|pybind11/(?:pybind11|stl|numpy|functional|operators|complex|cast|chrono)\.h|Python\.h"
-    r"|cuda(?:_runtime|_runtime_api|_fp16|_bf16|_device_runtime_api)?\.h|cuda_fp16\.hpp|cuda_bf16\.hpp|driver_types\.h"
-    r"|device_launch_parameters\.h|device_functions\.h|vector_(?:types|functions)\.h|builtin_types\.h|math_constants\.h"
-    r"|cuda_(?:pipeline|awbarrier)(?:_helpers|_primitives)?\.h"
-    r"|sm_\w+\.h|host_defines\.h|mma\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?|helper_cuda\.h|cuda/\w+|cub/[\w/]+\.cuh)"
+_LEFT = re.compile(
+    r"(?:cublasLt|cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)"
 )
-"""Headers that the stand-in answers for (those at the end hold device code only)."""
+"""Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
+_DEVICE_PARTS = re.compile(
+    r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
+    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|curand_kernel\.h|mma\.h"
+)
+"""Headers that hold device code only, or nothing that is not answered for."""
+
+
+def _answered(name: str) -> bool:
+    """Whether the stand-in answers for a header: those of torch and CUDA, whose missing names are told one by one."""
+    if _IN_PCH.fullmatch(name) or _DEVICE_PARTS.fullmatch(name):
+        return True
+    return not _LEFT.match(name) and known_names.is_header(name)
+
+
 _IN_PCH = re.compile(
     r"c?(?:assert|float|limits|math|stddef|stdint|stdio|stdlib|string)(?:\.h)?|algorithm|array|functional|"
     r"initializer_list|iostream|map|memory|mutex|numeric|optional|sstream|stdexcept|string_view|tuple|type_traits|"
     r"unordered_map|utility|variant|vector"
 )
+_STANDARD = {
+    "atomic": "atomic atomic_int atomic_bool memory_order",
+    "bitset": "bitset",
+    "chrono": "chrono",
+    "cinttypes": "imaxabs",
+    "complex": "complex",
+    "condition_variable": "condition_variable",
+    "deque": "deque",
+    "fstream": "ifstream ofstream fstream",
+    "future": "future async promise",
+    "iomanip": "setw setprecision setfill hex",
+    "list": "list",
+    "queue": "queue priority_queue",
+    "random": "mt19937 mt19937_64 uniform_real_distribution normal_distribution uniform_int_distribution random_device",
+    "set": "set multiset",
+    "stack": "stack",
+    "thread": "thread this_thread",
+    "typeindex": "type_index",
+    "typeinfo": "type_info",
+    "unordered_set": "unordered_set",
+    "any": "any",
+    "cctype": "isspace isdigit isalpha tolower toupper",
+    "ctime": "time clock",
+}
+"""Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
 _FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
 
@@ -82,11 +111,20 @@ def drop_known(source: str) -> str:
     out, position = [], 0
     for token in tokenize(source):
         name = include_name(token)
-        if name and (_STAND_IN.fullmatch(name) or _IN_PCH.fullmatch(name)):
+        if name and _answered(name):
             out += [source[position : token.start], blank(token.text)]
             position = token.end
     out.append(source[position:])
     return "".join(out)
+
+
+def standard_includes(source: str) -> str:
+    """Include lines for names of std that `source` uses and that are there with torch's headers in any case."""
+    used = set(re.findall(r"\bstd\s*::\s*(\w+)", source))
+    wanted = [header for header, names in _STANDARD.items() if used & set(names.split())]
+    if re.search(r"\bstd\s*::\s*chrono\b", source):
+        wanted.append("chrono")
+    return "".join(f"#include <{header}>\n" for header in dict.fromkeys(wanted))
 
 
 _NEEDS = (
@@ -99,6 +137,8 @@ _NEEDS = (
     (r"(?:CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard)", r"ATen/cuda/.*|c10/cuda/CUDAGuard\.h|THC/.*|c10/cuda/impl/.*"),
     (r"(?:getCurrentDeviceProperties|AT_CUDA_CHECK)", r"ATen/cuda/.*|THC/.*|ATen/CUDAContext\.h"),
     (r"(?:C10_CUDA_KERNEL_LAUNCH_CHECK|C10_CUDA_CHECK)", r"ATen/cuda/.*|c10/cuda/.*|THC/.*"),
+    (r"getCurrentCUDABlasHandle", r"ATen/cuda/CUDAContext(?:Light)?\.h|ATen/cuda/CUDABlas\.h|ATen/cuda/Exceptions\.h"),
+    (r"cublas(?:Handle_t|Create|[SDH]gemm\w*|Gemm\w*|Set\w+|Operation_t|Status_t)", r"cublas_v2\.h|ATen/cuda/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from kernelwright.backends import dispatch
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros
@@ -47,7 +48,9 @@ class Split:
     host: str
     kernels: tuple[Kernel, ...] = ()
     guesses: tuple[str, ...] = ()
-    """Template instances that are launched with arguments known here, or with `scalar_t`, taken as float."""
+    """Template instances that are launched with arguments known here; `scalar_t` is float or double, as dispatched."""
+    more_guesses: tuple[str, ...] = ()
+    """The same for the other types that AT_DISPATCH_* names around the launch."""
     device_words: frozenset[str] = frozenset()
 
 
@@ -99,7 +102,10 @@ def split(source: str, whole: bool = False) -> Split:
     device = "".join(state.device) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
-    return Split(device, "".join(state.host) + "\n", kernels, _guesses(state), words)
+    if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
+        device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
+    first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
+    return Split(device, "".join(state.host) + "\n", kernels, first, more, words)
 
 
 def _scope(state: _State, start: int, stop: int) -> None:
@@ -385,33 +391,6 @@ def _whole_stub(found: list[Parameter]) -> str:
     )
 
 
-_KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}
-_KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", "scalar_t", "at", "c10", "Half"}
-
-
-def _guesses(state: _State) -> tuple[str, ...]:
-    """Name expressions of launches such as `k<scalar_t, 256>`, so that NVRTC makes the likely instances at once."""
-    templates = {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}
-    dispatched = _one_name_two_types(state)
-    out: list[str] = []
-    for start, stop in state.text.callees:
-        tokens = state.tokens[start:stop]
-        angle = next((k for k, t in enumerate(tokens) if t.text == "<"), None)
-        if angle is None or angle == 0 or tokens[angle - 1].text not in templates:
-            continue
-        args = tokens[angle + 1 : -1]
-        if all(t.kind != "word" or t.text in _KNOWN_WORDS or t.text in state.constants for t in args):
-            for scalar in ("float", "double") if dispatched else ("float",):
-                text = " ".join(scalar if t.text == "scalar_t" else t.text for t in args)
-                out.append(f"{templates[tokens[angle - 1].text]}<{text}>")
-    return tuple(dict.fromkeys(out))[:16]
-
-
-def _one_name_two_types(state: _State) -> bool:
-    """Whether a template declares `extern __shared__ T name[]`: an error as soon as there are instances for two types.
-
-    nvcc makes an instance for every type that AT_DISPATCH_* names, so then more than one must be asked for.
-    """
-    found = re.findall(r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*)?(\w+)\s+\w+\s*\[\s*\]", state.source)
-    named = re.search(r"\bAT_DISPATCH_(?:FLOATING|ALL)_TYPES", state.source) is not None
-    return named and any(re.search(rf"\b(?:typename|class)\s+{name}\b", state.source) for name in found)
+def _templates(state: _State) -> dict[str, str]:
+    """Kernel templates: their names in full by their last names."""
+    return {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}

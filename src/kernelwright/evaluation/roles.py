@@ -11,6 +11,7 @@ import os
 import socket
 import sys
 import sysconfig
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program"]
 
 
+@cache
 def library_paths() -> tuple[Path, ...]:
     """Everything an interpreter with torch needs to read, and nothing of the user's."""
     package = Path(__file__).resolve().parents[1]

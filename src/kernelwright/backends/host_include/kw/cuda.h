@@ -23,6 +23,7 @@ enum cudaMemcpyKind {
 };
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
@@ -88,9 +89,10 @@ const char* cudaGetErrorName(cudaError_t error);
 cudaError_t kw_malloc(void** address, size_t bytes);
 template <class T>
 cudaError_t cudaMalloc(T** address, size_t bytes) { return kw_malloc(reinterpret_cast<void**>(address), bytes); }
+cudaError_t kw_malloc_managed(void** address, size_t bytes);
 template <class T>
 cudaError_t cudaMallocManaged(T** address, size_t bytes, unsigned = 1) {
-  return kw_malloc(reinterpret_cast<void**>(address), bytes);
+  return kw_malloc_managed(reinterpret_cast<void**>(address), bytes);
 }
 template <class T>
 cudaError_t cudaMallocAsync(T** address, size_t bytes, cudaStream_t) {
@@ -143,6 +145,37 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event);
 cudaError_t cudaEventQuery(cudaEvent_t event);
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to);
 
+// The rest of what wrappers call now and then.
+template <class T>
+cudaError_t cudaMallocPitch(T** address, size_t* pitch, size_t width, size_t height) {
+  *pitch = (width + 511) / 512 * 512;
+  return kw_malloc(reinterpret_cast<void**>(address), *pitch * height);
+}
+inline cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width,
+                                     size_t height, cudaMemcpyKind kind, cudaStream_t = nullptr) {
+  return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+cudaError_t kw_symbol_address(void** address, const char* name);
+template <class T>
+cudaError_t kw_symbol_place(T** address, const char* name) {
+  return kw_symbol_address(reinterpret_cast<void**>(address), name);
+}
+#define cudaGetSymbolAddress(address, symbol) kw_symbol_place(address, #symbol)
+#define cudaMemcpyFromSymbolAsync(host, symbol, ...) kw_from_symbol(host, #symbol, __VA_ARGS__)
+inline cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+inline cudaError_t cudaHostRegister(void*, size_t, unsigned) { return cudaSuccess; }
+inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
+inline cudaError_t cudaProfilerStart() { return cudaSuccess; }
+inline cudaError_t cudaProfilerStop() { return cudaSuccess; }
+inline cudaError_t cudaDeviceGetLimit(size_t* value, cudaLimit) {
+  *value = 1024;
+  return cudaSuccess;
+}
+
 cudaError_t kw_set_attribute(const void* kernel, cudaFuncAttribute attribute, int value);
 cudaError_t kw_get_attributes(cudaFuncAttributes* attributes, const void* kernel);
 cudaError_t kw_occupancy(int* blocks, const void* kernel, int threads, size_t shared);
@@ -173,6 +206,12 @@ template <class T>
 cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t shared = 0,
                              cudaStream_t stream = nullptr) {
   return kw_launch((const void*)kernel, grid, block, args, shared, stream);
+}
+
+template <class T>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, T kernel, int threads, size_t shared,
+                                                                   unsigned) {
+  return kw_occupancy(blocks, (const void*)kernel, threads, shared);
 }
 
 namespace kw {
@@ -210,6 +249,10 @@ inline DeviceIndex current_device() { return 0; }
 inline DeviceIndex device_count() { return 1; }
 inline void set_device(DeviceIndex) {}
 inline void device_synchronize() { cudaDeviceSynchronize(); }
+inline CUDAStream getStreamFromExternal(cudaStream_t stream, DeviceIndex) { return stream; }
+namespace CUDACachingAllocator {
+inline void emptyCache() {}
+}
 struct CUDAGuard {
   explicit CUDAGuard(DeviceIndex) {}
   explicit CUDAGuard(Device) {}
@@ -303,8 +346,6 @@ inline int warp_size() { return 32; }
 template <class A, class B>
 constexpr auto ATenCeilDiv(A a, B b) { return (a + b - 1) / b; }
 }  // namespace cuda
-template <class A, class B>
-constexpr auto ceil_div(A a, B b) { return (a + b - 1) / b; }
 }  // namespace at
 namespace torch::cuda {
 using c10::cuda::device_count;
@@ -318,5 +359,8 @@ using c10::cuda::device_count;
 #define AT_CUDA_CHECK(expression) C10_CUDA_CHECK(expression)
 #define C10_CUDA_CHECK_WARN(expression) ((void)(expression))
 #define C10_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define TORCH_CUDA_KERNEL_LAUNCH_CHECK() C10_CUDA_CHECK(cudaGetLastError())
-#define THCudaCheck(expression) C10_CUDA_CHECK(expression)
+#define C10_CUDA_IGNORE_ERROR(expression) ((void)(expression), (void)cudaGetLastError())
+#define C10_CUDA_CLEAR_ERROR() ((void)cudaGetLastError())
+#define C10_CUDA_ERROR_HANDLED(expression) (expression)
+
+#include "launch_ex.h"

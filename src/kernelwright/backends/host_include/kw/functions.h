@@ -4,51 +4,7 @@
 #include "tensor.h"
 
 namespace at {
-#define KW_METHOD(type, name, convert) \
-  inline type Tensor::name(KW_PARAMS8_PLAIN) const { return kw::convert(#name, *this, KW_ARGS8); }
-#define KW_FUNCTION(type, name, convert) \
-  inline type name(kw::Arg self, KW_PARAMS8) { return kw::convert(#name, self, KW_ARGS8); }
-#define KW_PARAMS8_PLAIN kw::Arg a, kw::Arg b, kw::Arg c, kw::Arg d, kw::Arg e, kw::Arg f, kw::Arg g, kw::Arg h
-#undef KW_FUNCTION_TENSOR
-#undef KW_FUNCTION_PAIR
-#undef KW_FUNCTION_TRIPLE
-#undef KW_FUNCTION_LIST
-#undef KW_FUNCTION_BOOL
-#define KW_METHOD_TENSOR(name) KW_METHOD(Tensor, name, tensor_op)
-#define KW_METHOD_PAIR(name) KW_METHOD(Tensors2, name, pair_op)
-#define KW_METHOD_TRIPLE(name) KW_METHOD(Tensors3, name, triple_op)
-#define KW_METHOD_LIST(name) KW_METHOD(std::vector<Tensor>, name, list_op)
-#define KW_METHOD_BOOL(name) KW_METHOD(bool, name, bool_op)
-#define KW_FUNCTION_TENSOR(name) KW_FUNCTION(Tensor, name, tensor_op)
-#define KW_FUNCTION_PAIR(name) KW_FUNCTION(Tensors2, name, pair_op)
-#define KW_FUNCTION_TRIPLE(name) KW_FUNCTION(Tensors3, name, triple_op)
-#define KW_FUNCTION_LIST(name) KW_FUNCTION(std::vector<Tensor>, name, list_op)
-#define KW_FUNCTION_BOOL(name) KW_FUNCTION(bool, name, bool_op)
-#include "aten_ops.inc"
-
-// Operators whose overloads return different things, and factories.
-inline Tensor max(const Tensor& x) { return x.max(); }
-inline Tensor max(const Tensor& x, const Tensor& y) { return x.max(y); }
-inline Tensors2 max(const Tensor& x, int64_t dim, bool keepdim = false) { return x.max(dim, keepdim); }
-inline Tensor min(const Tensor& x) { return x.min(); }
-inline Tensor min(const Tensor& x, const Tensor& y) { return x.min(y); }
-inline Tensors2 min(const Tensor& x, int64_t dim, bool keepdim = false) { return x.min(dim, keepdim); }
-inline Tensor median(const Tensor& x) { return x.median(); }
-inline Tensors2 median(const Tensor& x, int64_t dim, bool keepdim = false) { return x.median(dim, keepdim); }
-inline Tensors2 mode(const Tensor& x, int64_t dim = -1, bool keepdim = false) { return x.mode(dim, keepdim); }
-inline Tensors2 sort(const Tensor& x, int64_t dim = -1, bool descending = false) { return x.sort(dim, descending); }
-inline Tensors2 topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) {
-  return x.topk(k, dim, largest, sorted);
-}
-inline Tensors2 kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false) {
-  return x.kthvalue(k, dim, keepdim);
-}
-inline Tensors2 cummax(const Tensor& x, int64_t dim) { return x.cummax(dim); }
-inline Tensors2 cummin(const Tensor& x, int64_t dim) { return x.cummin(dim); }
-inline Tensors2 var_mean(KW_PARAMS8) { return kw::pair_op("var_mean", KW_ARGS8); }
-inline Tensors2 std_mean(KW_PARAMS8) { return kw::pair_op("std_mean", KW_ARGS8); }
-inline Tensor where(const Tensor& condition, kw::Arg x, kw::Arg y) { return kw::tensor_op("where", condition, x, y); }
-inline std::vector<Tensor> where(const Tensor& condition) { return kw::list_op("where", condition); }
+#include "aten_functions.inc"
 inline Tensor index(const Tensor& x, kw::Arg at) { return kw::tensor_op("index", x, at); }
 
 #define KW_FACTORY(name)                                                                           \
@@ -65,7 +21,8 @@ KW_FACTORY(empty) KW_FACTORY(zeros) KW_FACTORY(ones) KW_FACTORY(rand) KW_FACTORY
   inline Tensor name(const Tensor& self, const TensorOptions& options = {}, kw::Arg format = kw::Arg()) { \
     return kw::tensor_op("like:" #name, self, options, format);                                          \
   }
-KW_FACTORY_LIKE(empty_like) KW_FACTORY_LIKE(zeros_like) KW_FACTORY_LIKE(ones_like)
+KW_FACTORY_LIKE(empty_like) KW_FACTORY_LIKE(zeros_like) KW_FACTORY_LIKE(ones_like) KW_FACTORY_LIKE(rand_like)
+KW_FACTORY_LIKE(randn_like)
 #undef KW_FACTORY_LIKE
 inline Tensor full(IntArrayRef sizes, const Scalar& value, const TensorOptions& options = {}) {
   return kw::tensor_op("new:full", sizes, value, options);
@@ -195,12 +152,62 @@ struct GradMode {
 
 namespace c10 {
 using at::NoGradGuard;
-template <class T>
-struct MaybeOwned;
 }
+
+namespace c10 {
+// `for (auto k : c10::irange(n))`.
+template <class T>
+struct integer_range {
+  struct iterator {
+    T k;
+    T operator*() const { return k; }
+    iterator& operator++() { ++k; return *this; }
+    bool operator!=(const iterator& o) const { return k != o.k; }
+    bool operator==(const iterator& o) const { return k == o.k; }
+  };
+  T first, last;
+  iterator begin() const { return {first}; }
+  iterator end() const { return {last < first ? first : last}; }
+};
+template <class T>
+integer_range<T> irange(T end) { return {T(), end}; }
+template <class A, class B>
+integer_range<B> irange(A begin, B end) { return {static_cast<B>(begin), end}; }
+struct InferenceMode {
+  at::NoGradGuard guard;
+  InferenceMode(bool = true) {}
+};
+template <class T>
+constexpr T pi = static_cast<T>(3.14159265358979323846L);
+}  // namespace c10
+namespace at {
+struct AutoGradMode {
+  bool before;
+  explicit AutoGradMode(bool on) : before(GradMode::is_enabled()) { GradMode::set_enabled(on); }
+  ~AutoGradMode() { GradMode::set_enabled(before); }
+};
+using AutoDispatchBelowAutograd = AutoDispatchBelowADInplaceOrView;
+template <class T>
+using opmath_type_t = opmath_type<T>;
+template <class T, class = void>
+struct OpMathType { using type = opmath_type<T>; };
+inline void check_dim_size(const Tensor& x, int64_t dim, int64_t index, int64_t size) {
+  TORCH_CHECK(x.dim() == dim && x.size(index) == size, "Expected a tensor of dimension ", dim, " and tensor.size[", index,
+              "] == ", size, " but got: dimension ", x.dim());
+}
+}  // namespace at
 
 namespace torch {
 using namespace at;
+using c10::InferenceMode;
+using c10::irange;
+using c10::optional;
+using c10::ScalarType;
+using c10::Scalar;
+using c10::ArrayRef;
+using at::AutoGradMode;
+template <class T>
+using List = std::vector<T>;
 using at::NoGradGuard;
 using at::Tensor;
 using c10::Device;
@@ -228,6 +235,32 @@ namespace nn {
 namespace functional {
 inline at::Tensor relu(const at::Tensor& x) { return x.relu(); }
 inline at::Tensor linear(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b = {}) { return at::linear(x, w, b); }
+#define KW_UNARY(name) inline at::Tensor name(const at::Tensor& x) { return at::name(x); }
+KW_UNARY(sigmoid) KW_UNARY(tanh) KW_UNARY(silu) KW_UNARY(mish) KW_UNARY(gelu) KW_UNARY(selu) KW_UNARY(relu6)
+KW_UNARY(log_sigmoid) KW_UNARY(hardswish) KW_UNARY(hardsigmoid) KW_UNARY(softplus) KW_UNARY(elu) KW_UNARY(leaky_relu)
+KW_UNARY(hardtanh) KW_UNARY(celu) KW_UNARY(hardshrink) KW_UNARY(softshrink)
+#undef KW_UNARY
+inline at::Tensor softsign(const at::Tensor& x) { return x / (x.abs() + 1); }
+inline at::Tensor tanhshrink(const at::Tensor& x) { return x - x.tanh(); }
+// Options of one number: `SoftmaxFuncOptions(1)`, `LeakyReLUFuncOptions().negative_slope(0.1)`.
+struct SoftmaxFuncOptions {
+  int64_t dim;
+  SoftmaxFuncOptions(int64_t d) : dim(d) {}
+};
+using SoftminFuncOptions = SoftmaxFuncOptions;
+using LogSoftmaxFuncOptions = SoftmaxFuncOptions;
+inline at::Tensor softmax(const at::Tensor& x, const SoftmaxFuncOptions& o) { return at::softmax(x, o.dim); }
+inline at::Tensor log_softmax(const at::Tensor& x, const LogSoftmaxFuncOptions& o) { return at::log_softmax(x, o.dim); }
+struct LeakyReLUFuncOptions {
+  double slope = 0.01;
+  LeakyReLUFuncOptions& negative_slope(double v) { slope = v; return *this; }
+};
+inline at::Tensor leaky_relu(const at::Tensor& x, const LeakyReLUFuncOptions& o) { return at::leaky_relu(x, o.slope); }
+struct GELUFuncOptions {
+  std::string kind = "none";
+  GELUFuncOptions& approximate(std::string v) { kind = std::move(v); return *this; }
+};
+inline at::Tensor gelu(const at::Tensor& x, const GELUFuncOptions& o) { return at::gelu(x, o.kind); }
 }  // namespace functional
 }  // namespace nn
 }  // namespace torch

@@ -2,12 +2,9 @@
 #pragma once
 
 #include "all.h"
+#include "fence.h"
 
 namespace kw {
-
-// Tags that exist only on this side, before the call.
-constexpr int32_t RAW_TENSORS = 100;
-constexpr int32_t RAW_INDEXES = 101;
 
 struct TensorImpl {
   long references = 1;
@@ -20,6 +17,14 @@ struct TensorImpl {
   int64_t storage_offset = 0;
   std::vector<int64_t> sizes, strides;
 };
+
+// Forwarded operators by the kind of what they return; `updates` is for those that write one of their arguments.
+at::Tensor returns_tensor(const char* name, std::initializer_list<Arg> args);
+std::vector<at::Tensor> returns_list(const char* name, std::initializer_list<Arg> args);
+int64_t returns_integer(const char* name, std::initializer_list<Arg> args);
+bool returns_bool(const char* name, std::initializer_list<Arg> args);
+at::Tensor& updates(const char* name, at::Tensor& target, std::initializer_list<Arg> args);
+void updates_all(const char* name, std::initializer_list<at::Tensor*> targets, std::initializer_list<Arg> args);
 
 extern Callbacks callbacks;
 const std::string& error_text();

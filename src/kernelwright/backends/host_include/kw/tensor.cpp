@@ -9,6 +9,12 @@ Callbacks callbacks;
 const std::string& error_text() { return last_error; }
 void throw_callback_error() { throw PythonError(last_error); }
 void fail(const std::string& message) { throw c10::Error(message); }
+void fail_unsupported(const char* name) {
+  Value text{STR, 0, static_cast<int64_t>(std::strlen(name)), 0, name};
+  int n = 0;
+  call("kw:unsupported", &text, 1, &n);  // raises in the runner, which notes the name
+  fail(std::string(name) + " is not supported here");
+}
 
 // Tensors and indexes inside arguments become handles just before the call.
 struct Lowered {
@@ -33,6 +39,14 @@ static void lower(const Value& v, Lowered& out) {
     copy.tag = TENSORS;
     copy.p = room.get();
     out.handles.push_back(std::move(room));
+  } else if (v.tag == RAW_BOOLS) {
+    auto room = std::make_unique<Value[]>(v.i + 1);
+    for (int64_t k = 0; k < v.i; ++k) room[k] = Value{BOOL, 0, static_cast<const bool*>(v.p)[k]};
+    copy.tag = LIST;
+    copy.p = room.get();
+    out.lists.push_back(std::move(room));
+  } else if (v.tag == GENERATOR) {
+    fail_unsupported("at::Generator");
   } else if (v.tag == RAW_INDEXES) {
     auto room = std::make_unique<Value[]>(v.i + 1);
     auto indexes = static_cast<const at::TensorIndex*>(v.p);
@@ -49,6 +63,7 @@ const Value* call(const char* name, const Value* args, int count, int* result_co
   lowered.values.reserve(count);
   for (int k = 0; k < count; ++k) lower(args[k], lowered);
   const Value* results = nullptr;
+  Opened reachable;
   if (callbacks.op(name, lowered.values.data(), count, &results, result_count)) throw_callback_error();
   return results;
 }
@@ -73,13 +88,8 @@ at::Tensor to_tensor(const Value& v) {
   return at::Tensor(impl);
 }
 
-static bool in_place(const char* name) {
-  size_t n = std::strlen(name);
-  return n > 1 && name[n - 1] == '_';
-}
-
 static const Value* call_args(const char* name, std::initializer_list<Arg> args, int* count) {
-  Value values[10];
+  Value values[24];
   int used = 0, n = 0;
   for (const Arg& arg : args) {
     values[n++] = arg.value;
@@ -88,30 +98,50 @@ static const Value* call_args(const char* name, std::initializer_list<Arg> args,
   return call(name, values, used, count);
 }
 
+// The same tensor again, perhaps with new sizes: the caller's object is updated, the second handle given back.
+static void update(at::Tensor& target, const Value& result) {
+  TensorImpl* impl = target.impl();
+  if (!impl) {
+    target = to_tensor(result);
+    return;
+  }
+  int64_t kept = impl->handle;
+  const Meta& meta = *static_cast<const Meta*>(result.p);
+  int64_t spare = meta.handle;
+  read_meta(*impl, meta);
+  impl->handle = kept;
+  callbacks.release(spare);
+}
+at::Tensor& updates(const char* name, at::Tensor& target, std::initializer_list<Arg> args) {
+  int n = 0;
+  update(target, call_args(name, args, &n)[0]);
+  return target;
+}
+void updates_all(const char* name, std::initializer_list<at::Tensor*> targets, std::initializer_list<Arg> args) {
+  Value values[24];
+  int count = 0, n = 0, k = 0;
+  for (at::Tensor* target : targets) values[count++] = Arg(*target).value;
+  for (const Arg& arg : args) values[count++] = arg.value;
+  const Value* r = call(name, values, count, &n);
+  for (at::Tensor* target : targets) update(*target, r[k++]);
+}
+
+static bool in_place(const char* name) {
+  size_t n = std::strcspn(name, ".");
+  return n > 1 && name[n - 1] == '_';
+}
+
 #define KW_CALL int n = 0; const Value* r = call_args(name, {self, a, b, c, d, e, f, g, h}, &n)
 at::Tensor tensor_op(const char* name, Arg self, Arg a, Arg b, Arg c, Arg d, Arg e, Arg f, Arg g, Arg h) {
   KW_CALL;
   if (in_place(name) && self.value.tag == TENSOR) {
-    // The same tensor again, perhaps with new sizes: the caller's object is updated, the second handle given back.
     auto impl = static_cast<TensorImpl*>(const_cast<void*>(self.value.p));
-    int64_t kept = impl->handle;
-    const Meta& meta = *static_cast<const Meta*>(r[0].p);
-    int64_t spare = meta.handle;
-    read_meta(*impl, meta);
-    impl->handle = kept;
-    callbacks.release(spare);
     ++impl->references;
-    return at::Tensor(impl);
+    at::Tensor same(impl);
+    update(same, r[0]);
+    return same;
   }
   return to_tensor(r[0]);
-}
-at::Tensors2 pair_op(const char* name, Arg self, Arg a, Arg b, Arg c, Arg d, Arg e, Arg f, Arg g, Arg h) {
-  KW_CALL;
-  return {to_tensor(r[0]), to_tensor(r[1])};
-}
-at::Tensors3 triple_op(const char* name, Arg self, Arg a, Arg b, Arg c, Arg d, Arg e, Arg f, Arg g, Arg h) {
-  KW_CALL;
-  return {to_tensor(r[0]), to_tensor(r[1]), to_tensor(r[2])};
 }
 std::vector<at::Tensor> list_op(const char* name, Arg self, Arg a, Arg b, Arg c, Arg d, Arg e, Arg f, Arg g, Arg h) {
   KW_CALL;
@@ -124,6 +154,23 @@ bool bool_op(const char* name, Arg self, Arg a, Arg b, Arg c, Arg d, Arg e, Arg 
   return r[0].i != 0;
 }
 #undef KW_CALL
+
+at::Tensor returns_tensor(const char* name, std::initializer_list<Arg> args) {
+  int n = 0;
+  return to_tensor(call_args(name, args, &n)[0]);
+}
+std::vector<at::Tensor> returns_list(const char* name, std::initializer_list<Arg> args) {
+  int n = 0;
+  const Value* r = call_args(name, args, &n);
+  std::vector<at::Tensor> out;
+  for (int k = 0; k < n; ++k) out.push_back(to_tensor(r[k]));
+  return out;
+}
+int64_t returns_integer(const char* name, std::initializer_list<Arg> args) {
+  int n = 0;
+  return call_args(name, args, &n)[0].i;
+}
+bool returns_bool(const char* name, std::initializer_list<Arg> args) { return returns_integer(name, args) != 0; }
 
 Arg::Arg(const at::Tensor& tensor) : value{NONE} {
   if (tensor.defined()) value = Value{TENSOR, 0, tensor.impl()->handle, 0, tensor.impl()};
@@ -147,7 +194,6 @@ void kw_set_error(const char* text) { kw::last_error = text; }
 
 namespace at {
 
-using kw::pair_op;
 using kw::tensor_op;
 
 static const kw::TensorImpl& need(const kw::TensorImpl* impl, const char* what) {
@@ -158,7 +204,15 @@ static const kw::TensorImpl& need(const kw::TensorImpl* impl, const char* what) 
 Tensor::Tensor(const Tensor& o) : impl_(o.impl_) {
   if (impl_) ++impl_->references;
 }
-Tensor& Tensor::operator=(const Tensor& o) {
+Tensor& Tensor::operator=(const Tensor& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(Tensor&& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(const Tensor& o) & {
   Tensor copy(o);
   std::swap(impl_, copy.impl_);
   return *this;
@@ -255,26 +309,13 @@ Tensor Tensor::new_empty(kw::Arg s, kw::Arg o) const { return tensor_op("like:ne
 Tensor Tensor::new_zeros(kw::Arg s, kw::Arg o) const { return tensor_op("like:new_zeros", *this, s, o); }
 Tensor Tensor::new_ones(kw::Arg s, kw::Arg o) const { return tensor_op("like:new_ones", *this, s, o); }
 Tensor Tensor::new_full(kw::Arg s, kw::Arg v, kw::Arg o) const { return tensor_op("like:new_full", *this, s, v, o); }
+Tensor Tensor::new_empty_strided(IntArrayRef sizes, IntArrayRef strides, kw::Arg o) const {
+  return tensor_op("like:new_empty_strided", *this, sizes, strides, o);
+}
+long Tensor::use_count() const { return impl_ ? impl_->references : 0; }
+bool Tensor::pinned() const { return impl_->flags & 16; }
 Tensor Tensor::operator[](int64_t k) const { return tensor_op("select", *this, 0, k); }
 Tensor Tensor::operator[](const Tensor& k) const { return index({TensorIndex(k)}); }
-
-Tensor Tensor::max() const { return tensor_op("max", *this); }
-Tensor Tensor::max(const Tensor& o) const { return tensor_op("maximum", *this, o); }
-Tensors2 Tensor::max(int64_t dim, bool keepdim) const { return pair_op("max", *this, dim, keepdim); }
-Tensor Tensor::min() const { return tensor_op("min", *this); }
-Tensor Tensor::min(const Tensor& o) const { return tensor_op("minimum", *this, o); }
-Tensors2 Tensor::min(int64_t dim, bool keepdim) const { return pair_op("min", *this, dim, keepdim); }
-Tensor Tensor::median() const { return tensor_op("median", *this); }
-Tensors2 Tensor::median(int64_t dim, bool keepdim) const { return pair_op("median", *this, dim, keepdim); }
-Tensors2 Tensor::mode(int64_t dim, bool keepdim) const { return pair_op("mode", *this, dim, keepdim); }
-Tensors2 Tensor::sort(int64_t dim, bool descending) const { return pair_op("sort", *this, dim, descending); }
-Tensors2 Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted) const {
-  return pair_op("topk", *this, k, dim, largest, sorted);
-}
-Tensors2 Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim) const { return pair_op("kthvalue", *this, k, dim, keepdim); }
-Tensors2 Tensor::cummax(int64_t dim) const { return pair_op("cummax", *this, dim); }
-Tensors2 Tensor::cummin(int64_t dim) const { return pair_op("cummin", *this, dim); }
-Tensors2 Tensor::aminmax(kw::Arg dim, kw::Arg keepdim) const { return pair_op("aminmax", *this, dim, keepdim); }
 
 #define KW_IN_PLACE(op, name)                     \
   Tensor& Tensor::operator op(const Tensor& o) {  \
@@ -286,6 +327,15 @@ Tensors2 Tensor::aminmax(kw::Arg dim, kw::Arg keepdim) const { return pair_op("a
     return *this;                                 \
   }
 KW_IN_PLACE(+=, "add_") KW_IN_PLACE(-=, "sub_") KW_IN_PLACE(*=, "mul_") KW_IN_PLACE(/=, "div_")
+#define KW_BITS(op, name)                                                                              \
+  Tensor& Tensor::operator op##=(const Tensor& o) {                                                    \
+    tensor_op(name "_", *this, o);                                                                     \
+    return *this;                                                                                      \
+  }                                                                                                    \
+  Tensor operator op(const Tensor& a, const Scalar& b) { return tensor_op(name, a, b); }
+KW_BITS(&, "bitwise_and") KW_BITS(|, "bitwise_or") KW_BITS(^, "bitwise_xor")
+#undef KW_BITS
+Tensor operator%(const Scalar& a, const Tensor& b) { return tensor_op("remainder", a, b); }
 Tensor Tensor::operator-() const { return tensor_op("neg", *this); }
 Tensor Tensor::operator~() const { return tensor_op("bitwise_not", *this); }
 #define KW_BINARY(op, name)                                                                         \

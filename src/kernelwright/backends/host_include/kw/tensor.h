@@ -13,6 +13,9 @@ namespace kw {
 
 struct TensorImpl;
 
+// Tags that exist only on this side, before the call.
+constexpr int32_t RAW_TENSORS = 100, RAW_INDEXES = 101, RAW_BOOLS = 102, GENERATOR = 103;
+
 // Any argument of a forwarded operator. Trivially destructible: it points at what the caller passed.
 struct Arg {
   Value value;
@@ -43,6 +46,13 @@ struct Arg {
   Arg(c10::IntArrayRef v) : value{INTS, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
   template <size_t N>
   Arg(const std::array<int64_t, N>& v) : value{INTS, 0, static_cast<int64_t>(N), 0, v.data()} {}
+  template <size_t N>
+  Arg(const std::array<bool, N>& v) : value{RAW_BOOLS, 0, static_cast<int64_t>(N), 0, v.data()} {}
+  Arg(c10::OptionalIntArrayRef v) : value{NONE} {
+    if (v.has_value()) *this = Arg(*v);
+  }
+  Arg(const c10::Generator&) : value{GENERATOR} {}
+  Arg(c10::ArrayRef<double> v) : value{DOUBLES, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
   Arg(const std::vector<double>& v) : value{DOUBLES, 0, static_cast<int64_t>(v.size()), 0, v.data()} {}
   Arg(const std::initializer_list<at::Tensor>& v);
   Arg(const std::vector<at::Tensor>& v);
@@ -89,8 +99,11 @@ class Tensor {
   explicit Tensor(kw::TensorImpl* impl) : impl_(impl) {}
   Tensor(const Tensor& o);
   Tensor(Tensor&& o) noexcept : impl_(o.impl_) { o.impl_ = nullptr; }
-  Tensor& operator=(const Tensor& o);
-  Tensor& operator=(Tensor&& o) noexcept { std::swap(impl_, o.impl_); return *this; }
+  Tensor& operator=(const Tensor& o) &;
+  Tensor& operator=(Tensor&& o) & noexcept { std::swap(impl_, o.impl_); return *this; }
+  // `x[0] = y` writes into x.
+  Tensor& operator=(const Tensor& o) &&;
+  Tensor& operator=(Tensor&& o) &&;
   Tensor& operator=(const Scalar& value) &&;
   ~Tensor();
 
@@ -177,6 +190,24 @@ class Tensor {
 
   Tensor to(kw::Arg a, kw::Arg b = kw::Arg(), kw::Arg c = kw::Arg(), kw::Arg d = kw::Arg()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  Tensor& set_data(const Tensor& o) { return *this = o; }
+  Tensor new_empty_strided(IntArrayRef sizes, IntArrayRef strides, kw::Arg options = kw::Arg()) const;
+  bool is_complex() const { return isComplexType(scalar_type()); }
+  bool is_floating_point() const { return isFloatingType(scalar_type()); }
+  bool is_signed() const { return scalar_type() != kByte && scalar_type() != kBool; }
+  bool is_same_size(const Tensor& o) const { return sizes().equals(o.sizes()); }
+  bool is_leaf() const { return true; }
+  bool is_meta() const { return false; }
+  bool is_mkldnn() const { return false; }
+  bool is_pinned() const { return impl_ && pinned(); }
+  bool is_conj() const { return false; }
+  bool is_neg() const { return false; }
+  bool is_inference() const { return false; }
+  bool is_hip() const { return false; }
+  bool is_xpu() const { return false; }
+  bool sizes_equal(IntArrayRef o) const { return sizes().equals(o); }
+  long use_count() const;
+  Tensor& retain_grad() { return *this; }
   Tensor cuda() const;
   Tensor cpu() const;
   Tensor toType(ScalarType type) const { return to(type); }
@@ -191,22 +222,6 @@ class Tensor {
   Tensor operator[](int64_t k) const;
   Tensor operator[](const Tensor& k) const;
 
-  Tensor max() const;
-  Tensor max(const Tensor& other) const;
-  Tensors2 max(int64_t dim, bool keepdim = false) const;
-  Tensor min() const;
-  Tensor min(const Tensor& other) const;
-  Tensors2 min(int64_t dim, bool keepdim = false) const;
-  Tensor median() const;
-  Tensors2 median(int64_t dim, bool keepdim = false) const;
-  Tensors2 mode(int64_t dim = -1, bool keepdim = false) const;
-  Tensors2 sort(int64_t dim = -1, bool descending = false) const;
-  Tensors2 topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true) const;
-  Tensors2 kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false) const;
-  Tensors2 cummax(int64_t dim) const;
-  Tensors2 cummin(int64_t dim) const;
-  Tensors2 aminmax(kw::Arg dim = kw::Arg(), kw::Arg keepdim = kw::Arg()) const;
-
   Tensor& operator+=(const Tensor& o);
   Tensor& operator-=(const Tensor& o);
   Tensor& operator*=(const Tensor& o);
@@ -215,33 +230,19 @@ class Tensor {
   Tensor& operator-=(const Scalar& o);
   Tensor& operator*=(const Scalar& o);
   Tensor& operator/=(const Scalar& o);
+  Tensor& operator&=(const Tensor& o);
+  Tensor& operator|=(const Tensor& o);
+  Tensor& operator^=(const Tensor& o);
   Tensor operator-() const;
   Tensor operator~() const;
 
-#define KW_METHOD(type, name, convert) \
-  type name(KW_PARAMS8) const;
-#define KW_METHOD_TENSOR(name) KW_METHOD(Tensor, name, )
-#define KW_METHOD_PAIR(name) KW_METHOD(Tensors2, name, )
-#define KW_METHOD_TRIPLE(name) KW_METHOD(Tensors3, name, )
-#define KW_METHOD_LIST(name) KW_METHOD(std::vector<Tensor>, name, )
-#define KW_METHOD_BOOL(name) KW_METHOD(bool, name, )
-#define KW_FUNCTION_TENSOR(name)
-#define KW_FUNCTION_PAIR(name)
-#define KW_FUNCTION_TRIPLE(name)
-#define KW_FUNCTION_LIST(name)
-#define KW_FUNCTION_BOOL(name)
-#include "aten_ops.inc"
-#undef KW_METHOD
-#undef KW_METHOD_TENSOR
-#undef KW_METHOD_PAIR
-#undef KW_METHOD_TRIPLE
-#undef KW_METHOD_LIST
-#undef KW_METHOD_BOOL
+#include "aten_methods.inc"
 
   kw::TensorImpl* impl() const { return impl_; }
 
  private:
   void check_rank(size_t n) const;
+  bool pinned() const;
   kw::TensorImpl* impl_ = nullptr;
 };
 
@@ -294,6 +295,10 @@ Tensor operator/(const Scalar& a, const Tensor& b);
   Tensor operator op(const Scalar& a, const Tensor& b);
 KW_COMPARE(==) KW_COMPARE(!=) KW_COMPARE(<) KW_COMPARE(<=) KW_COMPARE(>) KW_COMPARE(>=)
 #undef KW_COMPARE
+Tensor operator%(const Scalar& a, const Tensor& b);
+Tensor operator&(const Tensor& a, const Scalar& b);
+Tensor operator|(const Tensor& a, const Scalar& b);
+Tensor operator^(const Tensor& a, const Scalar& b);
 Tensor operator&(const Tensor& a, const Tensor& b);
 Tensor operator|(const Tensor& a, const Tensor& b);
 Tensor operator^(const Tensor& a, const Tensor& b);
@@ -303,8 +308,6 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
 namespace kw {
 at::Tensor tensor_op(const char* name, Arg self, KW_PARAMS8);
-at::Tensors2 pair_op(const char* name, Arg self, KW_PARAMS8);
-at::Tensors3 triple_op(const char* name, Arg self, KW_PARAMS8);
 std::vector<at::Tensor> list_op(const char* name, Arg self, KW_PARAMS8);
 bool bool_op(const char* name, Arg self, KW_PARAMS8);
 at::Tensor to_tensor(const Value& value);

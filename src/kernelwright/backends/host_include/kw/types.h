@@ -232,6 +232,29 @@ std::ostream& operator<<(std::ostream& out, ArrayRef<T> list) {
   return out << "]";
 }
 using IntArrayRef = ArrayRef<int64_t>;
+template <class T>
+class OptionalArrayRef {
+ public:
+  constexpr OptionalArrayRef() = default;
+  constexpr OptionalArrayRef(std::nullopt_t) {}
+  constexpr OptionalArrayRef(const std::initializer_list<T>& v) : list_(ArrayRef<T>(v)) {}
+  constexpr OptionalArrayRef(const std::optional<ArrayRef<T>>& v) : list_(v) {}
+  constexpr OptionalArrayRef(const T& one) : list_(ArrayRef<T>(one)) {}
+  template <class U, std::enable_if_t<!std::is_same_v<std::decay_t<U>, OptionalArrayRef> && !std::is_arithmetic_v<std::decay_t<U>> &&
+                                          std::is_convertible_v<U, ArrayRef<T>>, int> = 0>
+  constexpr OptionalArrayRef(U&& v) : list_(ArrayRef<T>(static_cast<U&&>(v))) {}
+  constexpr bool has_value() const { return list_.has_value(); }
+  constexpr explicit operator bool() const { return has_value(); }
+  constexpr const ArrayRef<T>& value() const { return *list_; }
+  constexpr const ArrayRef<T>& operator*() const { return *list_; }
+  constexpr const ArrayRef<T>* operator->() const { return &*list_; }
+
+ private:
+  std::optional<ArrayRef<T>> list_;
+};
+using OptionalIntArrayRef = OptionalArrayRef<int64_t>;
+// A random generator of its own is not passed on: candidates use the default one.
+struct Generator {};
 using SymInt = int64_t;
 using SymIntArrayRef = IntArrayRef;
 template <class T, unsigned N = 8>
@@ -337,7 +360,7 @@ struct Text {
   Text& operator<<(double v);
   Text& operator<<(float v) { return *this << static_cast<double>(v); }
   Text& operator<<(ScalarType v);
-  Text& operator<<(TypeMeta v) { return *this << v.type; }
+  Text& operator<<(TypeMeta v) { return *this << v.name(); }
   Text& operator<<(const Device& v);
   Text& operator<<(ArrayRef<int64_t> v);
   template <class T>
@@ -380,6 +403,19 @@ using c10::TypeMeta;
 #define C10_RESTRICT __restrict__
 #define C10_EXPORT
 #define C10_API
+#define C10_LAUNCH_BOUNDS_1(a) __launch_bounds__(a)
+#define C10_LAUNCH_BOUNDS_2(a, b) __launch_bounds__(a, b)
+#define AT_API
+#define C10_WARP_SIZE 32
+#define C10_CONCATENATE(a, b) C10_CONCATENATE_(a, b)
+#define C10_CONCATENATE_(a, b) a##b
+#define C10_STRINGIZE(x) C10_STRINGIZE_(x)
+#define C10_STRINGIZE_(x) #x
+#define TORCH_CHECK_LINALG(condition, ...) KW_CHECK(condition, ##__VA_ARGS__)
+#define TORCH_CHECK_ARG(condition, number, ...) KW_CHECK(condition, ##__VA_ARGS__)
+#define TORCH_CHECK_NOTNULL(x) (x)
+#define TORCH_WARN_DEPRECATION(...) ((void)0)
+#define AT_WARN(...) ((void)0)
 #define TORCH_API
 #define KW_CHECK(condition, ...)                                                                   \
   do {                                                                                             \

@@ -86,6 +86,8 @@ struct Config {
   unsigned grid[3];
   unsigned block[3];
   uint64_t shared;
+  unsigned cluster[3] = {0, 0, 0};  // zeros: the kernel's own
+  unsigned cooperative = 0;
 };
 
 // Filled in by the runner. Each returns 0, or 1 after it has called kw_set_error.
@@ -109,6 +111,8 @@ struct PythonError : std::runtime_error {
 
 [[noreturn]] void throw_callback_error();
 [[noreturn]] void fail(const std::string& message);
+// What real torch or CUDA has and the stand-in has not: the verdict is `unsupported`, with this name.
+[[noreturn]] void fail_unsupported(const char* name);
 const Value* call(const char* name, const Value* args, int count, int* result_count);
 
 // A name expression for NVRTC, built from the template arguments of the stub that runs: `softmax<float, 256>`.
@@ -138,6 +142,8 @@ struct Expression {
   }
 };
 
+// For the launch that is configured next.
+void set_attributes(bool cooperative, const unsigned* cluster);
 void launch(const char* kernel, const void* const* args, const unsigned* sizes, int count);
 void launch(const char* kernel, const Expression& expression, const void* const* args, const unsigned* sizes, int count);
 // The kernel's key, found by calling its stub in a mode where it only tells its name.
