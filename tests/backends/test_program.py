@@ -143,3 +143,67 @@ def test_variables_have_one_name_on_both_sides() -> None:
     parts = split("static __device__ int a = 1;\n__managed__ int b;\nint main() {}\n", whole=True)
     assert "static" not in parts.device + parts.host
     assert "kw_managed_b" in parts.host and "__managed__" not in parts.device
+
+
+ALGORITHMS = (
+    HEAD
+    + r"""
+#include <cub/cub.cuh>
+#include <thrust/device_vector.h>
+#include <thrust/functional.h>
+#include <thrust/reduce.h>
+#include <thrust/sort.h>
+#include <thrust/transform.h>
+struct Square {
+  float k;
+  __device__ float operator()(float x) const { return k * x * x; }
+};
+__global__ void twice(float* x, int n) {
+  typedef cub::BlockReduce<float, 128> Reduce;
+  __shared__ typename Reduce::TempStorage storage;
+  float sum = Reduce(storage).Sum((int)threadIdx.x < n ? 1.f : 0.f);
+  if (threadIdx.x == 0 && sum != n) x[0] = -1;
+  if ((int)threadIdx.x < n) x[threadIdx.x] *= 2;
+}
+int main() {
+  thrust::device_vector<float> v(100, 3.f);
+  thrust::transform(v.begin(), v.end(), v.begin(), Square{2});
+  twice<<<1, 128>>>(thrust::raw_pointer_cast(v.data()), 100);
+  printf("%g %s\n", thrust::reduce(v.begin(), v.end()), cudaGetErrorString(cudaDeviceSynchronize()));
+  unsigned h[6] = {0x21, 0x13, 0x35, 0x02, 0x44, 0x10}, *d, *o;
+  cudaMalloc(&d, sizeof h);
+  cudaMalloc(&o, sizeof h);
+  cudaMemcpy(d, h, sizeof h, cudaMemcpyHostToDevice);
+  void* space = nullptr;
+  size_t bytes = 0;
+  cub::DeviceRadixSort::SortKeys(space, bytes, d, o, 6, 0, 4);
+  cudaMalloc(&space, bytes);
+  cub::DeviceRadixSort::SortKeys(space, bytes, d, o, 6, 0, 4);
+  cudaMemcpy(h, o, sizeof h, cudaMemcpyDeviceToHost);
+  for (unsigned x : h) printf("%x ", x);
+  cub::DeviceScan::InclusiveSum(space, bytes, d, o, 6);
+  cudaMemcpy(h, o, sizeof h, cudaMemcpyDeviceToHost);
+  printf("%x\n", h[5]);
+  thrust::device_ptr<unsigned> p(d);
+  thrust::sort(p, p + 6, thrust::greater<unsigned>());
+  cudaMemcpy(h, d, sizeof h, cudaMemcpyDeviceToHost);
+  printf("%x %x\n", h[0], h[5]);
+}
+"""
+)
+
+
+def test_algorithms_on_device_memory(run: Runner) -> None:
+    step = run(ALGORITHMS)
+    assert step.stdout.splitlines() == ["3600 no error", "10 21 2 13 44 35 bf", "44 2"], (step.stdout, step.stderr)
+    assert step.findings == ()
+
+
+def test_a_long_sum_keeps_its_small_terms(run: Runner) -> None:
+    source = (
+        HEAD
+        + "#include <thrust/device_vector.h>\n#include <thrust/reduce.h>\n"
+        + "int main() { thrust::device_vector<float> v(1 << 25, 1.f);"
+        + ' printf("%.0f\\n", thrust::reduce(v.begin(), v.end(), 0.f)); }'
+    )
+    assert run(source).stdout == "33554432\n"

@@ -171,8 +171,14 @@ def _blame(request: BuildRequest, parts: Split, host: CompilerRun, seconds: dict
     device = _compile_device(request, parts, ())
     if device.status != "ok":
         return BuildResult(device.status, device.log, device.missing, seconds=seconds)
-    missing = diagnose.host_missing(host.log)
+    missing = diagnose.host_missing(host.log) or _library_names(host.log)
     return BuildResult("unsupported" if missing else "compile_error", host.log, missing, seconds=seconds)
+
+
+def _library_names(log: str) -> tuple[str, ...]:
+    """Algorithms of CUB or Thrust that the first error is about: ours lack overloads that theirs have."""
+    first = next((line for line in log.splitlines() if "error:" in line), "")
+    return tuple(dict.fromkeys(re.findall(r"\b(?:cub|thrust)::\w+(?:::\w+)?", first)))[:4]
 
 
 def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:

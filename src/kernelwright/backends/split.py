@@ -25,6 +25,8 @@ _HOST_ONLY = re.compile(
     r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\bcudnn\w+|\bIntArrayRef\b"
 )
 THRUST = re.compile(r"#\s*include\s*<thrust/")
+HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
+"""Algorithms that run on the host half of a whole program, with the device functions that they are given."""
 _DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
 
@@ -67,7 +69,7 @@ class _State:
     whole: bool = False
     """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
     on_host: bool = False
-    """A program whose device functions run on the host, too: those that it hands to Thrust."""
+    """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
@@ -91,7 +93,7 @@ def split(source: str, whole: bool = False) -> Split:
     """
     source = expand_kernel_macros(source)
     tokens = tokenize(source)
-    on_host = whole and THRUST.search(source) is not None
+    on_host = whole and HOST_ALGORITHMS.search(source) is not None
     state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
