@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
@@ -72,8 +73,12 @@ def problem(entry: Entry, result: Evaluation, backend: str) -> str:
 
 def processor_seconds() -> float:
     """Of all processes that this one has started and of those that they waited for; other load hardly changes it."""
-    times = [process.cpu_times() for process in psutil.Process().children(recursive=True)]
-    return float(sum(t.user + t.system + t.children_user + t.children_system for t in times))
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it may end meanwhile
+            t = process.cpu_times()
+            total += t.user + t.system + t.children_user + t.children_system
+    return total
 
 
 def judged(entry: Entry, evaluator: Evaluator, backend: str, repeat: int) -> dict[str, object]:
