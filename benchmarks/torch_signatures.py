@@ -5,7 +5,7 @@
 Reads the headers of the installed torch: `ATen/core/TensorBody.h` for the members of at::Tensor and `ATen/ops/*.h` for
 the functions in at::. What comes out are declarations with torch's own parameter types and defaults, so that overload
 resolution accepts and refuses the same calls, and a table of names by namespace, so that a name which torch has and
-the stand-in has not can be told from one that does not exist. Run it again for a newer torch. `--check` only says whether
+the stand-in has not can be told from one that does not exist. Run it again for a newer torch. `--check` only says if
 the files are as this torch would have them.
 """
 
@@ -121,7 +121,10 @@ def methods() -> list[Operator]:
         found = _parameters(inside)
         defaults[name, tuple(kind for kind, _, _ in found)] = found
     out = []
-    pattern = r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?Tensor::(\w+)\(([^\n]*)\) const \{\n +return [^\n]*?::call(\([^\n]*)"
+    pattern = (
+        r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?Tensor::(\w+)\(([^\n]*)\) const \{\n"
+        r" +return [^\n]*?::call(\([^\n]*)"
+    )
     for schema, returns, name, inside, call in re.findall(pattern, text, re.MULTILINE):
         found = _parameters(inside)
         key = (name, tuple(kind for kind, _, _ in found))
@@ -132,7 +135,9 @@ def methods() -> list[Operator]:
 def functions() -> list[Operator]:
     """The functions of at::."""
     out = []
-    pattern = r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?\b(\w+)\(([^\n]*)\) \{\n +return [^\n]*?::call(\([^\n]*)"
+    pattern = (
+        r"^// aten::([\w.]+)\([^\n]*\n^inline (\S[^\n(]*?) ?\b(\w+)\(([^\n]*)\) \{\n +return [^\n]*?::call(\([^\n]*)"
+    )
     for path in sorted((INCLUDE / "ATen/ops").glob("*.h")):
         if re.search(r"_(?:ops|native|dispatch|meta)\.h$", path.name):
             continue
@@ -205,7 +210,11 @@ def _arguments(names: list[str], member: bool) -> str:
 
 
 def _wanted(op: Operator) -> bool:
-    return op.name not in HANDWRITTEN | {"resize_out", "resize_as_out"} and (op.name in ("copy", "copy_") or not SKIPPED.fullmatch(op.name)) and not op.name.endswith("_outf")
+    return (
+        op.name not in HANDWRITTEN | {"resize_out", "resize_as_out"}
+        and (op.name in ("copy", "copy_") or not SKIPPED.fullmatch(op.name))
+        and not op.name.endswith("_outf")
+    )
 
 
 def operators_text() -> tuple[str, str, str]:
@@ -236,7 +245,14 @@ CLASSES = {
     "c10::cuda::CUDAStream": "c10/cuda/CUDAStream.h",
 }
 """Classes whose members are looked up like those of at::Tensor, and the headers that declare them."""
-ROOTS = ("torch/extension.h", "ATen/cuda/*.h", "ATen/cuda/*.cuh", "c10/cuda/*.h", "torch/csrc/cuda/*.h", "torch/library.h")
+ROOTS = (
+    "torch/extension.h",
+    "ATen/cuda/*.h",
+    "ATen/cuda/*.cuh",
+    "c10/cuda/*.h",
+    "torch/csrc/cuda/*.h",
+    "torch/library.h",
+)
 SCOPES = re.compile(
     r"(?:at|c10|torch|caffe2|pybind11|torch::(?:nn|nn::functional|nn::init|nn::utils|autograd|cuda|optim|jit|indexing"
     r"|serialize|data|special|linalg|fft|sparse|nested|utils)|at::(?:cuda|indexing|native|cuda::blas|cuda::detail"
@@ -301,7 +317,19 @@ def _names(tokens: list[Token], start: int, stop: int, name: str, is_type: bool)
     return {n for n in found if len(n) > 1}
 
 
-_NOISE = {"const", "final", "namespace", "class", "struct", "default", "false", "true", "override", "TORCH_API", "C10_API"}
+_NOISE = {
+    "const",
+    "final",
+    "namespace",
+    "class",
+    "struct",
+    "default",
+    "false",
+    "true",
+    "override",
+    "TORCH_API",
+    "C10_API",
+}
 
 
 def _loosely(text: str) -> set[str]:
@@ -324,7 +352,14 @@ def _cuda_include() -> Path:
 def _cuda_names() -> set[str]:
     """What the headers of the CUDA runtime and driver declare."""
     out: set[str] = set()
-    for name in ("cuda_runtime_api.h", "cuda_runtime.h", "driver_types.h", "cuda.h", "library_types.h", "cuda_occupancy.h"):
+    for name in (
+        "cuda_runtime_api.h",
+        "cuda_runtime.h",
+        "driver_types.h",
+        "cuda.h",
+        "library_types.h",
+        "cuda_occupancy.h",
+    ):
         text = (_cuda_include() / name).read_text(errors="replace")
         text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", text, flags=re.DOTALL)
         out |= set(re.findall(r"\b(?:cuda[A-Z]|cu[A-Z]|CU_|CUDA_|CU[a-z])\w+", text))
@@ -354,6 +389,9 @@ def names_text() -> str:
         text = path.read_text(errors="replace")
         macros |= set(re.findall(r"^#\s*define\s+((?:AT|TORCH|C10|PYBIND11|CUDA|THRUST)_\w+)", text, re.MULTILINE))
         anywhere |= _loosely(text)
+        for scope in re.findall(r"^namespace ((?:torch|at|c10)(?:::\w+)+)", text, re.MULTILINE):
+            if SCOPES.fullmatch(scope):
+                found.setdefault(scope, set())
         tokens = tokenize(text)
         _declared(tokens, 0, len(tokens), [], found)
     found.setdefault("at", set()).update(op.name for op in functions())
@@ -364,7 +402,9 @@ def names_text() -> str:
     for path in modules.rglob("*.h"):
         found.setdefault("torch::nn", set()).update(re.findall(r"TORCH_MODULE\((\w+)\)", path.read_text()))
     for path in (INCLUDE / "torch/csrc/api/include/torch/nn/functional").glob("*.h"):
-        found.setdefault("torch::nn::functional", set()).update(re.findall(r"^inline \S+ (\w+)\(", path.read_text(), re.M))
+        found.setdefault("torch::nn::functional", set()).update(
+            re.findall(r"^inline \S+ (\w+)\(", path.read_text(), re.M)
+        )
     for name, path in CLASSES.items():
         found[name] = _members(INCLUDE / path)
     found["macros"] = macros
@@ -377,7 +417,11 @@ def names_text() -> str:
     found["cudaDeviceProp"] = set(re.findall(r"\b(\w+)(?:\[\w+\])?;", inside))
     lines = ["# Made by benchmarks/torch_signatures.py of torch's own headers: do not edit.\n"]
     for scope in sorted(found):
-        plain = sorted(n for n in found[scope] if not n.endswith(("_symint", "_outf")) and re.fullmatch(r"\w+", n) and n not in _NOISE)
+        plain = sorted(
+            n
+            for n in found[scope]
+            if not n.endswith(("_symint", "_outf")) and re.fullmatch(r"\w+", n) and n not in _NOISE
+        )
         lines.append(f"{scope}: {' '.join(plain)}\n")
     lines.append(f"headers: {' '.join(_headers())}\n")
     return "".join(lines)

@@ -112,6 +112,8 @@ def test_module_defined_twice(cache: Path) -> None:
 GAPS = {
     "member": ("x.coalesce();", "at::Tensor::coalesce"),
     "function": ("torch::_sample_dirichlet(x);", "torch::_sample_dirichlet"),
+    "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
+    "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cublas": ("cublasHandle_t handle;", "cublasHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
@@ -126,9 +128,7 @@ def test_gaps_of_the_stand_in_are_unsupported(cache: Path, name: str) -> None:
     assert missing in result.missing
 
 
-@pytest.mark.parametrize(
-    "header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"]
-)
+@pytest.mark.parametrize("header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"])
 def test_missing_library_headers_are_unsupported(cache: Path, header: str) -> None:
     result = extension(cache, EXT + f"#include <{header}>\n" + KERNEL + FORWARD + MODULE)
     assert result.status == "unsupported" and header in result.missing, result.log

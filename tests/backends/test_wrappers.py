@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from wrappers import WRAPPERS, Wrapper
+from wrappers import FOLDER, WRAPPERS, Wrapper
+from wrappers_more import MORE, REFUSED
 
 from kernelwright.backends.build import build
 from kernelwright.backends.extension import Extension
@@ -25,7 +27,7 @@ def load(wrapper: Wrapper, cache: Path) -> tuple[Any, Runtime]:
     return Extension(result, runtime), runtime
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS, ids=lambda w: w.name)
+@pytest.mark.parametrize("wrapper", WRAPPERS + MORE, ids=lambda w: w.name)
 def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
     module, runtime = load(wrapper, cache)
     runtime.begin_call()
@@ -34,6 +36,72 @@ def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
             torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-4)
         else:
             assert got == expected
+    recorded = {name for name, _ in runtime.library_ops}
+    assert recorded >= set(wrapper.library)
     facts = runtime.end_call()
     assert facts.launches and facts.own_calls
     assert not runtime.unsupported and not runtime.faults
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_wrapper_that_does_not_build(name: str, cache: Path) -> None:
+    status, word = REFUSED[name]
+    source = (FOLDER / f"{name}.cu").read_text()
+    result = build(BuildRequest("extension", name, source), cache)
+    assert result.status == status, (result.missing, result.log)
+    assert any(word in item for item in (result.missing if status == "unsupported" else (result.log,)))
+
+
+TOUCHING = {
+    "loop over all": "float s = 0; for (int i = 0; i < 4; ++i) s += ((float*)x.data_ptr())[i]; return x * s;",
+    "first element": "float s = *x.data_ptr<float>(); return torch::full_like(x, s);",
+    "accessor": "auto a = x.accessor<float, 1>(); return torch::full_like(x, a[0]);",
+    "write": "auto y = torch::empty_like(x); y.data_ptr<float>()[0] = 1.f; return y;",
+    "own allocation": "float* p; cudaMalloc(&p, 4); *p = 1.f; return x;",
+    "memcpy": "float s; std::memcpy(&s, x.data_ptr(), 4); return torch::full_like(x, s);",
+}
+ALLOWED = {
+    "copy": "auto h = x.cpu(); return torch::full_like(x, h.data_ptr<float>()[0]);",
+    "to": "auto h = x.to(torch::kCPU); return torch::full_like(x, h.accessor<float, 1>()[0]);",
+    "memcpy": "float s; cudaMemcpy(&s, x.data_ptr(), 4, cudaMemcpyDeviceToHost); return torch::full_like(x, s);",
+    "item": "return torch::full_like(x, x[0].item<float>());",
+    "host tensor": "auto h = torch::empty({4}); h[0] = x[0]; return torch::full_like(x, *h.data_ptr<float>());",
+    "managed": (
+        "float* p; cudaMallocManaged(&p, 4); cudaMemcpy(p, x.data_ptr(), 4, cudaMemcpyDefault);"
+        " return torch::full_like(x, *p);"
+    ),
+}
+
+
+def _host_code(cache: Path, bodies: dict[str, str]) -> tuple[Any, Runtime]:
+    functions = "".join(f"torch::Tensor f{k}(torch::Tensor x) {{ {body} }}\n" for k, body in enumerate(bodies.values()))
+    defs = "".join(f'm.def("f{k}", &f{k});' for k in range(len(bodies)))
+    source = f"#include <torch/extension.h>\n{functions}PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{ {defs} }}\n"
+    return load(_Text("host_code", lambda m: [], text=source), cache)
+
+
+@dataclass(frozen=True)
+class _Text(Wrapper):
+    text: str = ""
+
+    @property
+    def cuda(self) -> str:
+        return self.text
+
+
+def test_host_code_cannot_use_device_pointers(cache: Path) -> None:
+    module, runtime = _host_code(cache, TOUCHING)
+    for k, name in enumerate(TOUCHING):
+        x = torch.arange(1.0, 5.0)
+        with pytest.raises(RuntimeError, match="device memory"):
+            getattr(module, f"f{k}")(x)
+        assert len(runtime.faults) == k + 1, name
+        assert runtime.findings[-1]["severity"] == "fault" and f"f{k}()" in runtime.findings[-1]["evidence"]
+
+
+def test_host_code_reads_what_it_has_copied(cache: Path) -> None:
+    module, runtime = _host_code(cache, ALLOWED)
+    for k in range(len(ALLOWED)):
+        x = torch.arange(1.0, 5.0)
+        assert torch.equal(getattr(module, f"f{k}")(x), torch.ones(4))
+    assert not runtime.faults

@@ -153,7 +153,7 @@ def _wmma() -> None:
 # --- wgmma -----------------------------------------------------------------------------------------------------------
 
 
-def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediates: str) -> str:
+def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediates: str, selector: int = -1) -> str:
     """A warpgroup: an image of shared memory, descriptors relative to it, A's registers if any, D before and after."""
     kind, letter = ("float", "f") if kind_d == "f32" else ("unsigned", "r")
     r = ", ".join(f"%{i}" for i in range(count_d))
@@ -164,10 +164,14 @@ def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediate
     else:
         a_text, a_inputs = f"%{at}", '"l"(da)'
     at += count_a or 1
+    sparse = f", %{at + 2}, {selector}" if selector >= 0 else ""
+    metadata = ', "r"(e[t])' if sparse else ""
     loads = " ".join(f"r[{i}] = d[{i} * 128 + t];" for i in range(count_d))
     stores = " ".join(f"d[{i} * 128 + t] = r[{i}];" for i in range(count_d))
+    inputs = f'{a_inputs}, "l"(db), "r"(keep){metadata}'
     return f"""extern "C" __global__ void k(const unsigned* image, unsigned words, unsigned long long da,
-                              unsigned long long db, const unsigned* a, {kind}* d, int keep) {{
+                              unsigned long long db, const unsigned* a, {kind}* d, int keep,
+                              const unsigned* e) {{
   extern __shared__ __align__(1024) unsigned s[];
   unsigned t = threadIdx.x;
   for (unsigned i = t; i < words; i += 128) s[i] = image[i];
@@ -179,8 +183,8 @@ def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediate
   {loads}
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
   asm volatile("{{.reg .pred p; setp.ne.b32 p, %{at + 1}, 0; "
-               "{opcode} {{{r}}}, {a_text}, %{at}, p{immediates}; }}"
-               : {", ".join(f'"+{letter}"(r[{i}])' for i in range(count_d))} : {a_inputs}, "l"(db), "r"(keep));
+               "{opcode} {{{r}}}, {a_text}, %{at}{sparse}, p{immediates}; }}"
+               : {", ".join(f'"+{letter}"(r[{i}])' for i in range(count_d))} : {inputs});
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
   {stores}
@@ -188,24 +192,24 @@ def wgmma_source(opcode: str, count_d: int, kind_d: str, count_a: int, immediate
 
 
 def shared_matrix(
-    bits: int, rows: int, swizzle: str, k_major: bool, start: int, spread: int, base: int = 0
+    bits: int, rows: int, swizzle: str, k_major: bool, start: int, spread: int, base: int = 0, steps: int = 1
 ) -> tuple[SharedMatrix, int]:
-    """A canonical layout for `rows` rows of one instruction's k, and the bytes it takes. `spread` adds gaps."""
+    """A canonical layout for `rows` rows of `steps` times 32 bytes of k, and the bytes it takes. `spread` adds gaps."""
     wide = 16 if swizzle == "none" else int(swizzle)
     atom = 8 * wide  # eight rows (or eight k) of the swizzle's width
     if k_major and wide == 16:
         stride, leading = 128 + spread, (rows // 8) * (128 + spread) + spread
-        used = leading + rows // 8 * stride
+        used = (2 * steps - 1) * leading + rows // 8 * stride
     elif k_major:
         stride, leading = atom + spread * 8, 16
         used = rows // 8 * stride
     elif wide == 16:
         stride, leading = 128 + spread, (rows // 8) * (128 + spread)
-        used = 2 * leading
+        used = 2 * steps * leading
     else:
         blocks = -(-rows * 2 // wide)
         leading, stride = atom + spread * 8, blocks * (atom + spread * 8)
-        used = 2 * stride
+        used = 2 * steps * stride
     # A pattern that starts `base` rows of 128 bytes behind its boundary.
     return SharedMatrix(bits, swizzle, k_major, leading, stride, start + base * 128, base), used + base * 128
 
@@ -220,22 +224,34 @@ def add_wgmma(
     keep: bool = True,
     spread: int = 0,
     base: int = 0,
+    selector: int = -1,
 ) -> None:
-    """`kinds` of D, A, B. Layouts: swizzle, and whether k is contiguous; no layout of A: it is in registers."""
+    """`kinds` of D, A, B. Layouts: swizzle, and whether k is contiguous; no layout of A: it is in registers.
+
+    With a `selector` A is sparse.
+    """
+    sparse = selector >= 0
     d, a, b = kinds
     bits = FORMATS[a].bits
-    k = 256 // bits
-    opcode = f"wgmma.mma_async.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}" + (f".{suffix}" if suffix else "")
+    stored_k = 256 // bits
+    k = stored_k * (2 if sparse else 1)
+    variant = "mma_async.sp" if sparse else "mma_async"
+    opcode = f"wgmma.{variant}.sync.aligned.m64n{n}k{k}.{d}.{a}.{b}" + (f".{suffix}" if suffix else "")
     immediates = "" if d == "s32" else f", {scales[0]}, {scales[1]}"
     if bits == 16:
         immediates += f", {int(not layout_a[1])}" if layout_a else ""
         immediates += f", {int(not layout_b[1])}"
 
     def make(rng: np.random.Generator) -> list[Run]:
-        codes_a, codes_b = matrix(rng, a, (64, k), True), matrix(rng, b, (k, n), True)
+        codes_a, codes_b = matrix(rng, a, (64, stored_k), True), matrix(rng, b, (k, n), True)
+        full_a, metadata = codes_a, np.zeros(128, np.uint32)
+        if sparse:
+            parts = [layouts.sparse_matrix(rng, rows, bits, selector, True) for rows in np.split(codes_a, 4)]
+            full_a = np.concatenate([part.full for part in parts])
+            metadata = np.concatenate([part.metadata for part in parts])
         start = matrix(rng, d, (64, n), True)
         sign = scales[0] * scales[1]
-        sums = sign * product(FORMATS[a].decode(codes_a), FORMATS[b].decode(codes_b))
+        sums = sign * product(FORMATS[a].decode(full_a), FORMATS[b].decode(codes_b))
         exact = result(d, sums + FORMATS[d].decode(start) * keep, suffix == "satfinite")
         begin, image = 0, np.zeros(1 << 17, np.uint8)
         registers = np.zeros((4, 128), np.uint32)
@@ -245,22 +261,32 @@ def add_wgmma(
             place.store(image, codes_a)
             desc_a, begin = place.descriptor(), -(-begin // 1024) * 1024
         else:
-            registers = layouts.to_fragment(codes_a, bits, layouts.place_wgmma_a(bits), k // 2, 128)
-        place, size = shared_matrix(bits, n, *layout_b, begin, spread, base)
+            registers = layouts.to_fragment(codes_a, bits, layouts.place_wgmma_a(bits), stored_k // 2, 128)
+        place, size = shared_matrix(bits, n, *layout_b, begin, spread, base, 2 if sparse else 1)
         place.store(image, codes_b.T)
         used = begin + -(-size // 1024) * 1024
         bits_d = FORMATS[d].bits
         before = layouts.to_fragment(start, bits_d, layouts.place_wgmma_c, n // 2, 128)
         after = layouts.to_fragment(codes_of(d, exact), bits_d, layouts.place_wgmma_c, n // 2, 128)
-        args = [image[:used].view(np.uint32), used // 4, desc_a, place.descriptor(), registers, typed(before, d), keep]
+        args = [
+            image[:used].view(np.uint32),
+            used // 4,
+            desc_a,
+            place.descriptor(),
+            registers,
+            typed(before, d),
+            keep,
+            metadata,
+        ]
         return [Run("k", 1, 128, args, {5: typed(after, d)}, shared=used, error=0)]
 
     name = f"wgmma_m64n{n}k{k}_{d}_{a}_{b}_{_layout_name(layout_a)}_{_layout_name(layout_b)}"
     name += ("_" + suffix if suffix else "") + ("" if keep else "_zero") + (f"_spread{spread}" if spread else "")
     name += f"_base{base}" if base else ""
+    name += f"_sparse{selector}" if sparse else ""
     name += "_negated" if scales != (1, 1) else ""
     count_d = n // 4 if d == "f16" else n // 2
-    source = wgmma_source(opcode, count_d, d, 0 if layout_a else 4, immediates)
+    source = wgmma_source(opcode, count_d, d, 0 if layout_a else 4, immediates, selector)
     CASES_TENSOR.append(TensorCase(name, source, HOPPER, make, 2e-3 if a.startswith("e") else HARDWARE_ERROR[d]))
 
 
@@ -296,5 +322,15 @@ def _wgmma() -> None:
     add_wgmma(64, ("s32", "b1", "b1"), None, ("32", True), suffix="and.popc")
 
 
+def _sparse() -> None:
+    add_wgmma(8, ("f32", "f16", "f16"), selector=0)
+    add_wgmma(64, ("f32", "bf16", "bf16"), ("32", True), ("64", True), selector=1)
+    add_wgmma(128, ("f16", "f16", "f16"), None, ("128", False), selector=1)
+    add_wgmma(32, ("f32", "tf32", "tf32"), None, ("none", True), selector=1)
+    add_wgmma(48, ("s32", "s8", "u8"), ("64", True), ("128", True), selector=0, suffix="satfinite")
+    add_wgmma(24, ("f32", "e5m2", "e4m3"), None, ("64", True), selector=0)
+
+
 _wmma()
 _wgmma()
+_sparse()

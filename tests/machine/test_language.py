@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from machine_launch import ORDERS, launch, program
+from ptx_cases import HEAD
 
 from kernelwright.machine import MachineFault, Program, UnsupportedPTX, set_heap_limit
 from kernelwright.machine.nvrtc import compile_ptx
@@ -342,3 +343,82 @@ def test_unknown_functions_are_named() -> None:
     assert result.ok, result.log
     with pytest.raises(UnsupportedPTX, match=r"call\.mystery"):
         Program.load(result.ptx)
+
+
+STACK = (
+    HEAD
+    + """
+.visible .entry reserve(.param .u64 p0, .param .u32 p1) {
+  .reg .b64 %rd<9>; .reg .b32 %r<9>; .reg .pred %p<3>;
+  ld.param.u64 %rd1, [p0]; ld.param.u32 %r1, [p1]; mov.u32 %r2, %tid.x;
+  add.u32 %r3, %r1, %r2; mul.wide.u32 %rd2, %r3, 4;
+  stacksave.u64 %rd5; alloca.u64 %rd3, %rd2, 16;
+  mov.u32 %r4, 0; mov.u64 %rd4, %rd3;
+FILL:
+  st.local.u32 [%rd4], %r4; add.u64 %rd4, %rd4, 4; add.u32 %r4, %r4, 1; setp.lt.u32 %p1, %r4, %r3; @%p1 bra FILL;
+  ld.local.u32 %r5, [%rd4+-4]; stackrestore.u64 %rd5;
+  mad.wide.u32 %rd6, %r2, 4, %rd1; st.global.u32 [%rd6], %r5; ret; }
+.visible .entry choose(.param .u64 p0) {
+  .reg .b64 %rd<9>; .reg .b32 %r<9>;
+  ld.param.u64 %rd1, [p0]; mov.u32 %r1, %tid.x; rem.u32 %r2, %r1, 3;
+  LIST: .branchtargets A, B, C;
+  brx.idx %r2, LIST;
+A: mov.u32 %r3, 10; bra DONE;
+B: mov.u32 %r3, 20; bra DONE;
+C: mov.u32 %r3, 30;
+DONE:
+  mad.wide.u32 %rd2, %r1, 4, %rd1; st.global.u32 [%rd2], %r3; ret; }
+.visible .entry clocks(.param .u64 p0) {
+  .reg .b64 %rd<9>;
+  ld.param.u64 %rd1, [p0]; mov.u64 %rd2, %clock64; mov.u64 %rd3, %globaltimer; nanosleep.u32 100;
+  mov.u64 %rd4, %clock64; mov.u64 %rd5, %globaltimer;
+  st.global.v2.u64 [%rd1], {%rd2, %rd4}; st.global.v2.u64 [%rd1+16], {%rd3, %rd5}; ret; }
+"""
+)
+
+
+def test_alloca_branch_tables_and_clocks() -> None:
+    loaded = Program.load(STACK)
+    y = np.zeros(32, np.uint32)
+    launch(loaded, "reserve", 1, 32, [y, 5])
+    assert y.tolist() == [4 + t for t in range(32)]
+    with pytest.raises(MachineFault) as caught:
+        launch(loaded, "reserve", 1, 32, [y, 1 << 20])
+    assert caught.value.fault.kind == "stack-overflow"
+    launch(loaded, "choose", 1, 32, [y])
+    assert y.tolist() == [10 + 10 * (t % 3) for t in range(32)]
+    times = np.zeros(4, np.uint64)
+    launch(loaded, "clocks", 1, 1, [times])
+    assert times[0] < times[1] and times[2] < times[3]
+
+
+APPROXIMATE = r"""
+extern "C" __global__ void k(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= n) return;
+  float v = x[i], *o = y + i * 8;
+  o[0] = __expf(v); o[1] = __logf(fabsf(v)); o[2] = __sinf(v); o[3] = __cosf(v); o[4] = tanhf(v);
+  o[5] = rsqrtf(fabsf(v)); o[6] = __fdividef(1.0f, v); o[7] = sqrtf(fabsf(v)) + 1.0f / v;
+}
+extern "C" __global__ void edges(const float* a, const float* b, float* y) {
+  y[threadIdx.x] = __fdividef(a[threadIdx.x], b[threadIdx.x]);
+}
+"""
+
+
+def test_fast_math_is_close_and_defined_at_the_edges() -> None:
+    loaded = program(APPROXIMATE, ("--use_fast_math", "-arch=sm_90"))
+    x = np.random.default_rng(9).uniform(-3, 3, 500).astype(np.float32)
+    y = np.zeros((500, 8), np.float32)
+    launch(loaded, "k", 8, 64, [x, y, 500])
+    v = x.astype(np.float64)
+    size = np.abs(v)
+    exact = [np.exp(v), np.log(size), np.sin(v), np.cos(v), np.tanh(v), size**-0.5, 1 / v, size**0.5 + 1 / v]
+    np.testing.assert_allclose(y, np.stack(exact, 1), rtol=2e-6, atol=1e-6)
+    inf, huge = np.float32(np.inf), np.float32(2.0**127)
+    a = np.array([1e38, -1e38, inf, 1, 1e-40, 1, huge], np.float32)
+    b = np.array([huge, huge, huge, inf, 1, 1e-40, -huge], np.float32)
+    out = np.zeros(7, np.float32)
+    launch(loaded, "edges", 1, 7, [a, b, out])
+    assert [str(value) for value in out.tolist()] == ["0.0", "-0.0", "nan", "0.0", "0.0", "inf", "-0.0"]
+    assert out[2:3].view(np.uint32)[0] == 0x7FFFFFFF

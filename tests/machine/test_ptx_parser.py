@@ -69,7 +69,10 @@ def base() -> str:
     ("body", "feature"),
     [
         ("frobnicate.s32 %r1, %r2;", "frobnicate"),
-        ("wgmma.mma_async.sp.sync.aligned.m64n8k32.f32.f16.f16 {%f1}, %rd1, %rd2, %r1, 0, 1, 1, 1, 0, 0;", "wgmma.sp"),
+        (
+            "wgmma.mma_async.sync.aligned.m64n8k24.f32.f16.f16 {%f1}, %rd1, %rd2, 1, 1, 1, 0, 0;",
+            "wgmma.m64n8k24 of these types",
+        ),
         ("tcgen05.fence::before_thread_sync;", "tcgen05.fence::before_thread_sync"),
         ("tex.2dms.v4.f32.s32 {%f1,%f2,%f3,%f4}, [%rd1, {%r1,%r2,%r3,%r3}];", "tex.2dms"),
         ("mbarrier.wobble.shared.b64 [%r1], %r2;", "mbarrier.wobble"),

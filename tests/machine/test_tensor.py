@@ -72,7 +72,7 @@ def test_layouts_are_those_that_the_isa_writes_out() -> None:
         "wgmma.mma_async.sync.aligned.m64n12k16.f32.f16.f16",
         "wgmma.mma_async.sync.aligned.m64n40k32.s32.s8.s8",
         "wgmma.mma_async.sync.aligned.m64n16k16.f16.bf16.bf16",
-        "wgmma.mma_async.sp.sync.aligned.m64n16k32.f32.f16.f16",
+        "wgmma.mma_async.sp.sync.aligned.m64n16k16.f32.f16.f16",
     ],
 )
 def test_forms_that_do_not_exist_are_refused_by_name(text: str) -> None:

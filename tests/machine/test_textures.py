@@ -35,8 +35,14 @@ extern "C" __global__ void gather(T t, const float2* x, float4* y, int n) {
   AT;
   y[i] = tex2Dgather<float4>(t, x[i].x, x[i].y, 0);
 }
-extern "C" __global__ void bytes(T t, const float2* x, uchar4* y, int n) { AT; y[i] = tex2D<uchar4>(t, x[i].x, x[i].y); }
-extern "C" __global__ void units(T t, const float2* x, float4* y, int n) { AT; y[i] = tex2D<float4>(t, x[i].x, x[i].y); }
+extern "C" __global__ void bytes(T t, const float2* x, uchar4* y, int n) {
+  AT;
+  y[i] = tex2D<uchar4>(t, x[i].x, x[i].y);
+}
+extern "C" __global__ void units(T t, const float2* x, float4* y, int n) {
+  AT;
+  y[i] = tex2D<float4>(t, x[i].x, x[i].y);
+}
 extern "C" __global__ void levels(T t, const float2* x, float* y, int n) {
   AT;
   y[i] = tex2DLod<float>(t, x[i].x, x[i].y, 0.0f) +

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from machine_launch import ORDERS, launch, program
+from tensor_layouts import FORMATS
 
-from kernelwright.machine import LaunchReport, MachineFault
+from kernelwright.machine import LaunchReport, MachineFault, Program
 
 # D = A B^T, a block of two warpgroups for a tile of 128 x 64; both operands in tiles of 64 halves along k with 128-byte
 # swizzle, the descriptor moved along k inside the swizzled rows as CUTLASS does.
@@ -100,3 +101,43 @@ def test_descriptors_are_checked() -> None:
         launch(loaded, "k", 1, 128, [inside, inside | 4000 >> 4], 4096)
     with pytest.raises(MachineFault, match="warpgroup of fewer than four warps"):
         launch(loaded, "k", 1, 96, [inside, inside], 4096)
+
+
+@pytest.mark.parametrize("wait", ["", WAIT.replace(" 0;", " 1;")], ids=["none", "one group left"])
+def test_reading_accumulators_before_the_wait(wait: str, rng: np.random.Generator) -> None:
+    report, difference = run(rng, wait=wait)
+    early = [w for w in report.warnings if "wgmma.wait_group" in w.message]
+    # A wait that leaves groups pending is taken as a wait for all: its reads are not told from good ones.
+    assert bool(early) == (not wait)
+    assert difference < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("kind", "triton_type", "n_major", "stages"),
+    [("f16", "fp16", True, 3), ("bf16", "bf16", False, 1), ("tf32", "fp32", False, 2), ("e4m3", "fp8e4nv", False, 2)],
+)
+def test_code_that_triton_makes_for_sm_90(
+    kind: str, triton_type: str, n_major: bool, stages: int, rng: np.random.Generator
+) -> None:
+    triton = pytest.importorskip("triton")
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+    from triton_dot import dot
+
+    sizes = {"BM": 64, "BN": 128, "BK": 64, "N_MAJOR": n_major}
+    pointers = {name: f"*{t}" for name, t in (("a", triton_type), ("b", triton_type), ("c", "fp32"))}
+    signature = {**pointers, "n": "i32", "k": "i32", **dict.fromkeys(sizes, "constexpr")}
+    aligned = {(i,): [["tt.divisibility", 16]] for i in range(5)}
+    source = ASTSource(fn=dot, signature=signature, constexprs=sizes, attrs=aligned)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_stages": stages})
+    assert "wgmma.mma_async" in made.asm["ptx"]
+    form, k = FORMATS[kind], 256
+    bytes_type = {8: np.uint8, 16: np.uint16, 32: np.uint32}[form.bits]
+    a, b = (form.encode(rng.standard_normal((rows, k))).astype(bytes_type) for rows in (128, 128))
+    c = np.zeros((128, 128), np.float32)
+    loaded = Program.load(made.asm["ptx"])
+    rest = [0] * (len(loaded.kernels[made.metadata.name].params) - 5)
+    args = [a, np.ascontiguousarray(b.T) if n_major else b, c, 128, k, *rest]
+    report = launch(loaded, made.metadata.name, 2, 128, args, made.metadata.shared)
+    assert not report.warnings
+    np.testing.assert_allclose(c, form.decode(a) @ form.decode(b).T, atol=1e-4)

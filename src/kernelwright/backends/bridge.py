@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import values
+from kernelwright.backends import cublas, values
 from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _MOVES = frozenset(
@@ -41,6 +41,8 @@ class Bridge:
         self._handles = handles
         self._record = record
         self._overloads: dict[str, list[Any]] = {}
+        self.inside: Callable[[int, int], bool] = lambda address, nbytes: False
+        """Whether a range of addresses is memory of the device."""
 
     def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
         """The operator's result, and whether its tensors count as CUDA tensors (`cuda`: one of the inputs is).
@@ -53,6 +55,10 @@ class Bridge:
             return _like(name[5:], args, cuda)
         if name == "kw:unsupported":
             raise Unforwardable(args[0])
+        if name.startswith("cublas:"):
+            result, made = cublas.run(name[7:], args, self.inside)
+            self._record(name[7:], made)
+            return result, cuda
         schema, name = name, name.partition(".")[0]
         special = _SPECIAL.get(name)
         if special is not None:

@@ -165,6 +165,8 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     except RecursionError:
         return _failed("error: the source is nested too deeply")
     seconds = {"split": time.perf_counter() - start}
+    if request.arch and (used := re.search(r"\bcublas\w+", request.cuda_source + request.cpp_source)):
+        return _failed("cuBLAS is bridged on the functional machine only", (used.group(),), seconds)
     units = _host_units(request, parts)
     early = _syntax(request, units, cache)
     seconds["host"] = time.perf_counter() - start - seconds["split"]
@@ -199,11 +201,23 @@ def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     flags = NVCC_DEFINES + device_flags(request.cuda_flags)
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
+    if parts.more_guesses:
+        result = _nvrtc(source, flags, parts.guesses + parts.more_guesses, request.arch)
+        if result.status == "ok" or (NAME_ERROR not in result.log and _SURE.search(result.log)):
+            return result
     if parts.guesses:
         result = _nvrtc(source, flags, parts.guesses, request.arch)
         if result.status == "ok" or NAME_ERROR not in result.log:
             return result
     return _nvrtc(source, flags, (), request.arch)
+
+
+_SURE = re.compile(
+    r"no instance of (?:overloaded )?function \"(?:atomic\w+|__shfl\w+|__ldg|__reduce\w+)\"|static assertion failed"
+    r"|identifier \"\w+\" is undefined|is incompatible with (?:previous )?\"|expected an? |incomplete type"
+)
+"""Errors of an instance for 16-bit or integer types that nvcc gives too. Others may come of our own half types, or of
+overloads for integers that nvcc takes from the host's <cmath>: then the instance is left for the call that wants it."""
 
 
 def _check_sources(request: BuildRequest) -> str | None:
@@ -281,11 +295,16 @@ def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> Build
     done = host_build.check_syntax(cache, "".join(units))
     if not done.ok and request.cpp_source.strip() and _JOINING.search(done.log):
         return BuildResult("ok")
-    return BuildResult("ok") if done.ok else _host_failed(done.log)
+    return BuildResult("ok") if done.ok else _host_failed(request, done.log)
 
 
-def _host_failed(log: str) -> BuildResult:
-    return _failed(log, diagnose.host_missing(log) or diagnose.link_missing(log))
+def _host_failed(request: BuildRequest, log: str) -> BuildResult:
+    plain = log
+    # g++ names a namespace by the alias that the author used.
+    pattern = r"\bnamespace\s+(\w+)\s*=\s*(?:::)?\s*([\w:]+)\s*;"
+    for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
+        plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
+    return _failed(log, diagnose.host_missing(plain) or diagnose.link_missing(plain))
 
 
 def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:
@@ -295,7 +314,7 @@ def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, targe
     if not done.ok and units[1] and request.cpp_source.strip() and _JOINING.search(done.log):
         done = host_build.compile_library(cache, units, target, flags)
     if not done.ok:
-        return _host_failed(done.log)
+        return _host_failed(request, done.log)
     names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
     return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
 

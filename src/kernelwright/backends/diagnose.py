@@ -11,7 +11,9 @@ from kernelwright.backends import known_names
 
 LOG_LIMIT = 4096
 _QUOTED = r"['\u2018]([^'\u2019]*)['\u2019]"
-_LIBRARY_WORD = re.compile(r"(?:thrust|cutlass|cute|cub|nvtx|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*")
+_LIBRARY_WORD = re.compile(
+    r"(?:thrust|cutlass|cute|cub|nvtx|__nv_|__half|__float2|__h[a-z]+2?$|torch$|at$|c10$|py$|pybind11$)\w*"
+)
 _LIBRARY_SCOPE = re.compile(
     r"^(?:(?:struct|class|union|enum) )?(?:torch|at|c10|caffe2|pybind11|py|thrust|cub"
     r"|cooperative_groups|nvcuda|cuda|std)\b"
@@ -25,10 +27,12 @@ _TORCH_HEADER = re.compile(r"(?:torch|ATen|c10|caffe2|pybind11|THC)/")
 _ERROR = re.compile(r"^([^\s:][^:\n]*):(\d+):(?:\d+:)? (?:fatal )?error: (.*)(?:\n +\d+ \| (.*))?$", re.MULTILINE)
 _SCOPED = re.compile(r"\b((?:cub|thrust|cutlass|cute|nvcuda|cooperative_groups)(?:::\w+)+)")
 _PLAIN = re.compile(
-    r"(?:const )?(?:(?:unsigned |signed |long |short )*(?:int|long|short|char|float|double|bool|void)(?: unsigned)?(?: int)?"
+    r"(?:const )?(?:(?:unsigned |signed |long |short )*(?:int|long|short|char|float|double|bool|void)"
+    r"(?: unsigned)?(?: int)?"
     r"|(?:std::(?:__cxx11::)?(?:vector|tuple|pair|array|optional|initializer_list|basic_string)|c10::(?:ArrayRef|optional))<.*>"
     r"|at::(?:Tensor|Scalar)|c10::(?:Scalar|ScalarType|TensorOptions|Device|DeviceType|TypeMeta|Half|BFloat16|IntArrayRef)"
-    r"|std::nullopt_t|<brace-enclosed initializer list>|std::string|c10::MemoryFormat|unsigned)(?: ?(?:const|[&*]|\[\d+\]|\(&\)))*"
+    r"|std::nullopt_t|<brace-enclosed initializer list>|std::string|c10::MemoryFormat|unsigned)"
+    r"(?: ?(?:const|[&*]|\[\d+\]|\(&\)))*"
 )
 """Types that mean the same in torch and in the stand-in."""
 
@@ -63,7 +67,8 @@ def _host_gap(message: str) -> str | None:
     if header:
         return _missing_header(header.group(1))
     member = re.match(
-        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in|in namespace) {_QUOTED}", message
+        rf"{_QUOTED} (?:is not a member of|has not been declared in|does not name a .*? in|in namespace) {_QUOTED}",
+        message,
     )
     if member:
         return _missing_member(member.group(2), member.group(1))
@@ -79,6 +84,11 @@ def _host_gap(message: str) -> str | None:
         if scope:
             return _missing_member(scope, name)
         return name if known_names.is_api(name) or _LIBRARY_WORD.match(name) else None
+    count = re.match(rf"too (?:many|few) arguments to (?:member )?function {_QUOTED}", message)
+    if count:
+        name = re.search(r"(\w+)(?:<.*>)?\(", count.group(1))
+        whole = name is None or known_names.is_complete(name.group(1)) or not _LIBRARY_TYPE.search(count.group(1))
+        return None if whole else count.group(1)[:100]
     overload = re.match(r"(?:no matching function for call to|no match for|call of overloaded) (.*)", message)
     if overload:
         return _missing_overload(overload.group(1))

@@ -19,7 +19,7 @@ from kernelwright.backends import values
 from kernelwright.backends.bridge import Bridge, Unforwardable
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import driver
+from kernelwright.machine import Fault, driver
 
 _P = ctypes.POINTER
 _OP = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_char_p, _P(Value), ctypes.c_int, _P(ctypes.c_void_p), _P(ctypes.c_int))
@@ -64,12 +64,16 @@ class Host:
         self.library = ctypes.CDLL("kwhost.so")  # already loaded: the first extension depends on it
         self.library.kw_call.restype = _P(Value)
         self.library.kw_call.argtypes = [ctypes.c_int, _P(Value), _P(ctypes.c_char_p), ctypes.c_int]
+        self.library.kw_attribute.restype = _P(Value)
+        self.library.kw_is_fenced.argtypes = [ctypes.c_uint64]
+        self.library.kw_touched_address.restype = ctypes.c_uint64
         self.library.kw_gpu_launches.restype = ctypes.c_long
         for name in ("kw_function_name", "kw_function_doc", "kw_error_text"):
             getattr(self.library, name).restype = ctypes.c_char_p
         self.library.kw_demangle.restype = ctypes.c_char_p
         self.handles = Handles()
         self.bridge = Bridge(self.handles, self._record)
+        self.bridge.inside = self._inside
         self.running: list[Extension] = []
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -107,6 +111,10 @@ class Host:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
         if operations is not None:
             operations.append((name, numel))
+
+    def _inside(self, address: int, nbytes: int) -> bool:
+        table = self.running[-1].runtime.allocations() if self.running else []
+        return any(a.address <= address and address + nbytes <= a.address + a.nbytes for a in table)
 
     def _fetched(self, to: int | None, source: int | None, nbytes: int) -> None:
         """Notes copies to the host like operators: what is small is glue, with more a host could do a kernel's work."""
@@ -146,6 +154,8 @@ class Host:
         out = (Value * max(1, len(items)))()
         self._kept = [out]
         for k, item in enumerate(items):
+            if isinstance(item, torch.Tensor) and not cuda:
+                item = self._host_memory(item)
             values.write(out[k], item, self.handles, self._kept, cuda)
             if isinstance(item, torch.Tensor):
                 self.register(item, cuda)
@@ -153,6 +163,16 @@ class Host:
                     self.running[-1].runtime.adopt(item)
         results[0] = ctypes.addressof(out)
         result_count[0] = len(items)
+
+    def _host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor that host code may read: a copy, where it shares the device's memory (as `x.cpu()` does here)."""
+        if values.real_cuda or not tensor.numel() or not self.library.kw_is_fenced(_storage_address(tensor)):
+            return tensor
+        self.library.kw_plain_memory(1)
+        try:
+            return tensor.clone()
+        finally:
+            self.library.kw_plain_memory(0)
 
     def _any_cuda(self, args: Any, count: int) -> bool:
         for k in range(count):
@@ -172,7 +192,17 @@ class Host:
             return
         data = [ctypes.string_at(args[k], sizes[k]) for k in range(count)]
         c = config[0]
-        self.running[-1].launch(kernel.decode(), expression.decode(), tuple(c.grid), tuple(c.block), c.shared, data)
+        cluster = tuple(c.cluster) if any(c.cluster) else None
+        self.running[-1].launch(
+            kernel.decode(),
+            expression.decode(),
+            tuple(c.grid),
+            tuple(c.block),
+            c.shared,
+            data,
+            cooperative=bool(c.cooperative),
+            cluster=cluster,
+        )
 
     def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
         self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
@@ -223,6 +253,7 @@ class Extension:
         host = Host.get()
         if values.real_cuda:
             runtime.launch_counts = host.launch_counts
+        self.fenced = not values.real_cuda and runtime.device == "cuda" and bool(host.library.kw_fence())
         first = host.library.kw_function_count()
         host.library.kw_begin_module()
         entry = next((name for name in _module_entries(library)), None)
@@ -232,9 +263,17 @@ class Extension:
         self._library = library
         if result.ptx:
             self._add_program(result)  # what the machine does not know is told here, as a failed build
+        self._set_attributes(host)
         for index in range(first, host.library.kw_function_count()):
             name = host.library.kw_function_name(index).decode()
             self.__dict__.setdefault(name, _bound(self, host, index, name))
+
+    def _set_attributes(self, host: Host) -> None:
+        """What the module's code gave as `m.attr(...)`."""
+        name, index = ctypes.c_char_p(), 0
+        while value := host.library.kw_attribute(index, ctypes.byref(name)):
+            self.__dict__.setdefault((name.value or b"").decode(), values.read(value[0], host.handles))
+            index += 1
 
     def launch(
         self,
@@ -244,10 +283,13 @@ class Extension:
         block: tuple[int, ...],
         shared: int,
         args: list[bytes],
+        *,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs one kernel; template instances that the first build did not hold are built now."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
-        self.runtime.launch(program, entry, grid, block, shared, args)
+        self.runtime.launch(program, entry, grid, block, shared, args, cooperative=cooperative, cluster=cluster)
 
     def function(self, kernel: str, expression: str) -> int:
         """The CUfunction of a kernel, on a real GPU."""
@@ -331,7 +373,6 @@ class Extension:
                 return
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
 
-
     def _symbol_address(self, name: str, address: int) -> None:
         """`cudaGetSymbolAddress`: where the variable is in the only program, stored at `address`."""
         if len(self._programs) > 1:
@@ -343,6 +384,10 @@ class Extension:
 
 
 _ADDRESS_WANTED = 2**64 - 1
+
+
+def _storage_address(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _within(table: Sequence[Any], address: int | None) -> bool:
@@ -391,6 +436,7 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
     block, names, keep = (Value * max(1, count))(), (ctypes.c_char_p * max(1, count))(), []  # type: ignore[var-annotated]
     host.running.append(extension)
     host.library.kw_gpu_module(extension.number)
+    host.library.kw_fence_wanted(int(extension.fenced))
     if values.real_cuda:
         host.library.kw_gpu_stream(ctypes.c_void_p(torch.cuda.current_stream().cuda_stream))
     try:
@@ -402,7 +448,7 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
         host.error = None
         result = host.library.kw_call(index, block, names, count)
         if not result:
-            _raise(host)
+            _raise(host, runtime, name_of(host, index))
         return values.read(result[0], host.handles)
     finally:
         host.library.kw_forget_result()
@@ -428,15 +474,34 @@ def _release_all(host: Host, block: Any, count: int) -> None:
             _release_all(host, (Value * block[k].i).from_address(block[k].p), block[k].i)
 
 
-def _raise(host: Host) -> None:
+def name_of(host: Host, index: int) -> str:
+    """The name of bound function `index`."""
+    return str(host.library.kw_function_name(index).decode(errors="replace"))
+
+
+def _raise(host: Host, runtime: Any, function: str) -> None:
     kind = host.library.kw_error_kind()
     message = host.library.kw_error_text().decode(errors="replace")
+    if kind == 4:
+        _note_touched(host, runtime, function)
     if kind == 3 and host.error is not None:
         error, host.error = host.error, None
         raise error
     if kind == 1:
         raise TypeError(message)
     raise RuntimeError(message)
+
+
+def _note_touched(host: Host, runtime: Any, function: str) -> None:
+    """Keeps the fault of host code that used a device pointer: on a GPU it would have ended the process."""
+    address = host.library.kw_touched_address()
+    where = next((a for a in runtime.allocations() if a.address <= address < a.address + a.nbytes), None)
+    what = f"byte {address - where.address} of device memory of shape {where.name}" if where else "device memory"
+    text = f"host code of {function}() reads or writes {what} through a pointer: a segmentation fault on a GPU"
+    runtime.faults.append(Fault("host-access", text, function))
+    runtime.findings.append(
+        {"rule": "host-access", "evidence": text, "severity": "fault", "kernel": function, "line": None}
+    )
 
 
 _INTEGERS = (

@@ -31,9 +31,11 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
+TENSOR_MAP = HERE.parent / "machine" / "csrc" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
-LIBRARY_SOURCES = ("tensor", "operators", "runtime", "gpu", "module")
+LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
+"""Sources that are compiled together: most of the time goes into reading the headers."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
 """For host code around kernels, which runs for microseconds: compiling fast matters more than running fast."""
@@ -74,7 +76,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR]:
+    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -126,10 +128,16 @@ def host_library(cache: Path) -> Path:
         if library.exists():
             return library
         folder.mkdir(parents=True, exist_ok=True)
-        sources = [str(STAND_IN / "kw" / f"{name}.cpp") for name in LIBRARY_SOURCES]
+        sources = []
+        for number, names in enumerate(LIBRARY_UNITS):
+            unit = folder / f"unit{number}.{os.getpid()}.cpp"
+            unit.write_text("".join(f'#include "{STAND_IN / "kw" / name}.cpp"\n' for name in names))
+            sources.append(str(unit))
         target = folder / f"kwhost.{os.getpid()}.tmp"
         flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so", "-ldl"]
         done = run_compiler([*flags, "-include", str(ACCESSOR), *sources, "-o", str(target)], folder, timeout=300)
+        for unit in sources:
+            Path(unit).unlink(missing_ok=True)
         if not done.ok:
             raise HarnessError(f"the host library does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")
         target.rename(library)

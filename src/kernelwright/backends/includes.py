@@ -12,11 +12,13 @@ import re
 from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
 
-_LEFT = re.compile(r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
+_LEFT = re.compile(
+    r"(?:cublasLt|cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)"
+)
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
-    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|curand_kernel\.h|mma\.h"
+    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|curand_kernel\.h|mma\.h"
 )
 """Headers that hold device code only, or nothing that is not answered for."""
 
@@ -57,7 +59,7 @@ _STANDARD = {
     "cctype": "isspace isdigit isalpha tolower toupper",
     "ctime": "time clock",
 }
-"""Standard headers that torch/extension.h includes by itself and that the precompiled header leaves out: names in std."""
+"""Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
 _FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
 
@@ -135,6 +137,8 @@ _NEEDS = (
     (r"(?:CUDAGuard|OptionalCUDAGuard|CUDAStreamGuard)", r"ATen/cuda/.*|c10/cuda/CUDAGuard\.h|THC/.*|c10/cuda/impl/.*"),
     (r"(?:getCurrentDeviceProperties|AT_CUDA_CHECK)", r"ATen/cuda/.*|THC/.*|ATen/CUDAContext\.h"),
     (r"(?:C10_CUDA_KERNEL_LAUNCH_CHECK|C10_CUDA_CHECK)", r"ATen/cuda/.*|c10/cuda/.*|THC/.*"),
+    (r"getCurrentCUDABlasHandle", r"ATen/cuda/CUDAContext(?:Light)?\.h|ATen/cuda/CUDABlas\.h|ATen/cuda/Exceptions\.h"),
+    (r"cublas(?:Handle_t|Create|[SDH]gemm\w*|Gemm\w*|Set\w+|Operation_t|Status_t)", r"cublas_v2\.h|ATen/cuda/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
 

@@ -21,7 +21,9 @@ _SEEN_THROUGH = {
     "torch::nn": ("torch::nn",),
 }
 """Scopes whose names are found through another one: torch takes in at, and at takes in c10."""
-_LIBRARIES = re.compile(r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvtx|nvrtc|CUBLAS_|CUDNN_|CURAND_|NCCL_|CUSPARSE_)\w*")
+_LIBRARIES = re.compile(
+    r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvtx|nvrtc|CUBLAS_|CUDNN_|CURAND_|NCCL_|CUSPARSE_)\w*"
+)
 """Libraries of which no header is read: any such name may exist."""
 
 
@@ -34,10 +36,10 @@ def table() -> dict[str, frozenset[str]]:
 
 
 def declared(scope: str, name: str) -> bool | None:
-    """Whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for scopes that are not in the table."""
+    """Whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for an unknown scope."""
     scope = re.sub(r"\s*<.*", "", scope.removeprefix("::")).strip()
     through = _SEEN_THROUGH.get(scope, (scope,))
-    if not any(s in table() for s in through):
+    if not any(table().get(s) for s in through):
         return None
     if any(known.startswith(f"{scope}::{name}") for known in table()):
         return True  # a namespace

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from kernelwright.backends import dispatch
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros
@@ -23,6 +24,7 @@ _HOST_ONLY = re.compile(
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
     r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\bcudnn\w+|\bIntArrayRef\b"
 )
+THRUST = re.compile(r"#\s*include\s*<thrust/")
 _DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
 
@@ -44,7 +46,9 @@ class Split:
     host: str
     kernels: tuple[Kernel, ...] = ()
     guesses: tuple[str, ...] = ()
-    """Template instances that are launched with arguments known here, or with `scalar_t`, taken as float."""
+    """Template instances that are launched with arguments known here; `scalar_t` is float or double, as dispatched."""
+    more_guesses: tuple[str, ...] = ()
+    """The same for the other types that AT_DISPATCH_* names around the launch."""
     device_words: frozenset[str] = frozenset()
 
 
@@ -62,6 +66,8 @@ class _State:
     qualifiers: dict[str, set[str]] = field(default_factory=dict)
     whole: bool = False
     """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
+    on_host: bool = False
+    """A program whose device functions run on the host, too: those that it hands to Thrust."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
@@ -85,7 +91,8 @@ def split(source: str, whole: bool = False) -> Split:
     """
     source = expand_kernel_macros(source)
     tokens = tokenize(source)
-    state = _State(source, tokens, HostText(source, tokens), whole=whole)
+    on_host = whole and THRUST.search(source) is not None
+    state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
@@ -93,7 +100,10 @@ def split(source: str, whole: bool = False) -> Split:
     device = "".join(state.device) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
-    return Split(device, "".join(state.host) + "\n", kernels, _guesses(state), words)
+    if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
+        device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
+    first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
+    return Split(device, "".join(state.host) + "\n", kernels, first, more, words)
 
 
 def _scope(state: _State, start: int, stop: int) -> None:
@@ -192,7 +202,7 @@ def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) 
     if not chunk.is_function:
         device = _without_static(raw).replace("__managed__", "__device__") if state.whole else raw
         state.emit(chunk.start, chunk.stop, device, _shadow(state, chunk, words))
-    elif "__host__" in words:
+    elif "__host__" in words or state.on_host:
         state.emit(chunk.start, chunk.stop, raw, state.text.render(chunk.start, chunk.stop))
     else:
         replace: dict[int, str] = {}
@@ -266,6 +276,8 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     device: str | None = raw if both or is_constant else None
     if device is not None and _HOST_ONLY.search(raw) and "__device__" not in raw:
         device = None
+    if state.on_host and re.search(r"\bthrust\b", raw) and "__global__" not in raw:
+        device = None
     if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or "PYBIND11" in chunk.name:
         device = None
     if re.match(r"namespace\s+\w+\s*=", raw):
@@ -280,7 +292,7 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
 def _strip_members(state: _State, chunk: Chunk) -> str:
     """A class for the host: member functions that are for the device only lose their bodies."""
     replace: dict[int, str] = {}
-    k = chunk.start
+    k = chunk.stop if state.on_host else chunk.start
     while k < chunk.stop:
         if state.tokens[k].text == "__device__" or "__device__" in state.qualifiers.get(state.tokens[k].text, ()):
             k = _strip_member(state, chunk, k, replace)
@@ -377,33 +389,6 @@ def _whole_stub(found: list[Parameter]) -> str:
     )
 
 
-_KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}
-_KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", "scalar_t", "at", "c10", "Half"}
-
-
-def _guesses(state: _State) -> tuple[str, ...]:
-    """Name expressions of launches such as `k<scalar_t, 256>`, so that NVRTC makes the likely instances at once."""
-    templates = {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}
-    dispatched = _one_name_two_types(state)
-    out: list[str] = []
-    for start, stop in state.text.callees:
-        tokens = state.tokens[start:stop]
-        angle = next((k for k, t in enumerate(tokens) if t.text == "<"), None)
-        if angle is None or angle == 0 or tokens[angle - 1].text not in templates:
-            continue
-        args = tokens[angle + 1 : -1]
-        if all(t.kind != "word" or t.text in _KNOWN_WORDS or t.text in state.constants for t in args):
-            for scalar in ("float", "double") if dispatched else ("float",):
-                text = " ".join(scalar if t.text == "scalar_t" else t.text for t in args)
-                out.append(f"{templates[tokens[angle - 1].text]}<{text}>")
-    return tuple(dict.fromkeys(out))[:16]
-
-
-def _one_name_two_types(state: _State) -> bool:
-    """Whether a template declares `extern __shared__ T name[]`: an error as soon as there are instances for two types.
-
-    nvcc makes an instance for every type that AT_DISPATCH_* names, so then more than one must be asked for.
-    """
-    found = re.findall(r"extern\s+__shared__\s+(?:__align__\s*\([^)]*\)\s*)?(\w+)\s+\w+\s*\[\s*\]", state.source)
-    named = re.search(r"\bAT_DISPATCH_(?:FLOATING|ALL)_TYPES", state.source) is not None
-    return named and any(re.search(rf"\b(?:typename|class)\s+{name}\b", state.source) for name in found)
+def _templates(state: _State) -> dict[str, str]:
+    """Kernel templates: their names in full by their last names."""
+    return {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}

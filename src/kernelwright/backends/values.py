@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 ABSENT, NONE, TENSOR, INT, DOUBLE, BOOL, STR, INTS, DOUBLES, TENSORS, DTYPE, DEVICE, OPTIONS, LAYOUT = range(14)
-MEMORY_FORMAT, LIST, TUPLE, SLICE, ELLIPSIS = range(14, 19)
+MEMORY_FORMAT, LIST, TUPLE, SLICE, ELLIPSIS, DICT = range(14, 20)
 
 _DTYPE_NAMES = (
     "uint8 int8 int16 int32 int64 float16 float32 float64 complex32 complex64 complex128 bool qint8 quint8 qint32"
@@ -50,9 +50,15 @@ class Meta(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    """A launch configuration; `shared` in bytes."""
+    """A launch configuration; `shared` in bytes, `cluster` zeros where the launch names none."""
 
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint64)]
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint64),
+        ("cluster", ctypes.c_uint * 3),
+        ("cooperative", ctypes.c_uint),
+    ]
 
 
 class Options(NamedTuple):
@@ -181,6 +187,8 @@ def _read_list(value: Value, handles: Handles) -> Any:
         return slice(*(None if value.aux >> k & 1 else parts[k] for k in range(3)))
     items = (Value * count).from_address(value.p) if count else []
     out = [read(item, handles) for item in items]
+    if value.tag == DICT:
+        return dict(zip(out[::2], out[1::2], strict=True))
     return tuple(out) if value.tag == TUPLE else out
 
 

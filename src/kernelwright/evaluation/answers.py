@@ -32,6 +32,21 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
+class _Hotspot(_Model):
+    kind: Literal["global_load", "global_store", "shared_load", "shared_store"]
+    line: _Count
+    accesses: _Count
+    actual: _Count
+    ideal: _Count
+
+
+class _Touched(_Model):
+    name: _Text
+    bytes: _Count
+    read: _Count
+    written: _Count
+
+
 class _Launch(_Model):
     kernel: _Text = "?"
     count: _Count = 1
@@ -40,6 +55,9 @@ class _Launch(_Model):
     grid: tuple[_Count, _Count, _Count] | None = None
     block: tuple[_Count, _Count, _Count] | None = None
     shared_bytes: _Count = 0
+    watched: _Count = 0
+    hotspots: list[_Hotspot] = Field(default_factory=list, max_length=1000)
+    memory: list[_Touched] = Field(default_factory=list, max_length=10_000)
 
 
 class _CallFacts(_Model):

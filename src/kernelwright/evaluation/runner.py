@@ -231,8 +231,7 @@ class Runner:
         self.buffers = wire.tensors_of(inputs)
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
-        for tensor in (*given, *weights_of(self.model)):
-            self.runtime.register(tensor)
+        self.runtime.given(given, weights_of(self.model))
         self.operators.adopt((*given, *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()

@@ -38,9 +38,11 @@ class PTXError(Exception):
 class Fault:
     """What a kernel did wrong, and where.
 
-    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, grid-deadlock,
-    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free, or
-    data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock, grid-deadlock,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
+    barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, divergent-barrier, sync-mask,
+    uninitialised-read, shuffle-from-inactive, async-copy (memory used before the copy to it was waited for) or
+    leaked-copy. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -60,12 +62,14 @@ class Fault:
 
 
 class MachineFault(Exception):
-    """A launch ended with a fault, after `instructions` thread instructions and having `printed` some text."""
+    """A launch ended with a fault, after `instructions` thread instructions, having `printed` some text, and with these
+    warnings before it."""
 
-    def __init__(self, fault: Fault, instructions: int = 0, printed: str = "") -> None:
+    def __init__(self, fault: Fault, instructions: int = 0, printed: str = "", warnings: Sequence[Fault] = ()) -> None:
         self.fault = fault
         self.instructions = instructions
         self.printed = printed
+        self.warnings = tuple(warnings)
         super().__init__(str(fault))
 
 
@@ -77,6 +81,8 @@ class Allocation:
     nbytes: int
     name: str
     writable: bool = True
+    fresh: bool = False
+    """Made without contents (`torch.empty`): it holds poison where nothing has written yet."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +98,24 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Hotspot:
+    """A source line whose accesses take more than they need: `actual` against `ideal` sectors of 32 bytes (`kind`
+    global_load, global_store) or wavefronts (`kind` shared_load, shared_store), by `accesses` warp instructions."""
+
+    kind: str
+    line: int
+    accesses: int
+    actual: int
+    ideal: int
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
-    each allocation, in the order they were passed; `warnings` holds data races; `printed` is what device code printed
-    (at most the launch's `print_limit` bytes, then a line that says so)."""
+    each allocation, in the order they were passed; `warnings` holds races and other misuse that did not end it;
+    `printed` is what device code printed (at most the launch's `print_limit` bytes, then a line that says so).
+
+    A watched launch has `hotspots`, worst first, and the different bytes of each allocation that were touched."""
 
     instructions: int
     counters: dict[str, int]
@@ -103,6 +123,9 @@ class LaunchReport:
     written: tuple[int, ...]
     read: tuple[int, ...]
     printed: str = ""
+    hotspots: tuple[Hotspot, ...] = ()
+    touched_written: tuple[int, ...] = ()
+    touched_read: tuple[int, ...] = ()
 
 
 def set_heap_limit(nbytes: int) -> None:
@@ -173,19 +196,25 @@ class Program:
         detect_races: bool = True,
         order: str = "forward",
         seed: int = 0,
-        textures: Sequence[Texture] = (),
-        print_limit: int = 1 << 20,
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
+        textures: Sequence[Texture] = (),
+        print_limit: int = 1 << 20,
+        watch: bool = False,
+        poison: int = 0xFF,
+        sample: int = 0,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps;
-        `textures` are the texture and surface objects that it may use; `print_limit` bounds the bytes of device
-        printf; a `cooperative` launch may wait for its whole grid; `cluster` is the launch's attribute of that name.
-        Raises `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
+        also that of a warp's divergent paths. `textures` are the texture and surface objects that it may use;
+        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
+        is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
+        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
+        memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
+        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
         if order not in _ORDERS:
@@ -197,6 +226,7 @@ class Program:
         device = library.DeviceRequest(table, len(textures), print_limit)
         request.device = ctypes.pointer(device)
         request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
+        request.watch, request.poison, request.sample = int(watch), poison & 0xFF, max(sample, 0)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:
@@ -227,7 +257,7 @@ class Program:
         request.kernel = self._order[info.name]
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
-            entry.address, entry.bytes, entry.writable = a.address, a.nbytes, int(a.writable)
+            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | 2 * int(a.fresh)
         request.allocations, request.allocation = len(allocations), entries
         names = "".join(a.name.replace("\n", " ").replace("\0", " ") + "\n" for a in allocations)
         request.names = names.encode("utf-8", "replace")
@@ -255,6 +285,7 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
     warnings: list[Fault] = []
+    hotspots: list[Hotspot] = []
     fault: Fault | None = None
     for line in text.splitlines():
         word, *fields = line.split("\t")
@@ -262,6 +293,8 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
             counters[fields[0]] = int(fields[1])
         elif word == "warning":
             warnings.append(_fault(kernel, fields))
+        elif word == "hotspot":
+            hotspots.append(Hotspot(fields[0], *(int(v) for v in fields[1:])))
         elif word == "fault":
             fault = _fault(kernel, fields)
         elif word == "error":
@@ -271,5 +304,15 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
         else:
             facts[word] = tuple(int(v) for v in fields)
     if fault:
-        raise MachineFault(fault, facts["total"], printed)
-    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"], printed)
+        raise MachineFault(fault, facts["total"], printed, warnings)
+    touched = facts.get("touched_written", ()), facts.get("touched_read", ())
+    return LaunchReport(
+        facts["total"],
+        counters,
+        tuple(warnings),
+        facts["written"],
+        facts["read"],
+        printed,
+        tuple(hotspots),
+        *touched,
+    )

@@ -33,7 +33,7 @@ _TIMEOUT = 600.0
 class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
 
 
 class DeviceRequest(ctypes.Structure):
@@ -66,6 +66,9 @@ class LaunchRequest(ctypes.Structure):
         ("device", ctypes.POINTER(DeviceRequest)),
         ("cluster", ctypes.c_uint32 * 3),
         ("cooperative", ctypes.c_uint32),
+        ("sample", ctypes.c_uint64),
+        ("watch", ctypes.c_uint32),
+        ("poison", ctypes.c_uint32),
     ]
 
 
@@ -189,6 +192,10 @@ def load() -> ctypes.CDLL:
         "kw_result_fault": (ctypes.c_int, [handle]),
         "kw_result_text": (text, [handle]),
         "kw_result_free": (None, [handle]),
+        "kw_encode_tiled": (
+            ctypes.c_int,
+            [handle, ctypes.c_int, ctypes.c_uint32, handle, *[handle] * 4, *[ctypes.c_int] * 4],
+        ),
         "kw_heap_limit": (None, [ctypes.c_uint64]),
         "kw_result_printed": (handle, [handle, ctypes.POINTER(ctypes.c_uint64)]),
     }

@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "decode.h"
+#include "async.h"
 #include "heap.h"
-#include "launch.h"
 #include "texture.h"
+#include "watch.h"
 
 namespace kw {
 Launch::Launch() = default;
@@ -95,14 +95,23 @@ std::pair<string, u32> source_of(const Program& p, u32 index) {
   Loc l = m.locs[index];
   for (int depth = 0; depth < 32 && l.at_line && is_header(name(l.file)); depth++) {
     Loc outer{l.at_file, l.at_line, l.at_column, 0, 0, 0};
-    for (const Loc& o : m.locs)
-      if (o.file == outer.file && o.line == outer.line && o.column == outer.column && o.at_line) outer = o;
+    for (u32 i = index; i-- > 0;) {  // the nearest before it: another call of the same function has the same place
+      const Loc& o = m.locs[i];
+      if (o.file != outer.file || o.line != outer.line || o.column != outer.column || !o.at_line) continue;
+      outer = o;
+      break;
+    }
     l = outer;
   }
   string file = name(l.file);
   return {file.substr(file.rfind('/') + 1), l.line};
 }
 
+}  // namespace
+
+u32 source_line(const Program& p, u32 loc) { return source_of(p, loc).second; }
+
+namespace {
 string clean(string s) {
   for (char& c : s)
     if (c == '\t' || c == '\n' || c == '\r') c = ' ';
@@ -147,8 +156,9 @@ void check_shape(const Launch& l, u64 shared_bytes) {
             std::to_string(k.max_threads));
   if (k.static_shared > 48 * 1024)
     invalid(std::to_string(k.static_shared) + " bytes of static shared memory, allowed are 49152");
-  if (k.dynamic_offset + shared_bytes > 227 * 1024)
-    invalid(std::to_string(k.dynamic_offset + shared_bytes) + " bytes of shared memory per block, allowed are 232448");
+  u64 shared = k.dynamic_offset - k.shared_gaps + shared_bytes;
+  if (shared > 227 * 1024)
+    invalid(std::to_string(shared) + " bytes of shared memory per block, allowed are 232448");
   if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
 }
 
@@ -194,6 +204,24 @@ void check_cooperative(Launch& l, std::vector<u64>& workspace) {
   add_region(l, l.workspace, 4096, "the grid's workspace", -1, true);
 }
 
+// Hot spots come as instructions; here they get their lines.
+string watched_lines(const Launch& l, size_t arguments) {
+  string text = l.watch->report(arguments), out;
+  for (size_t from = 0; from < text.size();) {
+    size_t end = text.find('\n', from);
+    string line = text.substr(from, end - from);
+    from = end + 1;
+    if (line.substr(0, 8) == "hotspot\t") {
+      size_t at = line.find('\t', 8) + 1, stop = line.find('\t', at);
+      u32 inst = (u32)std::stoul(line.substr(at, stop - at));
+      line = line.substr(0, at) + std::to_string(source_of(*l.program, l.kernel->meta[inst].loc).second) +
+             line.substr(stop);
+    }
+    out += line + "\n";
+  }
+  return out;
+}
+
 void report(const Launch& l, size_t arguments, string& out) {
   out += "total\t" + std::to_string(l.total) + "\n";
   const Counters& c = l.count;
@@ -207,6 +235,7 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"barriers", c.barriers},
                                                {"divergent_branches", c.divergent},
                                                {"mma", c.mma},
+                                               {"warp_instructions", l.issued},
                                                {"heap_blocks", DeviceHeap::instance().live_blocks()},
                                                {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
@@ -219,6 +248,8 @@ void report(const Launch& l, size_t arguments, string& out) {
   const char* class_names[] = {"int", "float", "half", "double", "memory", "control", "sync", "tensor"};
   for (size_t i = 0; i < (size_t)Class::Count; i++)
     out += string("counter\tinstructions_") + class_names[i] + "\t" + std::to_string(classes[i]) + "\n";
+  out += operation_counts(l);
+  if (l.watch) out += watched_lines(l, arguments);
   std::vector<u64> written(arguments), read(arguments);
   for (const Region& r : l.regions)
     if (r.argument >= 0) written[(size_t)r.argument] = r.written, read[(size_t)r.argument] = r.read;
@@ -238,7 +269,7 @@ using namespace kw;
 extern "C" {
 struct KwAllocation {
   uint64_t address, bytes;
-  uint64_t writable;
+  uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
 };
 
 struct KwLaunch {
@@ -251,6 +282,8 @@ struct KwLaunch {
   uint64_t param_bytes;
   const KwDevice* device;  // null: no textures, and nothing is printed
   uint32_t cluster[3], cooperative;
+  uint64_t sample;          // run about so many blocks; 0: all
+  uint32_t watch, poison;   // whether to watch; the byte that unwritten memory holds
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -282,6 +315,8 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.races = a->races;
     l.order = (int)a->order;
     l.random.seed(a->seed);
+    l.poison = (u8)a->poison;
+    l.sample = a->sample;
     check_shape(l, a->shared_bytes);
     if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
     if (a->device) {
@@ -292,8 +327,10 @@ void* kw_launch(void* p, const KwLaunch* a) {
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
       const char* end = std::strchr(name, '\n');
+      size_t before = l.regions.size();
       add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
-                 a->allocation[i].writable);
+                 a->allocation[i].flags & 1);
+      if (l.regions.size() > before) l.regions.back().fresh = a->allocation[i].flags & 2;
       name = end + 1;
     }
     check_cluster(l, a->cluster);
@@ -311,6 +348,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
         invalid("allocations '" + l.regions[i - 1].name + "' and '" + l.regions[i].name + "' overlap");
+    if (a->watch) l.watch = std::make_unique<Watch>(l);
     run_launch(l);
   } catch (const Fault& f) {
     result->fault = 1;

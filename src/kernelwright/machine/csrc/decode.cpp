@@ -20,6 +20,7 @@ const Handlers& all_handlers() {
     add_control_handlers(h);
     add_tensor_handlers(h);
     add_call_handlers(h);
+    add_video_handlers(h);
     add_texture_handlers(h);
     add_async_handlers(h);
     add_mbarrier_handlers(h);
@@ -195,6 +196,14 @@ void Decoder::instruction(const Instr& in) {
     groups_.push_back({code_begin, (u32)kernel_.code.size(), ref_begin, (u32)refs_.size(), !in.guard.empty()});
 }
 
+// Bytes behind the last shared variable that are nobody's, so that leaving it shows. Whole KiB: banks and alignment stay
+// those of the real layout.
+void Decoder::add_shared_gap() {
+  if (kernel_.shared_variables.empty()) return;
+  u32 bytes = kernel_.shared_variables.back().bytes;
+  kernel_.shared_gaps += std::clamp((bytes + 1023) / 1024, 1u, 8u) * 1024;
+}
+
 void Decoder::declare(const Function& f, const Variable& v, u32 index) {
   Name n;
   n.name = v.name;
@@ -203,6 +212,7 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
     if (v.is_extern || v.bytes == 0) {
       n.symbol.dynamic = true;
       dynamic_align_ = std::max(dynamic_align_, v.align);
+      dynamic_name_ = v.name;
     } else {
       auto key = std::make_pair((const void*)&f, index);
       auto it = shared_at_.find(key);
@@ -210,6 +220,9 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
         u64 at = (kernel_.static_shared + v.align - 1) / v.align * v.align;
         if (at + v.bytes > (1u << 30)) throw PtxError("shared variable '" + string(v.name) + "' is too large");
         kernel_.static_shared = (u32)(at + v.bytes);
+        add_shared_gap();
+        at += kernel_.shared_gaps;
+        kernel_.shared_variables.push_back({v.name, (u32)at, (u32)v.bytes});
         it = shared_at_.emplace(key, at).first;
       }
       n.symbol.value = it->second;
@@ -251,9 +264,16 @@ Inst& Decoder::emit(Fn fn, Class cls) {
 
 void Decoder::finish() {
   kernel_.dynamic_offset = (kernel_.static_shared + dynamic_align_ - 1) / dynamic_align_ * dynamic_align_;
+  if (!dynamic_name_.empty()) add_shared_gap();
+  kernel_.dynamic_offset += kernel_.shared_gaps;
+  if (!dynamic_name_.empty()) kernel_.shared_variables.push_back({dynamic_name_, kernel_.dynamic_offset, 0});
   for (u32 i : dynamic_imm_)
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
-  if (program.unsupported.empty()) allocate_registers();
+  kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
+  if (!program.unsupported.empty()) return;
+  find_early_reads();
+  find_index_arithmetic();
+  allocate_registers();
 }
 
 void Decoder::patch(const std::vector<u32>& offset) {

@@ -165,6 +165,9 @@ class Decoder {
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+  void add_shared_gap();
+  void find_index_arithmetic();  // indices.cpp
+  void find_early_reads();  // wgmma_order.cpp
   // registers.cpp
   void allocate_registers();
   struct BasicBlock {
@@ -199,6 +202,7 @@ class Decoder {
   int routine_ = -1;      // index of the routine that is decoded now
   std::vector<u32> pending_;  // routines by number, to be decoded
   Instr plain_;
+  string_view dynamic_name_;
   u32 carry_ = 0;
 };
 
@@ -214,6 +218,7 @@ void add_warp_handlers(Handlers& h);
 void add_control_handlers(Handlers& h);
 void add_tensor_handlers(Handlers& h);
 void add_call_handlers(Handlers& h);
+void add_video_handlers(Handlers& h);
 void add_texture_handlers(Handlers& h);
 void add_async_handlers(Handlers& h);
 void add_mbarrier_handlers(Handlers& h);

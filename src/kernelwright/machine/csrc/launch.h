@@ -26,6 +26,7 @@ struct Region {
   u64 written = 0, read = 0;
   std::unique_ptr<u64[], FreeMemory> marks;  // last writer of each granule, made at the first store
   bool unmarked = false;                     // too large for marks
+  bool fresh = false;                        // holds poison where nothing was written
 };
 
 struct Counters {
@@ -38,11 +39,14 @@ struct Warning {
   u32 block[3];
 };
 
+class Watch;
+
 struct Launch {
   const Program* program = nullptr;
   const Kernel* kernel = nullptr;
   u32 grid[3], block[3];
-  u64 budget = 0, total = 0;
+  u64 budget = 0, total = 0, issued = 0;  // thread instructions; and warp instructions
+  u64 sample = 0;  // run only about so many blocks; 0: all
   std::vector<Region> regions;  // sorted by address
   std::vector<u32> hints;       // per memory site: region last hit
   std::vector<u8> params;
@@ -64,6 +68,10 @@ struct Launch {
   u32 cluster[3] = {1, 1, 1};
   u64 changes = 0;    // atomics that changed memory
   u64 workspace = 0;  // address of what cooperative groups keep for the grid, or 0
+
+  std::unique_ptr<Watch> watch;  // null: only what is free is counted
+  u8 poison = 0xff;              // what memory holds that nobody wrote
+  std::vector<u32> stored_region;  // by instruction: 1 + the region that it stored to last
 
   Launch();
   ~Launch();
@@ -101,7 +109,7 @@ void resolve(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write)
 // The same with w.access.address already filled.
 void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write);
 Region* find_region(Launch& l, u64 address);
-string describe_address(Launch& l, u64 address);
+string describe_address(Launch& l, u64 address, const Region* meant = nullptr);
 
 // races.cpp: call these before the access is made.
 enum class Touch : u8 { Read, Write, Atomic };
@@ -110,8 +118,10 @@ void join_clocks(Block& b, u32 warps);
 void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what came before
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
-void warn(Warp& w, const Inst* in, int thread, const string& message);
-void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message);  // a finding, no fault
+void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind = "data-race");  // no fault
+inline void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message) {
+  warn(w, in, thread, message, kind);
+}
 // async_ops.cpp: an access to shared memory to which a copy is under way.
 void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
 // cluster_ops.cpp: true when all addresses are of the own block, then as plain shared addresses in w.access.

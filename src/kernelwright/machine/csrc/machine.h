@@ -73,6 +73,30 @@ struct Routine {
   u32 param_bytes = 0, return_bytes = 0;
   std::vector<std::pair<u32, u32>> saved;  // slot, bytes of a lane (0: predicate)
 };
+struct SharedVariable {
+  string_view name;
+  u32 offset, bytes;  // as the machine lays them out; 0 bytes: all dynamic shared memory
+};
+
+// 32-bit arithmetic whose result becomes part of an address, and where it is made 64 bits wide.
+struct IndexOp {
+  enum Kind : u8 {
+    None,
+    Add,
+    Sub,
+    Mul,
+    Mad,
+    Shift,
+    Divide,
+    Remainder,
+    ShiftDown,
+    Move,
+    WidenSigned,
+    WidenUnsigned
+  } kind;
+  u32 inst = 0;
+};
+constexpr u32 MAX_WIDENED = 256;
 
 struct Kernel {
   string name;
@@ -95,6 +119,10 @@ struct Kernel {
   bool has_copies = false;  // cp.async
   bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
   u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
+  std::vector<SharedVariable> shared_variables;
+  u32 shared_gaps = 0;                                   // bytes between shared variables that are nobody's
+  std::vector<IndexOp> index_ops;                        // by instruction
+  std::vector<std::vector<u16>> index_origins;           // of addresses: widenings they may come from, by instruction
 };
 
 struct ModuleVariable {
@@ -152,6 +180,7 @@ struct Warp {
   Launch* launch = nullptr;
   Block* block = nullptr;
   u32 id = 0, ticks = 0, turn = 0;
+  u32 choices = 0;  // of paths, in this block
   Event event = Event::None;
   int nsplits = 0;
   Split splits[LANES];

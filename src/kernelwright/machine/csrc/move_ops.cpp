@@ -168,7 +168,7 @@ void h_isspacep(Decoder& d, Mods& m) {
   Space s = take_space(m);
   m.finish();
   d.need(2);
-  if (s == Space::Const || s == Space::Generic) m.unsupported("const");
+  if (s == Space::Const || s == Space::Generic) m.unsupported(m.peek().empty() ? "const" : m.peek());
   u32 a = d.src(d.op(1), Ty::U64), p = d.pred_dst(d.op(0));
   Inst& in = d.emit(op_isspacep, Class::Int);
   in.a = a;
@@ -185,7 +185,7 @@ void h_fence(Decoder& d, Mods& m) {
     } else if (!m.take("async") && !m.take("alias") && !m.take("async::generic") && !m.take("tensormap")) {
       m.unsupported("proxy." + string(m.peek()));
     }
-    for (const char* s : {"acquire", "release", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"}) m.take(s);
+    for (const char* s : {"acquire", "release"}) m.take(s);
     for (const char* s : {"global", "shared", "shared::cta", "shared::cluster"}) m.take(s);
   }
   m.take("mbarrier_init");
@@ -202,6 +202,42 @@ void h_prefetch(Decoder& d, Mods& m) {
   m.finish();
   d.emit(op_skip, Class::Memory);
 }
+const Inst* op_discard(Warp& w, const Inst* in) {  // what is in the line afterwards is nobody's business: poison
+  u32 m = active(w, in);
+  if (!m) return in + 1;
+  resolve(w, in, m, 128, (Space)in->x, true);
+  Access& x = w.access;
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    std::memset(x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * 128 : 0), 0xff, 128);
+  }
+  return in + 1;
+}
+
+void h_line(Decoder& d, Mods& m) {  // discard, applypriority: of one cache line
+  Space s = take_space(m);
+  bool known = m.take(m.op == "discard" ? "L2" : "L2::evict_normal");
+  m.finish();
+  d.need(2);
+  if (!known || (s != Space::Global && s != Space::Generic) || d.immediate(d.op(1)) != 128)
+    throw PtxError(string(m.op) + " of this form");
+  if (m.op != "discard") return void(d.emit(op_skip, Class::Memory));
+  Inst& in = d.emit(op_discard, Class::Memory);
+  d.set_address(in, d.op(0), s);
+  in.x = (u8)s;
+}
+
+void h_createpolicy(Decoder& d, Mods& m) {  // policies change no result, so every one of them is zero
+  if (!m.take("fractional") && !m.take("range") && !m.take("cvt")) m.unsupported(m.peek());
+  m.take("global");
+  for (const char* s : {"L2", "L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged"}) m.take(s);
+  if (!m.take("b64")) m.unsupported(m.peek());
+  m.finish();
+  d.need(1, 4);
+  u32 zero = d.constant(0, 8), r = d.dst(d.op(0), Ty::B64);
+  Inst& in = d.emit(op_mov<u64>, Class::Int);
+  in.a = zero, in.d = r;
+}
 }  // namespace
 
 void add_move_handlers(Handlers& h) {
@@ -209,6 +245,8 @@ void add_move_handlers(Handlers& h) {
   h["cvta"] = h_cvta;
   h["isspacep"] = h_isspacep;
   h["membar"] = h["fence"] = h_fence;
+  h["discard"] = h["applypriority"] = h_line;
+  h["createpolicy"] = h_createpolicy;
   h["prefetch"] = h["prefetchu"] = h_prefetch;
 }
 }  // namespace kw

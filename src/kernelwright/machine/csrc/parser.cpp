@@ -78,8 +78,10 @@ void Parser::statement() {
     if (lx_.peek().kind != Token::Number) lx_.fail("expected a version");
     lx_.next();
   } else if (d == ".target") {
-    do lx_.next();
-    while (lx_.accept(','));
+    do {
+      string_view target = lx_.next().text;
+      if (target == "map_f64_to_f32" || target == "texmode_independent") throw Unsupported("target " + string(target));
+    } while (lx_.accept(','));
   } else if (d == ".address_size") {
     if (lx_.peek().text != "64") throw Unsupported("address_size." + string(lx_.peek().text));
     lx_.next();

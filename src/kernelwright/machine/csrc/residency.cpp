@@ -5,10 +5,13 @@
 
 #include "seats.h"
 #include "specials.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
-constexpr u64 MULTIPROCESSORS = 132, MOST_THREADS = 2048, MOST_BLOCKS = 32, SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
+// An H200. Registers are not counted: only ptxas knows how many a thread takes.
+constexpr u64 MULTIPROCESSORS = 132, MOST_THREADS = 2048, MOST_BLOCKS = 32;
+constexpr u64 SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
 constexpr u64 SEAT_BYTES = 1ull << 30;  // memory of the machine that all seats may take
 constexpr u64 STALL_ROUNDS = 16;        // turns of each cluster without any change before it counts as a deadlock
 constexpr u64 STALL_TURNS = 256;        // and of all of them
@@ -29,6 +32,7 @@ class Residents {
   void place(Seat& s, u64 cluster);
   std::unique_ptr<Cluster> make();
   u64 next_cluster();
+  std::vector<u64> sampled();
   Turn turn(Cluster& c);
   Turn turn(Seat& s);
   void check_stall(Cluster& c);
@@ -42,6 +46,7 @@ class Residents {
   u64 from_start_ = 0, from_end_ = 0;  // clusters started in the direction of indices, and against it
   std::vector<bool> taken_;            // once indices and the shuffled order are mixed
   bool waits_ = false;                 // a block has waited for others
+  bool chosen_ = false;                // only the clusters in order_ run
   std::deque<std::unique_ptr<Cluster>> ready_;
   std::vector<std::unique_ptr<Cluster>> free_;
 };
@@ -55,13 +60,28 @@ Residents::Residents(Launch& l) : l_(l) {
   u64 seat = stride_ * ((threads + 31) / 32) + l.shared_bytes + marks + k.local_bytes * threads + 8192;
   card_limit_ = std::max<u64>(1, most_resident(l) / size_);
   limit_ = std::max<u64>(1, std::min(card_limit_, SEAT_BYTES / (seat * size_)));
+  if (size_ > 1 && l.watch) l.watch->suspend();
   l.executed.assign(k.code.size() + 1, 0);
   l.hints.assign(k.sites + 1, 0);
-  if (l.order == 2 && clusters_ <= (1u << 22)) {
+  if (l.sample && clusters_ > l.sample) {
+    order_ = sampled();
+    clusters_ = order_.size();
+    chosen_ = true;
+  } else if (l.order == 2 && clusters_ <= (1u << 22)) {
     order_.resize(clusters_);
     for (u64 i = 0; i < clusters_; i++) order_[i] = i;
     std::shuffle(order_.begin(), order_.end(), l.random);
   }
+}
+
+// The first, the last and some others between, where only a sample is to run.
+std::vector<u64> Residents::sampled() {
+  std::vector<u64> some;
+  for (u64 i = 0; i < l_.sample; i++)
+    some.push_back(i % 4 == 0 ? i / 4 : i % 4 == 1 ? clusters_ - 1 - i / 4 : l_.random() % clusters_);
+  std::sort(some.begin(), some.end());
+  some.erase(std::unique(some.begin(), some.end()), some.end());
+  return some;
 }
 
 std::unique_ptr<Cluster> Residents::make() {
@@ -82,9 +102,10 @@ std::unique_ptr<Cluster> Residents::make() {
   return c;
 }
 
-// A GPU starts blocks in the order of their indices; kernels whose blocks wait for earlier ones rely on it. So the other
-// orders end as soon as a block waits.
+// A GPU starts blocks in the order of their indices; kernels whose blocks wait for earlier ones rely on it. So the
+// other orders end as soon as a block waits.
 u64 Residents::next_cluster() {
+  if (chosen_) return order_[from_end_++];
   if (l_.order == 0 || (order_.empty() && l_.order == 2)) return from_start_++;
   if (l_.order == 1) return waits_ ? from_start_++ : clusters_ - 1 - from_end_++;
   if (!waits_) return order_[from_end_++];
@@ -198,6 +219,7 @@ void Residents::run() {
       continue;
     }
     waits_ = true;
+    if (l_.watch) l_.watch->suspend();
     if (!t.worked && !can_start()) check_stall(*c);
     ready_.push_back(std::move(c));
   }

@@ -3,6 +3,7 @@
 
 #include "async.h"
 #include "specials.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -51,13 +52,14 @@ void prepare_warps(Launch& l, Block& b, char* registers, size_t stride) {
 
 void start_block(Launch& l, Block& b) {
   const Kernel& k = *l.kernel;
-  std::memset(l.shared, 0xff, l.shared_bytes);
-  if (k.local_bytes) std::memset(l.local, 0xff, (size_t)k.local_bytes * b.threads);
+  std::memset(l.shared, l.poison, l.shared_bytes);
+  if (k.local_bytes) std::memset(l.local, l.poison, (size_t)k.local_bytes * b.threads);
   b.live = b.threads;
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
   reset_async(*b.seat);
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
+  if (l.watch) l.watch->begin_block(b, l.blocks_left < 2);
   for (Warp& w : b.warps) {
     w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
     w.nsplits = 0;
@@ -65,14 +67,27 @@ void start_block(Launch& l, Block& b) {
     w.fenced = w.polls = false;
     w.polled = nullptr;
     w.cluster_open = w.cluster_owed = 0;
+    w.choices = 0;
     for (const FixedSlot& s : k.fixed)
       if (s.kind == FixedSlot::Special && special_per_block((int)s.bits)) fill_slot(l, b, w, s);
-    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, 0xff, bytes);
+    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, l.poison, bytes);
     push_split(w, k.code.data(), w.live, Wait::Run);
   }
 }
 
+// In random order a warp's paths sometimes run in another order than by address: code that counts on lock-step fails.
+// Only the first choices of a block are free, since paths meet again late.
 namespace {
+int any_split(Warp& w, int best) {
+  constexpr u32 FREE_CHOICES = 64;
+  if (w.choices >= FREE_CHOICES) return best;
+  w.choices++;
+  if (w.launch->random() % 2) return best;
+  int ready[LANES], n = 0;
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].wait == Wait::Run && w.splits[i].turn == w.splits[best].turn) ready[n++] = i;
+  return ready[w.launch->random() % (u64)n];
+}
 
 // Takes the runnable split with the lowest address (or the one that waited longest) and all others at the same place.
 bool pick(Warp& w) {
@@ -84,6 +99,7 @@ bool pick(Warp& w) {
       best = i;
   }
   if (best < 0) return false;
+  if (w.nsplits > 1 && w.launch->order == 2) best = any_split(w, best);
   const Inst* pc = w.splits[best].pc;
   w.turn = w.splits[best].turn;
   w.mask = 0;
@@ -207,6 +223,7 @@ void close_segment(Warp& w, const Inst* last) {
   l.executed[(size_t)(w.segment - code)] += lanes;
   l.executed[(size_t)(last + 1 - code)] -= lanes;
   l.total += (u64)(last + 1 - w.segment) * (u64)lanes;
+  l.issued += (u64)(last + 1 - w.segment);
   if (l.total > l.budget)
     raise(last, thread_of(w, w.mask ? __builtin_ctz(w.mask) : 0), "instruction-budget",
           "instruction budget exceeded: more than " + std::to_string(l.budget) +
@@ -276,6 +293,7 @@ bool arrive(Warp& w, const Inst* in, const u32* members) {
     if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
   push_split(w, in, here & ~ready, Wait::Sync);
   w.mask = ready;
+  if (w.launch->watch) w.launch->watch->meet(w, ready);
   return true;
 }
 
@@ -290,9 +308,7 @@ void raise(const Inst* in, int thread, const char* kind, const string& message) 
   throw Fault{kind, message, in, thread};
 }
 
-void warn(Warp& w, const Inst* in, int thread, const string& message) { note(w, in, thread, "data-race", message); }
-
-void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message) {
+void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind) {
   Launch& l = *w.launch;
   for (const Warning& x : l.warnings)
     if (x.fault.in == in && x.fault.kind == kind) return;  // one report per instruction

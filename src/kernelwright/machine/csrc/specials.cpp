@@ -157,7 +157,7 @@ u64 special_value(const Launch& l, const Block& b, const Warp& w, int lane, int 
     case DynamicShared:
       return l.shared_bytes - l.kernel->dynamic_offset;
     case TotalShared:
-      return l.shared_bytes;
+      return l.shared_bytes - l.kernel->shared_gaps;
     case WorkspaceHigh:
       return l.workspace >> 32;
     case WorkspaceLow:

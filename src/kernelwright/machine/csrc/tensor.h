@@ -37,6 +37,16 @@ void write_accumulators(Warp& w, const u32* regs, Element e, int row_tiles, int 
 // One accumulator's value rounded to the type of its register (32 bits, or 16 for Half).
 u32 round_result(Element e, double x, Clamp clamp);
 
+// sparse.cpp
+struct SparseRows {
+  Element element;
+  int k, selector;
+  bool ordered;
+};
+// Sixteen rows of k / 2 stored elements to rows of k; `meta` is the register with the metadata.
+void expand_sparse(Warp& w, const Inst* in, const SparseRows& s, u32 meta, const double* stored, double* out);
+int take_selector(Decoder& d, u32 operand, Element e, int k);
+
 // Whole-warp instructions need every lane; fewer is undefined on the hardware and an error here.
 inline bool whole_warp(Warp& w, const Inst* in, const Inst** next) {
   if (active(w, in) == FULL) return true;

@@ -1,16 +1,12 @@
 // The arithmetic of matrix instructions: elements to doubles, sums of products, results to registers.
-#include "half_lanes.h"
 #include "tensor.h"
 
 namespace kw::tensor {
 namespace {
 typedef double Four __attribute__((vector_size(32), aligned(8)));
-typedef float FourFloats __attribute__((vector_size(16), aligned(4)));
 
 Four& four(double* p) { return *reinterpret_cast<Four*>(p); }
 const Four& four(const double* p) { return *reinterpret_cast<const Four*>(p); }
-
-Four widen(FourFloats f) { return __builtin_convertvector(f, Four); }
 
 // Products of everything but f64 are exact in double, so that fusing them with the sum changes nothing.
 Four multiply_add(double x, Four y, Four sum) {
@@ -38,17 +34,24 @@ void each_row(const void* packed, int rows, int per_unit, int width, double* out
 }
 
 template <bool BF>
-void eight_halves(const u16* h, double* out) {
-  alignas(32) float f[8];
-  to_floats<BF>(h, f, 8, false);
-  for (int i = 0; i < 8; i += 4) four(out + i) = widen(*reinterpret_cast<const FourFloats*>(f + i));
+[[gnu::always_inline]] inline void eight_halves(const u16* h, double* out) {
+#if defined(__F16C__) && defined(__AVX2__)
+  __m128i bits = _mm_loadu_si128(reinterpret_cast<const __m128i*>(h));
+  __m256 f = BF ? _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(bits), 16)) : _mm256_cvtph_ps(bits);
+  _mm256_storeu_pd(out, _mm256_cvtps_pd(_mm256_castps256_ps128(f)));
+  _mm256_storeu_pd(out + 4, _mm256_cvtps_pd(_mm256_extractf128_ps(f, 1)));
+#else
+  for (int i = 0; i < 8; i++) out[i] = BF ? bf16_to_float(h[i]) : half_to_float(h[i]);
+#endif
 }
 
 template <bool BF>
-void unpack_halves(const u16* h, int width, double* out) {
-  int i = 0;
-  for (; i + 8 <= width; i += 8) eight_halves<BF>(h + i, out + i);
-  for (; i < width; i++) out[i] = BF ? bf16_to_float(h[i]) : half_to_float(h[i]);
+void unpack_half_rows(const void* packed, int rows, int width, double* out, int columns) {
+  each_row<u16>(packed, rows, 1, width, out, columns, [&](const u16* h, double* to) {
+    int i = 0;
+    for (; i + 8 <= width; i += 8) eight_halves<BF>(h + i, to + i);
+    for (; i < width; i++) to[i] = BF ? bf16_to_float(h[i]) : half_to_float(h[i]);
+  });
 }
 
 template <bool SIGNED>
@@ -117,14 +120,11 @@ void unpack_rows(Element e, const void* packed, int rows, int width, double* out
   auto nibbles = [&](auto unpack_row) {
     each_row<u8>(packed, rows, 2, width, out, columns, [&](const u8* p, double* to) { unpack_row(p, width, to); });
   };
-  auto halves = [&](auto unpack_row) {
-    each_row<u16>(packed, rows, 1, width, out, columns, [&](const u16* p, double* to) { unpack_row(p, width, to); });
-  };
   switch (e) {
     case Half:
-      return halves(unpack_halves<false>);
+      return unpack_half_rows<false>(packed, rows, width, out, columns);
     case Bf16:
-      return halves(unpack_halves<true>);
+      return unpack_half_rows<true>(packed, rows, width, out, columns);
     case Tf32:  // the tensor core does not see the low 13 bits
       return elementwise(u32(), [](u32 v) { return (double)bit_cast<float>(v & 0xffffe000u); });
     case E4m3:

@@ -241,43 +241,6 @@ const Inst* op_mma_volta(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-// The four bits of metadata for chunk q of a row: two indices of two bits. 16- and 32-bit elements keep the chunks of
-// rows g and g + 8 in the halves of one register, 8- and 4-bit elements keep a row in a register.
-u32 metadata(const u32* meta, const Plan& p, int row, int q, int chunks) {
-  int group = row & 7, upper = row >> 3, lane = 4 * group, bit;
-  if (bits_of(p.a) >= 16) {
-    lane += chunks == 4 ? p.selector : 2 * p.selector + q / 4;
-    bit = 16 * upper + 4 * (q % 4);
-  } else {
-    lane += upper + (chunks == 8 ? 2 * p.selector : 2 * (q / 8));
-    bit = 4 * (q % 8);
-  }
-  return meta[lane] >> bit & 15;
-}
-
-// `stored` has k / 2 columns; out gets k, with zeros between.
-void expand(Warp& w, const Inst* in, const Plan& p, const u32* meta, const double* stored, double* out) {
-  int k = p.shape.k, bits = bits_of(p.a);
-  int unit = bits == 4 ? 2 : 1, span = bits == 32 ? 2 : 4 * unit, chunks = k / span;
-  std::fill(out, out + 16 * k, 0.0);
-  for (int row = 0; row < 16; row++)
-    for (int q = 0; q < chunks; q++) {
-      u32 nibble = metadata(meta, p, row, q, chunks), low = nibble & 3, high = nibble >> 2;
-      const double* from = stored + row * k / 2 + q * span / 2;
-      double* to = out + row * k + q * span;
-      bool good = bits == 32 ? nibble == 4 || nibble == 14 : low != high && (!p.ordered || low < high);
-      if (!good)
-        raise(in, thread_of(w, row % 8 * 4), "trap",
-              "mma.sp: metadata " + std::to_string(nibble) + " of row " + std::to_string(row) + ", chunk " +
-                  std::to_string(q) + " names no two elements");
-      if (bits == 32) {
-        to[low >> 1] = from[0];
-        continue;
-      }
-      for (int i = 0; i < unit; i++) to[(int)low * unit + i] = from[i], to[(int)high * unit + i] = from[unit + i];
-    }
-}
-
 const Inst* op_mma_sparse(Warp& w, const Inst* in) {
   const Inst* next;
   if (!whole_warp(w, in, &next)) return next;
@@ -285,7 +248,7 @@ const Inst* op_mma_sparse(Warp& w, const Inst* in) {
   const Registers r(w, in, p);
   double stored[16 * 64], a[16 * 128], b[128 * 8];
   read_tiles(w, r.a, p.count_a, p.a, 2, p.shape.k / 2, stored);
-  expand(w, in, p, slot<u32>(w, r.meta[0]), stored, a);
+  expand_sparse(w, in, {p.a, p.shape.k, p.selector, p.ordered}, r.meta[0], stored, a);
   read_b(w, r, p, b);
   finish(w, r, p, a, b);
   return in + 1;
@@ -297,12 +260,6 @@ void take_layouts(Mods& m, Plan& p) {
     if (name != "row" && name != "col") m.unsupported(name);
     *columns = name == "col";
   }
-}
-
-// The selector of sparse metadata: which lanes of a group of four hold it.
-int selectors(const Plan& p) {
-  int bits = bits_of(p.a) * p.shape.k;  // of a full row of A
-  return bits_of(p.a) >= 16 ? (bits == 256 ? 4 : 2) : bits == 256 ? 2 : 1;
 }
 
 Fn function_of(const Plan& p, bool sparse) {
@@ -360,9 +317,7 @@ void h_mma(Decoder& d, Mods& m) {
   append(d, slots, d.op(3), p.c, p.count_c, false);
   if (sparse) {
     slots.push_back(d.src(d.op(4), Ty::B32));
-    i64 selector = d.immediate(d.op(5));
-    if (selector < 0 || selector >= selectors(p)) throw PtxError("sparsity selector out of range");
-    p.selector = (int)selector;
+    p.selector = take_selector(d, 5, p.a, p.shape.k);
   }
   Inst& in = d.emit(function_of(p, sparse), Class::Tensor);
   in.ext = d.ext(slots);

@@ -114,7 +114,7 @@ const Inst* op_surface(Warp& w, const Inst* in) {
   return in + 1;
 }
 
-const Inst* op_query(Warp& w, const Inst* in) {  // in->x: 0 width, 1 height, 2 depth, 3 layers, 4 normalized coordinates
+const Inst* op_query(Warp& w, const Inst* in) {  // in->x: 0 width, 1 height, 2 depth, 3 layers, 4 normalized
   for (u32 m = active(w, in); m; m &= m - 1) {
     int lane = __builtin_ctz(m);
     const KwTexture& t = texture_of(w, in, lane, slot<u64>(w, in->a)[lane]);
@@ -131,7 +131,8 @@ const Form& take_form(Mods& m) {
 }
 
 u32 handle_of(Decoder& d, const Operand& o) {
-  if ((o.kind != Operand::Mem && o.kind != Operand::Indexed) || o.value) throw PtxError("a texture or surface in brackets is expected");
+  bool brackets = o.kind == Operand::Mem || o.kind == Operand::Indexed;
+  if (!brackets || o.value) throw PtxError("a texture or surface in brackets is expected");
   Operand name;
   name.kind = Operand::Name;
   name.name = o.name;

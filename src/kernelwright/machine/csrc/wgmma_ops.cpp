@@ -41,12 +41,18 @@ struct Plan {
   u32 count_a, count_d;  // registers; no registers of A: a descriptor
   bool across_a, across_b, negate;
   Clamp clamp;
+  bool sparse;
+  int selector;
+  i64 early_reader;  // an instruction that reads D before a wait, or -1: find_early_reads fills it in
 
-  std::vector<i64> pack() const { return {n, k, a, b, d, count_a, count_d, across_a, across_b, negate, (i64)clamp}; }
+  int stored_k() const { return sparse ? k / 2 : k; }  // of A
+  std::vector<i64> pack() const {
+    return {n, k, a, b, d, count_a, count_d, across_a, across_b, negate, (i64)clamp, sparse, selector, -1};
+  }
   static Plan of(const Warp& w, const Inst* in) {
     const i64* t = w.launch->kernel->tables[(size_t)in->imm].data();
     return {(int)t[0], (int)t[1], (Element)t[2], (Element)t[3], (Element)t[4], (u32)t[5], (u32)t[6],
-            t[7] != 0, t[8] != 0, t[9] != 0, (Clamp)t[10]};
+            t[7] != 0, t[8] != 0, t[9] != 0, (Clamp)t[10], t[11] != 0, (int)t[12], t[13]};
   }
 };
 
@@ -68,36 +74,48 @@ void fetch(Warp& w, const Inst* in, u32 units, u8* out, Address address) {
 }
 
 // `rows` rows of A (or columns of B) from `first` on: row by row into `lines`, or k by k when stored across k.
-void fetch_matrix(Warp& w, const Inst* in, u64 bits, bool across, u32 first, u32 rows, u8* lines) {
+void fetch_matrix(Warp& w, const Inst* in, u64 bits, bool across, u32 first, u32 rows, u32 bytes, u8* lines) {
   const Descriptor d(bits);
-  if (!across) return fetch(w, in, rows * 2, lines, [&](u32 i) { return d.along_k(first + i / 2, i % 2); });
-  u32 wide = rows / 8;
-  fetch(w, in, 16 * wide, lines, [&](u32 i) { return d.across_k(first / 8 + i % wide, i / wide); });
+  u32 units = bytes / 16, wide = rows / 8;  // bytes of k
+  if (!across && units > 2 && d.swizzle == 32)
+    raise(in, thread_of(w, 0), "trap", "wgmma.sp with 32-byte swizzle along k of B: 64 bytes of k do not fit");
+  if (!across) return fetch(w, in, rows * units, lines, [&](u32 i) { return d.along_k(first + i / units, i % units); });
+  u32 k = bytes / 2;  // of 16-bit elements
+  fetch(w, in, k * wide, lines, [&](u32 i) { return d.across_k(first / 8 + i % wide, i / wide); });
 }
 
 u64 descriptor(const Warp& w, u32 offset) { return slot<u64>(w, offset)[0]; }
 
 u32 first_row(const Warp& w) { return w.id % 4 * ROWS; }
 
-void read_a(Warp& w, const Inst* in, const Plan& p, const u32* regs, double* a) {
+void read_a(Warp& w, const Inst* in, const Plan& p, const u32* regs, u32 meta, double* a) {
+  double kept[ROWS * 32], turned[ROWS * 32], *stored = p.sparse ? kept : a;
+  int k = p.stored_k();
   if (p.count_a) {
-    read_tiles(w, regs, p.count_a, p.a, 2, p.k, a);
+    read_tiles(w, regs, p.count_a, p.a, 2, k, stored);
   } else {
     u8 lines[ROWS * 32];
-    double stored[ROWS * 32];
-    fetch_matrix(w, in, descriptor(w, regs[0]), p.across_a, first_row(w), ROWS, lines);
-    unpack(p.a, lines, ROWS * p.k, p.across_a ? stored : a);
-    if (p.across_a) transpose(p.k, ROWS, stored, a);
+    fetch_matrix(w, in, descriptor(w, regs[0]), p.across_a, first_row(w), ROWS, 32, lines);
+    unpack(p.a, lines, ROWS * k, p.across_a ? turned : stored);
+    if (p.across_a) transpose(k, ROWS, turned, stored);
   }
+  if (p.sparse) expand_sparse(w, in, {p.a, p.k, p.selector, false}, meta, stored, a);
   for (int i = 0; i < ROWS * p.k && p.negate; i++) a[i] = -a[i];
 }
 
 void read_b(Warp& w, const Inst* in, const Plan& p, u64 bits, double* b) {
-  u8 lines[WIDEST * 32];
-  double stored[WIDEST * 32];
-  fetch_matrix(w, in, bits, p.across_b, 0, (u32)p.n, lines);
+  u8 lines[WIDEST * 64];
+  double stored[WIDEST * 64];
+  fetch_matrix(w, in, bits, p.across_b, 0, (u32)p.n, p.sparse ? 64 : 32, lines);
   unpack(p.b, lines, p.n * p.k, p.across_b ? b : stored);
   if (!p.across_b) transpose(p.n, p.k, stored, b);
+}
+
+void finish(Warp& w, const Plan& p) {
+  w.launch->count.mma++;
+  if (p.early_reader < 0) return;
+  warn(w, w.launch->kernel->code.data() + p.early_reader, thread_of(w, 0),
+       "race RAW: accumulators of wgmma.mma_async read with no wgmma.wait_group between");
 }
 
 bool warpgroup(Warp& w, const Inst* in, const Inst** next) {
@@ -107,14 +125,14 @@ bool warpgroup(Warp& w, const Inst* in, const Inst** next) {
   return true;
 }
 
-// ext: registers of D, of A (or its descriptor), descriptor of B, predicate that keeps D
+// ext: registers of D, of A (or its descriptor), descriptor of B, predicate that keeps D, metadata
 const Inst* op_wgmma(Warp& w, const Inst* in) {
   const Inst* next;
   if (!warpgroup(w, in, &next)) return next;
   const Plan p = Plan::of(w, in);
   const u32 *rd = w.ext + in->ext, *ra = rd + p.count_d, *rb = ra + std::max(1u, p.count_a);
-  double a[ROWS * 32], b[32 * WIDEST], c[ROWS * WIDEST];
-  read_a(w, in, p, ra, a);
+  double a[ROWS * 64], b[64 * WIDEST], c[ROWS * WIDEST];
+  read_a(w, in, p, ra, p.sparse ? rb[2] : 0, a);
   read_b(w, in, p, descriptor(w, rb[0]), b);
   if (pred(w, rb[1]) & 1)
     read_accumulators(w, rd, p.d, 2, p.n, c);
@@ -122,7 +140,7 @@ const Inst* op_wgmma(Warp& w, const Inst* in) {
     std::fill(c, c + ROWS * p.n, 0.0);
   multiply({ROWS, p.n, p.k}, a, b, c, false);
   write_accumulators(w, rd, p.d, 2, p.n, c, p.clamp);
-  w.launch->count.mma++;
+  finish(w, p);
   return in + 1;
 }
 
@@ -138,16 +156,16 @@ const Inst* op_wgmma_bits(Warp& w, const Inst* in) {
       for (int lane = 0; lane < LANES; lane++)
         a[(r % 2 * 8 + lane / 4) * 8 + r / 2 * 4 + lane % 4] = slot<u32>(w, ra[r])[lane];
   } else {
-    fetch_matrix(w, in, descriptor(w, ra[0]), false, first_row(w), ROWS, reinterpret_cast<u8*>(a));
+    fetch_matrix(w, in, descriptor(w, ra[0]), false, first_row(w), ROWS, 32, reinterpret_cast<u8*>(a));
   }
-  fetch_matrix(w, in, descriptor(w, rb[0]), false, 0, (u32)p.n, reinterpret_cast<u8*>(b));
+  fetch_matrix(w, in, descriptor(w, rb[0]), false, 0, (u32)p.n, 32, reinterpret_cast<u8*>(b));
   bool keep = pred(w, rb[1]) & 1;
   if (keep) read_accumulators(w, rd, Int32, 2, p.n, wide);
   for (int i = 0; i < ROWS * p.n; i++) c[i] = keep ? (u32)(i32)wide[i] : 0;
   multiply_bits(ROWS, p.n, 8, a, b, c, false);
   for (int i = 0; i < ROWS * p.n; i++) wide[i] = (i32)c[i];
   write_accumulators(w, rd, Int32, 2, p.n, wide, Clamp::None);
-  w.launch->count.mma++;
+  finish(w, p);
   return in + 1;
 }
 
@@ -179,18 +197,19 @@ bool take_flag(Decoder& d, u32 operand, i64 yes, i64 no) {
 }
 
 // The immediates behind the predicate: signs, then for 16-bit types the directions of what lies in shared memory.
-void take_immediates(Decoder& d, Plan& p, bool sixteen) {
+void take_immediates(Decoder& d, Plan& p, u32 at, bool sixteen) {
   bool both = !p.count_a;
-  d.need(sixteen ? (both ? 8 : 7) : 6);
-  p.negate = take_flag(d, 4, -1, 1) != take_flag(d, 5, -1, 1);
+  d.need(at + (sixteen ? (both ? 4 : 3) : 2));
+  p.negate = take_flag(d, at, -1, 1) != take_flag(d, at + 1, -1, 1);
   if (!sixteen) return;
-  if (both) p.across_a = take_flag(d, 6, 1, 0);
-  p.across_b = take_flag(d, both ? 7 : 6, 1, 0);
+  if (both) p.across_a = take_flag(d, at + 2, 1, 0);
+  p.across_b = take_flag(d, at + (both ? 3 : 2), 1, 0);
 }
 
-void h_multiply(Decoder& d, Mods& m) {
-  if (!m.take("sync") || !m.take("aligned")) m.unsupported(m.peek());
+Plan take_plan(Mods& m) {
   Plan p{};
+  p.sparse = m.take("sp");
+  if (!m.take("sync") || !m.take("aligned")) m.unsupported(m.peek());
   string_view name = m.peek();
   Shape s = take_shape(m);
   bool clamp = m.take("satfinite");
@@ -198,29 +217,39 @@ void h_multiply(Decoder& d, Mods& m) {
   bool bits = m.take("and") && m.take("popc");
   m.finish();
   const Kind kind = kind_of(p.a, p.b, p.d);
-  bool shape = s.m == 64 && s.n >= 8 && s.n <= WIDEST && s.n % 8 == 0 && s.k == kind.k;
+  bool shape = s.m == 64 && s.n >= 8 && s.n <= WIDEST && s.n % 8 == 0 && s.k == (p.sparse ? 2 : 1) * kind.k;
   if (kind.integer && s.n > 32) shape &= s.n % 16 == 0;
-  if (!kind.types || !shape || bits != (p.a == Bit) || (clamp && (!kind.integer || bits)))
+  bool one_bit = p.a == Bit;
+  if (!kind.types || !shape || bits != one_bit || (clamp && (!kind.integer || bits)) || (p.sparse && bits))
     m.unsupported(string(name) + " of these types");
   p.n = s.n, p.k = s.k;
   p.clamp = clamp ? Clamp::Saturate : Clamp::None;
-  p.count_a = d.op(1).kind == Operand::Vec ? 4 : 0;
   p.count_d = (u32)(s.n / (p.d == Half ? 4 : 2));
+  return p;
+}
+
+// Operands: D, A, the descriptor of B, for a sparse A metadata and selector, the predicate, immediates.
+void h_multiply(Decoder& d, Mods& m) {
+  Plan p = take_plan(m);
+  const Kind kind = kind_of(p.a, p.b, p.d);
+  u32 keep = p.sparse ? 5 : 3;
+  p.count_a = d.op(1).kind == Operand::Vec ? 4 : 0;
   if (kind.integer)
-    d.need(4);
+    d.need(keep + 1);
   else
-    take_immediates(d, p, kind.sixteen);
-  std::vector<u32> slots;
+    take_immediates(d, p, keep + 1, kind.sixteen);
+  if (p.sparse) p.selector = take_selector(d, 4, p.a, p.k);
+  std::vector<u32> slots, also_read;
   append(d, slots, d.op(0), p.d, p.count_d, true);
-  std::vector<u32> also_read;
   append(d, also_read, d.op(0), p.d, p.count_d, false);
   if (p.count_a)
     append(d, slots, d.op(1), p.a, 4, false);
   else
     slots.push_back(d.src(d.op(1), Ty::B64));
   slots.push_back(d.src(d.op(2), Ty::B64));
-  slots.push_back(d.pred_src(d.op(3)));
-  Inst& in = d.emit(bits ? op_wgmma_bits : op_wgmma, Class::Tensor);
+  slots.push_back(d.pred_src(d.op(keep)));
+  if (p.sparse) slots.push_back(d.src(d.op(3), Ty::B32));
+  Inst& in = d.emit(p.a == Bit ? op_wgmma_bits : op_wgmma, Class::Tensor);
   in.ext = d.ext(slots);
   in.site = d.new_site();
   in.imm = (i64)d.kernel().tables.size();

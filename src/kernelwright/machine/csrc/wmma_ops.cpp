@@ -50,14 +50,22 @@ u32 access_bytes(const Fragment& f, u64 base, i64 stride) {
 
 // Fills w.access.address with where piece p of each lane's run lies.
 void aim(Warp& w, const Fragment& f, u32 bytes, u32 p, u64 base, i64 stride) {
-  int bits = bits_of(f.type), total = f.elements(), per_lane = f.per_lane();
-  int line = f.dealt_by_columns() ? f.rows : f.columns;
+  // All sizes are powers of two.
+  int bits = bits_of(f.type), total = f.elements(), per_lane = f.per_lane(), first = (int)(p * bytes * 8) / bits;
+  int line = f.dealt_by_columns() ? f.rows : f.columns, shift = __builtin_ctz((u32)line);
   bool crossed = f.dealt_by_columns() != f.by_columns;
+  i64 by_major = crossed ? 1 : stride, by_minor = crossed ? stride : 1;
   for (int lane = 0; lane < LANES; lane++) {
-    int e = (lane * per_lane + (int)(p * bytes * 8) / bits) % total, major = e / line, minor = e % line;
-    i64 at = crossed ? (i64)minor * stride + major : (i64)major * stride + minor;
-    w.access.address[lane] = base + (u64)(at * bits / 8);
+    int e = (lane * per_lane + first) & (total - 1);
+    w.access.address[lane] = base + (u64)(((e >> shift) * by_major + (e & (line - 1)) * by_minor) * bits / 8);
   }
+}
+
+void move(void* to, const void* from, u32 bytes) {
+  if (bytes == 16)
+    std::memcpy(to, from, 16);
+  else
+    std::memcpy(to, from, bytes);
 }
 
 char* place(const Access& x, u32 lane, u32 bytes) {
@@ -65,18 +73,25 @@ char* place(const Access& x, u32 lane, u32 bytes) {
 }
 
 // Between the registers of all lanes and one row of bytes a lane.
-template <bool TO_REGISTERS>
-void exchange(Warp& w, const u32* regs, const Fragment& f, u8 (*run)[32]) {
-  u32 bytes = f.type == Double ? 8 : 4;
-  for (u32 r = 0; r < f.registers; r++) {
-    u8* at = reinterpret_cast<u8*>(w.regs) + regs[r];
+template <bool TO_REGISTERS, class T>
+void exchange_as(Warp& w, const u32* regs, u32 registers, u8 (*run)[32]) {
+  for (u32 r = 0; r < registers; r++) {
+    T* at = slot<T>(w, regs[r]);
     for (u32 lane = 0; lane < LANES; lane++) {
       if (TO_REGISTERS)
-        std::memcpy(at + lane * bytes, run[lane] + r * bytes, bytes);
+        std::memcpy(at + lane, run[lane] + r * sizeof(T), sizeof(T));
       else
-        std::memcpy(run[lane] + r * bytes, at + lane * bytes, bytes);
+        std::memcpy(run[lane] + r * sizeof(T), at + lane, sizeof(T));
     }
   }
+}
+
+template <bool TO_REGISTERS>
+void exchange(Warp& w, const u32* regs, const Fragment& f, u8 (*run)[32]) {
+  if (f.type == Double)
+    exchange_as<TO_REGISTERS, u64>(w, regs, f.registers, run);
+  else
+    exchange_as<TO_REGISTERS, u32>(w, regs, f.registers, run);
 }
 
 template <bool STORE>
@@ -95,14 +110,14 @@ const Inst* op_wmma_memory(Warp& w, const Inst* in) {
     aim(w, f, bytes, p, base, stride);
     resolve_addresses(w, in, m, bytes, (Space)in->x, STORE);
     count_access(w, m, bytes, STORE);
-    for (u32 i = 0; i < LANES && STORE; i++) std::memcpy(values + i * bytes, run[i] + p * bytes, bytes);
+    for (u32 i = 0; i < LANES && STORE; i++) move(values + i * bytes, run[i] + p * bytes, bytes);
     if (w.launch->races)
       note_access(w, in, m, bytes, STORE ? Touch::Write : Touch::Read, STORE ? values : nullptr);
     for (u32 i = 0; i < holders && i < LANES; i++) {
       if (STORE)
-        std::memcpy(place(w.access, i, bytes), values + i * bytes, bytes);
+        move(place(w.access, i, bytes), values + i * bytes, bytes);
       else
-        std::memcpy(run[i] + p * bytes, place(w.access, i, bytes), bytes);
+        move(run[i] + p * bytes, place(w.access, i, bytes), bytes);
     }
   }
   for (u32 i = holders; i < LANES && !STORE; i++) std::memcpy(run[i], run[i % holders], run_bytes);
@@ -111,15 +126,20 @@ const Inst* op_wmma_memory(Warp& w, const Inst* in) {
 }
 
 // The fragment's elements as they lie packed, in the order in which they are dealt.
-void gather(const Warp& w, const u32* regs, const Fragment& f, void* packed) {
+template <class T>
+void gather_as(const Warp& w, const u32* regs, const Fragment& f, T* packed) {
   int n = (int)f.registers, holders = f.elements() / f.per_lane();
-  for (int r = 0; r < n; r++)
-    for (int lane = 0; lane < holders; lane++) {
-      if (f.type == Double)
-        static_cast<double*>(packed)[lane * n + r] = slot<double>(w, regs[r])[lane];
-      else
-        static_cast<u32*>(packed)[lane * n + r] = slot<u32>(w, regs[r])[lane];
-    }
+  for (int r = 0; r < n; r++) {
+    const T* from = slot<T>(w, regs[r]);
+    for (int lane = 0; lane < holders; lane++) packed[lane * n + r] = from[lane];
+  }
+}
+
+void gather(const Warp& w, const u32* regs, const Fragment& f, void* packed) {
+  if (f.type == Double)
+    gather_as(w, regs, f, static_cast<u64*>(packed));
+  else
+    gather_as(w, regs, f, static_cast<u32*>(packed));
 }
 
 // Row by row.
@@ -134,6 +154,14 @@ void read_fragment(const Warp& w, const u32* regs, const Fragment& f, double* ou
 
 void write_fragment(Warp& w, const u32* regs, const Fragment& f, const double* from, Clamp clamp) {
   int per = per_register(f.type), per_lane = f.per_lane();
+  if (f.type == Single && clamp == Clamp::None) {
+    for (int r = 0; r < per_lane; r++) {
+      float* to = slot<float>(w, regs[r]);
+      for (int lane = 0; lane < LANES; lane++) to[lane] = (float)from[lane * per_lane + r];
+      for (int lane = 0; lane < LANES; lane++) to[lane] = to[lane] == to[lane] ? to[lane] : bit_cast<float>(0x7fffffffu);
+    }
+    return;
+  }
   for (int e = 0; e < f.elements(); e++) {
     int lane = e / per_lane, j = e % per_lane;
     if (f.type == Double)

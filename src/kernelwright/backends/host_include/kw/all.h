@@ -1,6 +1,7 @@
 // Everything the stand-in offers, in one header, so that one precompiled header serves every candidate.
 #pragma once
 
+#include "cublas.h"
 #include "dispatch.h"
 #include "pybind.h"
 

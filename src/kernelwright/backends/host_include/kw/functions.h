@@ -21,7 +21,8 @@ KW_FACTORY(empty) KW_FACTORY(zeros) KW_FACTORY(ones) KW_FACTORY(rand) KW_FACTORY
   inline Tensor name(const Tensor& self, const TensorOptions& options = {}, kw::Arg format = kw::Arg()) { \
     return kw::tensor_op("like:" #name, self, options, format);                                          \
   }
-KW_FACTORY_LIKE(empty_like) KW_FACTORY_LIKE(zeros_like) KW_FACTORY_LIKE(ones_like)
+KW_FACTORY_LIKE(empty_like) KW_FACTORY_LIKE(zeros_like) KW_FACTORY_LIKE(ones_like) KW_FACTORY_LIKE(rand_like)
+KW_FACTORY_LIKE(randn_like)
 #undef KW_FACTORY_LIKE
 inline Tensor full(IntArrayRef sizes, const Scalar& value, const TensorOptions& options = {}) {
   return kw::tensor_op("new:full", sizes, value, options);
@@ -151,8 +152,6 @@ struct GradMode {
 
 namespace c10 {
 using at::NoGradGuard;
-template <class T>
-struct MaybeOwned;
 }
 
 namespace c10 {
@@ -180,8 +179,6 @@ struct InferenceMode {
 };
 template <class T>
 constexpr T pi = static_cast<T>(3.14159265358979323846L);
-template <class F>
-class function_ref;
 }  // namespace c10
 namespace at {
 struct AutoGradMode {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "all.h"
+#include "fence.h"
 
 namespace kw {
 

@@ -30,10 +30,15 @@ struct Result {
   std::string text;
 };
 
+// Host code read or wrote memory of the device.
+struct DeviceMemoryTouched {
+  uintptr_t address;
+};
+static uintptr_t touched_address = 0;
 static std::vector<Function> functions;
 static int current_module = 0;
 static Result result;
-static int error_kind = 0;  // 1 argument mismatch, 2 C++ exception, 3 the exception that Python raised
+static int error_kind = 0;  // 1 argument mismatch, 2 C++ exception, 3 the exception that Python raised, 4 device memory touched
 
 // Later definitions of a name are overloads: all are kept, the first that accepts the arguments is called.
 void register_function(const char* name, const char* doc, const Parameter* parameters, int parameter_count, int arity,
@@ -43,7 +48,13 @@ void register_function(const char* name, const char* doc, const Parameter* param
     f.parameters.push_back({parameters[k].name, parameters[k].fallback, parameters[k].has_fallback});
   functions.push_back(std::move(f));
 }
-void register_attribute(const char*, const Arg&) {}
+struct Attribute {
+  int module;
+  std::string name;
+  Value value;
+};
+static std::vector<Attribute> attributes;
+void register_attribute(const char* name, const Arg& value) { attributes.push_back({current_module, name, keep(value.value)}); }
 
 // Default values live as long as the process, so their texts and lists are copied once and never freed.
 Value keep(const Value& v) {
@@ -139,6 +150,11 @@ void give_list(Result& r, bool tuple) {
   r.value = Value{tuple ? TUPLE : LIST, 0, static_cast<int64_t>(r.values.size()), 0, r.values.data()};
 }
 
+void give_dict(Result& r) {
+  give_list(r, false);
+  r.value.tag = DICT;
+}
+
 // Positional and named arguments in the order of the C++ parameters, defaults filled in.
 static std::vector<Value> arrange(const Function& f, const Call& call) {
   std::vector<Value> out(f.arity);
@@ -166,7 +182,9 @@ static std::vector<Value> arrange(const Function& f, const Call& call) {
 static bool try_call(const Function& f, const Call& call, std::string& mismatch) {
   try {
     result = Result();
-    f.invoker(f.function, arrange(f, call).data(), result);
+    std::vector<Value> args = arrange(f, call);
+    uintptr_t touched = fence_around([&] { f.invoker(f.function, args.data(), result); });
+    if (touched) throw DeviceMemoryTouched{touched};
     return true;
   } catch (const BadArgument& e) {
     mismatch = e.what();
@@ -181,6 +199,7 @@ extern "C" {
 int kw_function_count() { return static_cast<int>(kw::functions.size()); }
 const char* kw_function_name(int index) { return kw::functions[index].name.c_str(); }
 const char* kw_function_doc(int index) { return kw::functions[index].doc.c_str(); }
+uint64_t kw_touched_address() { return kw::touched_address; }
 int kw_error_kind() { return kw::error_kind; }
 const char* kw_error_text() { return kw::error_text().c_str(); }
 void kw_set_error(const char* text);
@@ -189,6 +208,15 @@ void kw_shut_down() {
   kw::callbacks.retain = [](int64_t) {};
   kw::callbacks.release = [](int64_t) {};
   kw::callbacks.fetched = [](const void*, const void*, uint64_t) {};
+}
+// The attributes of the module that was begun last, one after the other; null after the last.
+const kw::Value* kw_attribute(int index, const char** name) {
+  for (auto& one : kw::attributes)
+    if (one.module == kw::current_module && index-- == 0) {
+      *name = one.name.c_str();
+      return &one.value;
+    }
+  return nullptr;
 }
 void kw_begin_module() { ++kw::current_module; }
 void kw_forget_result() { kw::result = kw::Result(); }
@@ -212,6 +240,10 @@ const kw::Value* kw_call(int index, const kw::Value* args, const char* const* na
       if (f.module == wanted.module && f.name == wanted.name && kw::try_call(f, call, mismatch)) return &kw::result.value;
     kw::error_kind = 1;
     kw_set_error((kw::functions[index].name + "(): incompatible function arguments: " + mismatch).c_str());
+  } catch (const kw::DeviceMemoryTouched& e) {
+    kw::error_kind = 4;
+    kw::touched_address = e.address;
+    kw_set_error("Segmentation fault: host code dereferenced a pointer to device memory");
   } catch (const kw::PythonError&) {
     kw::error_kind = 3;
   } catch (const std::exception& e) {

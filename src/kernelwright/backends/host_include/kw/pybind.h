@@ -147,6 +147,11 @@ template <class A, class B>
 void give(Result& r, const std::pair<A, B>& v);
 template <class... T>
 void give(Result& r, const std::tuple<T...>& v);
+void give_dict(Result& r);
+template <class K, class T>
+void give(Result& r, const std::map<K, T>& v);
+template <class K, class T>
+void give(Result& r, const std::unordered_map<K, T>& v);
 template <class T>
 void give(Result& r, const std::vector<T>& v) {
   for (const auto& item : v) give(give_item(r), static_cast<const T&>(item));
@@ -170,6 +175,19 @@ void give(Result& r, const std::pair<A, B>& v) {
   give(give_item(r), v.second);
   give_list(r, true);
 }
+// Keys and values in turn.
+template <class M>
+void give_map(Result& r, const M& v) {
+  for (const auto& [key, value] : v) {
+    give(give_item(r), key);
+    give(give_item(r), value);
+  }
+  give_dict(r);
+}
+template <class K, class T>
+void give(Result& r, const std::map<K, T>& v) { give_map(r, v); }
+template <class K, class T>
+void give(Result& r, const std::unordered_map<K, T>& v) { give_map(r, v); }
 template <class T, size_t... I>
 void give_tuple(Result& r, const T& v, std::index_sequence<I...>) {
   (give(give_item(r), std::get<I>(v)), ...);

@@ -119,9 +119,19 @@ static std::string* identity = nullptr;    // set by identify(): the stub only t
 static std::map<std::string, int> shared_limit;
 static cudaError_t last_error = cudaSuccess;
 
+static Config attributes{};  // of the next launch
+
+void set_attributes(bool cooperative, const unsigned* cluster) {
+  attributes.cooperative = cooperative;
+  std::copy(cluster, cluster + 3, attributes.cluster);
+}
+
 void configure(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
   pending_stream = stream;
   pending = Config{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+  std::copy(attributes.cluster, attributes.cluster + 3, pending.cluster);
+  pending.cooperative = attributes.cooperative;
+  attributes = Config{};
   configured = true;
 }
 
@@ -160,6 +170,7 @@ void launch(const char* kernel, const Expression& instance, const void* const* a
     gpu_launch(kernel, expression, pending, pending_stream, raw_args ? raw_args : const_cast<void**>(args));
     return;
   }
+  Opened reachable;
   if (callbacks.launch(kernel, expression.c_str(), &pending, raw_args ? (const void* const*)raw_args : args, sizes, count))
     throw_callback_error();
 }
@@ -355,7 +366,12 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "cudaErrorUnknown"; }
 
 cudaError_t kw_malloc(void** address, size_t bytes) {
+  kw::Opened reachable;
   return note(kw::callbacks.allocate(bytes, address) ? cudaErrorMemoryAllocation : cudaSuccess);
+}
+cudaError_t kw_malloc_managed(void** address, size_t bytes) {
+  kw::Plain readable_by_the_host;
+  return kw_malloc(address, bytes);
 }
 cudaError_t cudaFree(void* address) {
   if (!address) return cudaSuccess;
@@ -374,6 +390,7 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
   if (bytes && (!to || !from)) return note(cudaErrorInvalidValue);
   tell(to, from, bytes, kind);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemcpy(to, from, bytes) : 0);
+  kw::Opened reachable;
   std::memmove(to, from, bytes);
   return cudaSuccess;
 }
@@ -397,10 +414,12 @@ cudaError_t cudaMemset(void* address, int value, size_t bytes) {
 cudaError_t cudaMemsetAsync(void* address, int value, size_t bytes, cudaStream_t stream) {
   if (bytes && !address) return note(cudaErrorInvalidValue);
   if (kw::gpu) return told(bytes ? kw::gpu->cuMemsetD8Async(address, static_cast<unsigned char>(value), bytes, stream) : 0);
+  kw::Opened reachable;
   std::memset(address, value, bytes);
   return cudaSuccess;
 }
 cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset, bool to_device) {
+  kw::Opened reachable;
   if (kw::callbacks.symbol(name, host, bytes, offset, to_device)) kw::throw_callback_error();
   return cudaSuccess;
 }
@@ -408,6 +427,7 @@ cudaError_t kw_symbol(const char* name, void* host, size_t bytes, size_t offset,
 cudaError_t kw_symbol_address(void** address, const char* name) {
   if (kw::gpu) kw::fail_unsupported("cudaGetSymbolAddress");
   // A negative offset asks for the place instead of the content.
+  kw::Opened reachable;
   if (kw::callbacks.symbol(name, address, sizeof(void*), ~uint64_t(0), false)) kw::throw_callback_error();
   return cudaSuccess;
 }

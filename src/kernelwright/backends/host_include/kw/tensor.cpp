@@ -63,6 +63,7 @@ const Value* call(const char* name, const Value* args, int count, int* result_co
   lowered.values.reserve(count);
   for (int k = 0; k < count; ++k) lower(args[k], lowered);
   const Value* results = nullptr;
+  Opened reachable;
   if (callbacks.op(name, lowered.values.data(), count, &results, result_count)) throw_callback_error();
   return results;
 }
@@ -203,7 +204,15 @@ static const kw::TensorImpl& need(const kw::TensorImpl* impl, const char* what) 
 Tensor::Tensor(const Tensor& o) : impl_(o.impl_) {
   if (impl_) ++impl_->references;
 }
-Tensor& Tensor::operator=(const Tensor& o) {
+Tensor& Tensor::operator=(const Tensor& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(Tensor&& o) && {
+  copy_(o);
+  return *this;
+}
+Tensor& Tensor::operator=(const Tensor& o) & {
   Tensor copy(o);
   std::swap(impl_, copy.impl_);
   return *this;

@@ -99,8 +99,11 @@ class Tensor {
   explicit Tensor(kw::TensorImpl* impl) : impl_(impl) {}
   Tensor(const Tensor& o);
   Tensor(Tensor&& o) noexcept : impl_(o.impl_) { o.impl_ = nullptr; }
-  Tensor& operator=(const Tensor& o);
-  Tensor& operator=(Tensor&& o) noexcept { std::swap(impl_, o.impl_); return *this; }
+  Tensor& operator=(const Tensor& o) &;
+  Tensor& operator=(Tensor&& o) & noexcept { std::swap(impl_, o.impl_); return *this; }
+  // `x[0] = y` writes into x.
+  Tensor& operator=(const Tensor& o) &&;
+  Tensor& operator=(Tensor&& o) &&;
   Tensor& operator=(const Scalar& value) &&;
   ~Tensor();
 

@@ -360,7 +360,7 @@ struct Text {
   Text& operator<<(double v);
   Text& operator<<(float v) { return *this << static_cast<double>(v); }
   Text& operator<<(ScalarType v);
-  Text& operator<<(TypeMeta v) { return *this << v.type; }
+  Text& operator<<(TypeMeta v) { return *this << v.name(); }
   Text& operator<<(const Device& v);
   Text& operator<<(ArrayRef<int64_t> v);
   template <class T>

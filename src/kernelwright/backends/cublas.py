@@ -1,0 +1,158 @@
+"""cuBLAS calls of compiled host code, carried out by torch over the addresses that the caller gave.
+
+Matrices are column-major, as in cuBLAS: element (i, j) lies at `address + (i + j * leading) * itemsize`. Every matrix
+must lie in memory of the pretended device, as on a GPU; half precision accumulates in float32.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.backends import values
+
+SUCCESS, INVALID_VALUE = 0, 7
+Inside = Callable[[int, int], bool]
+"""Whether a range of addresses is memory of the device."""
+
+
+class Refused(ValueError):
+    """Arguments for which cuBLAS returns CUBLAS_STATUS_INVALID_VALUE."""
+
+
+def _strided(
+    address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside
+) -> torch.Tensor:
+    """The elements at `address`, shared. Raises what a GPU would say of memory that is not the device's."""
+    if 0 in sizes:
+        return torch.empty(tuple(sizes), dtype=dtype)
+    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+    nbytes = count * dtype.itemsize
+    if not inside(address, nbytes):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered (in cuBLAS)")
+    block = (ctypes.c_char * nbytes).from_address(address)
+    return torch.frombuffer(block, dtype=dtype, count=count).as_strided(tuple(sizes), tuple(strides))
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    ta, tb, m, n, k, alpha, beta, packed, count = args
+    a, b, c = packed[0:4], packed[4:8], packed[8:12]
+    shapes = (((k, m) if ta else (m, k)), ((n, k) if tb else (k, n)), (m, n))
+    tensors = []
+    for (address, leading, step, type_), (rows, columns) in zip((a, b, c), shapes, strict=True):
+        if leading < max(1, rows):
+            raise Refused
+        kind = values.DTYPES[type_]
+        assert kind is not None
+        tensors.append(_strided(address, (count, rows, columns), (step, 1, leading), kind, inside))
+    left = _wide(tensors[0].transpose(1, 2) if ta else tensors[0])
+    right = _wide(tensors[1].transpose(1, 2) if tb else tensors[1])
+    product = torch.matmul(left, right) * alpha
+    tensors[2].copy_(product if beta == 0 else product + _wide(tensors[2]) * beta)
+    return SUCCESS
+
+
+def _vector(address: int, n: int, step: int, dtype: torch.dtype, inside: Inside) -> torch.Tensor:
+    if step < 1:
+        raise Refused
+    return _strided(address, (n,), (step,), dtype, inside)
+
+
+def _gemv(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    op, m, n, alpha, beta, a, leading, x, incx, y, incy = args
+    matrix = _strided(a, (m, n), (1, leading), dtype, inside)
+    matrix = matrix.t() if op else matrix
+    target = _vector(y, matrix.shape[0], incy, dtype, inside)
+    product = matrix @ _vector(x, matrix.shape[1], incx, dtype, inside) * alpha
+    target.copy_(product if beta == 0 else product + target * beta)
+    return SUCCESS
+
+
+def _ger(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    m, n, alpha, x, incx, y, incy, a, leading = args
+    outer = torch.outer(_vector(x, m, incx, dtype, inside), _vector(y, n, incy, dtype, inside))
+    _strided(a, (m, n), (1, leading), dtype, inside).add_(outer, alpha=alpha)
+    return SUCCESS
+
+
+def _geam(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    ta, tb, m, n, alpha, a, lda, beta, b, ldb, c, ldc = args
+    target = _strided(c, (m, n), (1, ldc), dtype, inside)
+    total = torch.zeros(m, n, dtype=dtype)
+    for scale, transposed, address, leading in ((alpha, ta, a, lda), (beta, tb, b, ldb)):
+        if scale != 0:
+            shape = (n, m) if transposed else (m, n)
+            part = _strided(address, shape, (1, leading), dtype, inside)
+            total += (part.t() if transposed else part) * scale
+    target.copy_(total)
+    return SUCCESS
+
+
+def _axpy(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    n, alpha, x, incx, y, incy = args
+    _vector(y, n, incy, dtype, inside).add_(_vector(x, n, incx, dtype, inside), alpha=alpha)
+    return SUCCESS
+
+
+def _scal(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    n, alpha, x, incx = args
+    _vector(x, n, incx, dtype, inside).mul_(alpha)
+    return SUCCESS
+
+
+def _copy(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    n, x, incx, y, incy = args
+    _vector(y, n, incy, dtype, inside).copy_(_vector(x, n, incx, dtype, inside))
+    return SUCCESS
+
+
+def _dot(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+    n, x, incx, y, incy = args
+    return float(torch.dot(_vector(x, n, incx, dtype, inside), _vector(y, n, incy, dtype, inside)))
+
+
+def _nrm2(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+    n, x, incx = args
+    return float(_vector(x, n, incx, dtype, inside).norm())
+
+
+def _asum(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
+    n, x, incx = args
+    return float(_vector(x, n, incx, dtype, inside).abs().sum())
+
+
+_ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Inside], int | float]] = {
+    "gemm": _gemm,
+    "gemv": _gemv,
+    "ger": _ger,
+    "geam": _geam,
+    "axpy": _axpy,
+    "scal": _scal,
+    "copy": _copy,
+    "dot": _dot,
+    "nrm2": _nrm2,
+    "asum": _asum,
+}
+
+
+def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int | float, int]:
+    """Carries out `cublasSgemm` and the like: the status or the number that it gives, and how many elements it made.
+
+    `args`: the element type's number, then what `cublas.h` passes for that routine.
+    """
+    dtype = values.DTYPES[args[0]]
+    assert dtype is not None
+    routine = next(key for key in sorted(_ROUTINES, key=len, reverse=True) if key in name.lower())
+    size = max(1, *(a for a in args[1:6] if isinstance(a, int) and 0 <= a < 2**31))
+    made = args[3] * args[4] * args[9] if routine == "gemm" else size
+    try:
+        return _ROUTINES[routine](dtype, args[1:], inside), made
+    except Refused:
+        return INVALID_VALUE, 0

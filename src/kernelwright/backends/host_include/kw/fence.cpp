@@ -1,0 +1,196 @@
+// Memory of the pretended device is out of reach of host code, as on a GPU.
+//
+// torch's tensors here live in this process. libc10 gets their memory by posix_memalign; once the fence stands, that call
+// (in libc10's own table of imported functions, nowhere else) gives whole pages, which are PROT_NONE while a candidate's host
+// function runs and readable again inside every call that it makes to the runner. A host function that reads through a
+// device pointer then faults, and the fault becomes an error of that call.
+#include "fence.h"
+
+#include <dlfcn.h>
+#include <elf.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "impl.h"
+
+namespace kw {
+
+static std::map<uintptr_t, size_t>& blocks() {
+  static auto* table = new std::map<uintptr_t, size_t>;  // tensors may outlive static objects
+  return *table;
+}
+static std::mutex& lock() {
+  static auto* one = new std::mutex;
+  return *one;
+}
+static bool standing = false;  // pages are given out
+static bool wanted = true;    // by the extension that is called now
+static bool shut = false;      // and they cannot be read now
+static thread_local bool plain = false;
+static pthread_t guarded_thread;
+static sigjmp_buf way_out;
+static bool have_way_out = false;
+static struct sigaction before;
+static uintptr_t touched = 0;
+
+static void protect(int how) {
+  std::lock_guard<std::mutex> hold(lock());
+  for (auto& [address, bytes] : blocks()) mprotect(reinterpret_cast<void*>(address), bytes, how);
+}
+void fence_shut() {
+  if (!standing || shut) return;
+  protect(PROT_NONE);
+  shut = true;
+}
+void fence_open() {
+  if (!shut) return;
+  protect(PROT_READ | PROT_WRITE);
+  shut = false;
+}
+Opened::Opened() : was_shut(shut) { fence_open(); }
+Opened::~Opened() {
+  if (was_shut) fence_shut();
+}
+Plain::Plain() : before(plain) { plain = true; }
+Plain::~Plain() { plain = before; }
+
+static int give_pages(void** out, size_t alignment, size_t bytes) {
+  size_t page = size_t(sysconf(_SC_PAGESIZE));
+  size_t rounded = (bytes + page - 1) / page * page;
+  if (standing && !plain && bytes && alignment <= page) {
+    void* fresh = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fresh != MAP_FAILED) {
+      std::lock_guard<std::mutex> hold(lock());
+      blocks()[reinterpret_cast<uintptr_t>(fresh)] = rounded;
+      *out = fresh;
+      return 0;
+    }
+  }
+  return posix_memalign(out, alignment, bytes);
+}
+static void take_back(void* address) {
+  {
+    std::lock_guard<std::mutex> hold(lock());
+    auto found = blocks().find(reinterpret_cast<uintptr_t>(address));
+    if (found != blocks().end()) {
+      munmap(address, found->second);
+      blocks().erase(found);
+      return;
+    }
+  }
+  free(address);
+}
+
+static bool fenced(uintptr_t address) {
+  auto after = blocks().upper_bound(address);
+  if (after == blocks().begin()) return false;
+  --after;
+  return address < after->first + after->second;
+}
+
+static void on_fault(int number, siginfo_t* info, void* context) {
+  uintptr_t address = reinterpret_cast<uintptr_t>(info->si_addr);
+  if (shut && have_way_out && pthread_equal(pthread_self(), guarded_thread) && fenced(address)) {
+    touched = address;
+    siglongjmp(way_out, 1);
+  }
+  sigaction(number, &before, nullptr);  // not ours: it happens again, with whoever handled it before
+}
+
+// Runs `invoke` behind the fence. Returns the address that it touched, or 0.
+uintptr_t fence_around(const std::function<void()>& invoke) {
+  if (!standing || !wanted || shut || have_way_out) {
+    invoke();
+    return 0;
+  }
+  struct Reset {
+    ~Reset() {
+      have_way_out = false;
+      fence_open();
+    }
+  } reset;
+  guarded_thread = pthread_self();
+  touched = 0;
+  if (sigsetjmp(way_out, 1) == 0) {
+    have_way_out = true;
+    fence_shut();
+    invoke();
+  }
+  return touched;
+}
+
+#if defined(__x86_64__)
+static bool imports(uint64_t info) { return ELF64_R_TYPE(info) == R_X86_64_JUMP_SLOT || ELF64_R_TYPE(info) == R_X86_64_GLOB_DAT; }
+#elif defined(__aarch64__)
+static bool imports(uint64_t info) { return ELF64_R_TYPE(info) == R_AARCH64_JUMP_SLOT || ELF64_R_TYPE(info) == R_AARCH64_GLOB_DAT; }
+#else
+static bool imports(uint64_t) { return false; }
+#endif
+
+static void replace(uintptr_t slot, void* function) {
+  uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
+  if (mprotect(reinterpret_cast<void*>(slot / page * page), page, PROT_READ | PROT_WRITE)) return;
+  *reinterpret_cast<void**>(slot) = function;
+}
+
+static int patch(const dl_phdr_info& object) {
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (int k = 0; k < object.dlpi_phnum; ++k)
+    if (object.dlpi_phdr[k].p_type == PT_DYNAMIC)
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(object.dlpi_addr + object.dlpi_phdr[k].p_vaddr);
+  std::map<int64_t, uintptr_t> at;
+  for (; dynamic && dynamic->d_tag != DT_NULL; ++dynamic) at[dynamic->d_tag] = dynamic->d_un.d_ptr;
+  auto symbols = reinterpret_cast<const ElfW(Sym)*>(at[DT_SYMTAB]);
+  auto names = reinterpret_cast<const char*>(at[DT_STRTAB]);
+  if (!symbols || !names) return 0;
+  int found = 0;
+  const std::pair<uintptr_t, size_t> tables[] = {{at[DT_JMPREL], at[DT_PLTRELSZ]}, {at[DT_RELA], at[DT_RELASZ]}};
+  for (auto [start, bytes] : tables) {
+    auto entry = reinterpret_cast<const ElfW(Rela)*>(start);
+    for (size_t k = 0; start && k < bytes / sizeof *entry; ++k) {
+      if (!imports(entry[k].r_info)) continue;
+      const char* name = names + symbols[ELF64_R_SYM(entry[k].r_info)].st_name;
+      uintptr_t slot = object.dlpi_addr + entry[k].r_offset;
+      if (!std::strcmp(name, "posix_memalign") && ++found) replace(slot, reinterpret_cast<void*>(&give_pages));
+      if (!std::strcmp(name, "free")) replace(slot, reinterpret_cast<void*>(&take_back));
+    }
+  }
+  return found;
+}
+
+}  // namespace kw
+
+extern "C" {
+
+// Puts the fence up for all memory that torch asks for from now on; 0 where libc10 cannot be found or patched.
+int kw_fence() {
+  static int found = dl_iterate_phdr(
+      [](dl_phdr_info* object, size_t, void*) {
+        const char* name = object->dlpi_name ? std::strstr(object->dlpi_name, "libc10.so") : nullptr;
+        return name ? kw::patch(*object) : 0;
+      },
+      nullptr);
+  if (!found) return 0;
+  struct sigaction action = {};
+  action.sa_sigaction = kw::on_fault;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigemptyset(&action.sa_mask);
+  if (!kw::standing && sigaction(SIGSEGV, &action, &kw::before)) return 0;
+  kw::standing = true;
+  return 1;
+}
+
+// Whether the next calls are of an extension for the pretended GPU; host code of one for the processor reads what it likes.
+void kw_fence_wanted(int on) { kw::wanted = on != 0; }
+
+int kw_is_fenced(uint64_t address) {
+  std::lock_guard<std::mutex> hold(kw::lock());
+  return kw::fenced(address);
+}
+
+// Whether memory that torch asks for now stays readable for host code.
+void kw_plain_memory(int on) { kw::plain = on != 0; }
+}
