@@ -3,6 +3,7 @@
 #   make quickstart   judge the bundled examples, search for a kernel with the template policy, show the report
 #   make test         run the tests (those that need a GPU are skipped, with the reason, where there is none)
 #   make lint         ruff, ruff format and mypy
+#   make triton       add Triton (1 GB installed), so that Triton candidates are judged without a GPU, too
 #   make clean        remove .venv/, run folders and tool caches
 #
 # Variables: PYTHON=python3.12 picks the interpreter. TORCH="torch==2.13.0 --index-url URL" is what pip installs first, by
@@ -14,7 +15,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart test lint clean
+.PHONY: help setup quickstart test lint triton clean
 
 export OMP_NUM_THREADS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -29,7 +30,7 @@ COMPILED := $(wildcard src/kernelwright/machine/csrc/* src/kernelwright/backends
 	src/kernelwright/backends/host_include/*/*)
 
 help:
-	@sed -n '3,12s/^# \{0,1\}//p' Makefile
+	@sed -n '3,13s/^# \{0,1\}//p' Makefile
 
 setup: .venv/.compiled
 
@@ -64,6 +65,9 @@ quickstart: setup
 
 test: setup
 	@$(BIN)/python -m pytest
+
+triton: setup
+	@$(BIN)/python -m pip install -qq -c .venv/constraints.txt -e '.[triton]'
 
 lint: setup
 	@$(BIN)/ruff check .

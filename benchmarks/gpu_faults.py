@@ -3,7 +3,8 @@
     python benchmarks/gpu_faults.py [--count 500] [--jobs 8] [--json FILE]
 
 Every candidate must get its own verdict, whatever the one before it did; afterwards no process of ours may be left, and
-the card's memory must be as free as before.
+the card's memory must be as free as before. Before that a judge with candidates in flight is killed: none of its
+processes may outlive it by more than `GRACE` seconds, and the card is the next judge's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import argparse
 import collections
 import datetime
 import json
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -41,13 +44,35 @@ def work(count: int) -> list[tuple[str, str, Task, Candidate]]:
     return made
 
 
+GRACE = 15.0
+
+
+def killed_judge(jobs: int) -> dict[str, object]:
+    """What is left of a judge that is killed once its first verdict shows that candidates are in flight."""
+    with tempfile.TemporaryFile("w+") as out:
+        command = [sys.executable, __file__, "--count", "60", "--jobs", str(jobs), "--victim"]
+        judge = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + 90
+        while not out.seek(0, 2) and judge.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.05)
+    family = psutil.Process(judge.pid).children(recursive=True)
+    judge.kill()
+    judge.wait()
+    began = time.monotonic()
+    _, alive = psutil.wait_procs(family, timeout=GRACE)
+    left = [p for p in alive if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return {"processes": len(family), "left": len(left), "seconds": round(time.monotonic() - began, 2)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=500)
     parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--victim", action="store_true", help="only judge, and say when a verdict is there")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     free_before = torch.cuda.mem_get_info()[0]
+    killed = {} if args.victim else killed_judge(args.jobs)
     cases = work(args.count)
     bad: list[str] = []
     started = time.perf_counter()
@@ -55,6 +80,8 @@ def main() -> int:
     with Evaluator(options) as evaluator:
         results = evaluate_many([(c[2], c[3]) for c in cases], pool=evaluator, jobs=args.jobs)
         for (name, verdict, _, _), result in zip(cases, results, strict=True):
+            if args.victim:
+                print(name, flush=True)
             got = result.verdict if isinstance(result, Evaluation) else f"task error: {result}"
             if got != verdict:
                 reason = result.reason if isinstance(result, Evaluation) else ""
@@ -72,13 +99,14 @@ def main() -> int:
         "per_minute": round(60 * args.count / wall, 1),
         "kinds": dict(collections.Counter(c[0] for c in cases)),
         "unexpected": bad,
+        "killed_judge": killed,
         "processes_left": len(left),
         "device_memory_lost_mb": round((free_before - free_after) / 2**20, 1),
     }
     if args.json:
         args.json.write_text(json.dumps(report, indent=1) + "\n")
     print(json.dumps(report, indent=1))
-    return 1 if bad or left else 0
+    return 1 if bad or left or killed.get("left") else 0
 
 
 if __name__ == "__main__":

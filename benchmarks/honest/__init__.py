@@ -1,7 +1,7 @@
 """Honest candidates in many styles, with tasks of our own: no judge may refuse one.
 
 `CASES` holds all of them. Each family is a module with its own `CASES`; a case says itself whether it needs a GPU or
-Triton.
+Triton (which needs none).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from . import (
     streams_graphs,
     toolkit,
     triton_kernels,
+    triton_models,
 )
 from .case import Case
 
@@ -37,7 +38,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "toolkit": toolkit.CASES,
     "habits": habits.CASES,
     "streams_graphs": streams_graphs.CASES,
-    "triton_kernels": triton_kernels.CASES,
+    "triton_kernels": triton_kernels.CASES + triton_models.CASES,
     "libraries": libraries.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)

@@ -27,13 +27,17 @@ class Case:
     policy: Policy = "from_scratch"
     entry: str = "ModelNew"
     needs: Needs = ""
-    """What a machine must have for a verdict: nothing, a GPU, or a GPU and Triton."""
+    """What must be there for a verdict: nothing, a GPU, or Triton (with a GPU or without)."""
     suffix: str = ".py"
     reason: str = ""
-    """Why it cannot be judged without a GPU; empty where it can."""
+    """Why it is not judged everywhere; empty where it is."""
+    tolerance: float | None = None
+    """The task's relative tolerance, where what is measured from its dtype is not meant."""
 
     def task(self) -> Task:
-        return Task(task_id=f"honest-{self.name}", source=self.task_source, policy=self.policy)
+        return Task(
+            task_id=f"honest-{self.name}", source=self.task_source, policy=self.policy, tolerance=self.tolerance
+        )
 
     def candidate(self, stamp: str = "") -> Candidate:
         """The candidate; with a stamp, as a text that no cache has seen."""

@@ -24,9 +24,11 @@ class BuildRequest(_Message):
     `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
     `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
     `instances`: further template instances of a device text that was built before.
+    `program`: a whole CUDA program with `main`; the result's `library` is an executable.
+    `ptxas`: PTX that Triton made in the runner, in `cuda_source`; assembled only to see whether that works.
     """
 
-    kind: Literal["extension", "device", "instances"]
+    kind: Literal["extension", "device", "instances", "program", "ptxas"]
     name: str = ""
     cuda_source: str = ""
     cpp_source: str = ""
@@ -62,5 +64,7 @@ class BuildResult(_Message):
     """Names that the library exports to Python."""
     built_by: str = "stand-in"
     """`load_inline` for a library that torch built with its real headers: an ordinary Python extension module."""
+    resources: dict[str, int] = field(default_factory=dict)
+    """What ptxas says of a kernel: `registers`, `spilled_bytes`."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by stage (`split`, `nvrtc`, `host`), and `cached` = 1.0 for a hit of the build cache."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
+from kernelwright.cli_machine import machine_app
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
+app.add_typer(machine_app, name="machine")
 
 INTERRUPTED = 130
 
@@ -484,20 +486,36 @@ def tasks_check(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks of each source.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Keep the state in the task.toml of native folders.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the table as a Markdown file.")] = None,
+    backend: Backend = "auto",
+    timeout: Annotated[
+        float, typer.Option(min=0.1, help="Wall seconds a whole program may use, its scripts too.")
+    ] = 300.0,
+    jobs: Annotated[int, typer.Option(min=0, help="Whole programs judged at once; 0: one a core.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
     """Run each task's reference, and try the task against kernels that do no work.
 
     Says at which sizes and values a task is judged, whether these catch every null kernel, and what a lint finds.
-    Exit status 1 when a task cannot be judged.
+    Rows in CUDABench's format are whole programs: each runs on the functional machine and is asked its own comparison.
+    Exit status 1 when a task cannot be judged, or a program does not pass.
     """
-    from kernelwright import report, taskcheck
+    from kernelwright import programcheck, report, taskcheck
+    from kernelwright.errors import UsageError
     from kernelwright.evaluation import Evaluator
     from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
 
     options = _options("cpu", None, False, 5, 30.0, 4096, None, sandbox)
     fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
+    if backend not in ("auto", "cpu"):
+        raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
+    programs = [s for s in sources if programcheck.is_programs(s)]
+    sources = [s for s in sources if s not in programs]
+    passed = programcheck.check_files(
+        programs, id_field, limit, timeout, jobs or _cores(), sandbox, None if sources else out, as_json
+    )
+    if not sources:
+        raise typer.Exit(0 if passed else 1)
     found, folders = [], {}
     for source in sources:
         single = source in bundled_tasks() or "#" in source
@@ -517,7 +535,7 @@ def tasks_check(
         taskcheck.print_table(checked)
     if out is not None:
         taskcheck.write(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
-    raise typer.Exit(0 if all(facts["ok"] for facts in checked) else 1)
+    raise typer.Exit(0 if all(facts["ok"] for facts in checked) and passed else 1)
 
 
 def main() -> None:

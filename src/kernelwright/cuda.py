@@ -195,7 +195,8 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
 
     major, minor = torch.cuda.get_device_capability()
     torch.cuda.synchronize()  # makes torch's context the current one
-    result = compile_ptx(source, arch=f"sm_{major}{minor}", flags=flags, expressions=(name,))
+    arch = f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")  # with what only this architecture has
+    result = compile_ptx(source, arch=arch, flags=flags, expressions=(name,))
     if not result.ok:
         raise RuntimeError(f"the CUDA text does not compile:\n{result.log}")
     program, lowered = DeviceProgram(result.cubin), result.lowered[name]

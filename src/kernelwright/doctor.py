@@ -37,6 +37,7 @@ def examine() -> list[Check]:
         _compiler(),
         _nvrtc(),
         _machine(),
+        _triton(),
         *_sandbox(),
         _gpu(),
         _cache(),
@@ -87,6 +88,15 @@ def _machine() -> Check:
     except MachineError as error:
         return Check("CUDA machine", False, str(error), hint=error.hint or "")
     return Check("CUDA machine", True, "built" if built else "will be built at first use (about half a minute)")
+
+
+def _triton() -> Check:
+    from kernelwright.backends import triton_support
+
+    if not triton_support.installed():
+        found = "not installed; Triton candidates are unsupported"
+        return Check("triton", False, found, needed=False, hint=triton_support.HINT)
+    return Check("triton", True, importlib.metadata.version("triton"), needed=False)
 
 
 def _sandbox() -> list[Check]:

@@ -280,6 +280,35 @@ class Seconds(Record):
     total: float = 0.0
 
 
+class Hotspot(Record):
+    """A line whose memory accesses take more than they need, summed over watched launches."""
+
+    kind: Literal["global_load", "global_store", "shared_load", "shared_store"]
+    line: int | None = None
+    """Line in the candidate's own source, where one is known."""
+    accesses: int
+    """Warp instructions."""
+    actual: int
+    """Sectors of 32 bytes of global memory, or wavefronts of shared memory."""
+    ideal: int
+    """The fewest that could carry the same bytes."""
+
+
+class Touched(Record):
+    """How much of one allocation a kernel touched in one launch, at most."""
+
+    name: str
+    """`argument 0 ('x', input 0 (16, 700))`: the kernel's name for it, and what it is to the task."""
+    bytes: int
+    read: int
+    """Different bytes read."""
+    written: int
+
+
+def _none(values: tuple[Any, ...]) -> bool:
+    return not values
+
+
 class Launch(Record):
     """One kernel of the candidate that ran, summed over its launches in the checked calls."""
 
@@ -288,6 +317,9 @@ class Launch(Record):
     instructions: int = 0
     """Thread instructions executed on the functional machine (0 on a GPU)."""
     counters: dict[str, int] = Field(default_factory=dict)
+    hotspots: tuple[Hotspot, ...] = Field(default=(), exclude_if=_none)
+    memory: tuple[Touched, ...] = Field(default=(), exclude_if=_none)
+    """What a launch of the functional machine read and wrote, by allocation."""
 
 
 class Evaluation(Record):

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kernelwright.evaluation import counters
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
@@ -94,6 +95,10 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
         _print_line(lines, finding.line)
     if evaluation.verdict != "correct" and evaluation.log:
         out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)
+    for launch in [x for x in evaluation.launches if x.instructions][:5]:
+        out.print(f"[dim]{escape(counters.summary(launch))}[/]", soft_wrap=True)
+    for line in counters.advice(evaluation):
+        out.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
     if evaluation.timing is not None:
         out.print(speed_line(evaluation.timing), soft_wrap=True)
     s = evaluation.seconds

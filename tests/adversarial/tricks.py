@@ -269,7 +269,7 @@ TRICKS = [
         "wide",
         scaled('asm volatile("griddepcontrol.launch_dependents;"); ' + SLOW_SCALE, launch=LATE, head=COPIED),
         NOT_RUN,
-        gpu=WRONG,
+        gpu=("wrong", "rejected"),
     ),
     Exploit(
         "B41 keeps the processor busy and lets everything round",

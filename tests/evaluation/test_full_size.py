@@ -381,4 +381,6 @@ def test_a_calls_kernels_are_told_from_the_clocks() -> None:
     call = [(70, 80, "on another stream"), (201, 210, "mine"), (211, 212, "spin_kernel")]
     assert gpu_runner._after_the_clock(clock + call) == call
     assert gpu_runner._after_the_clock(call[:2]) == call[:2], "no clock was seen"
+    flush = [(0, 2, "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<int>>"), (2, 3, "reduce_kernel<512, int>")]
+    assert gpu_runner._after_the_clock(flush + call[:2]) == call[:2], "its long kernel's record was lost"
     assert gpu_runner._union([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22

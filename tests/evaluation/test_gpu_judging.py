@@ -211,6 +211,10 @@ FAULTS = {
     "double free": (text(launch="void* p = malloc(64); free(p); free(p);" + LAUNCH), "runtime_error"),
     "killed": (text(forward="import os\nos.kill(os.getpid(), 9)"), "runtime_error"),
     "exit": (text(forward="import os\nos._exit(0)"), "runtime_error"),
+    "exit in a destructor": (
+        text(launch="struct Leaving { ~Leaving() { _Exit(0); } } leaving; " + LAUNCH),
+        "runtime_error",
+    ),
 }
 
 

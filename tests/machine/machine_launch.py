@@ -49,5 +49,5 @@ def launch(
         elif isinstance(arg, float):
             packed.append(struct.pack("<f" if size == 4 else "<d", arg))
         else:
-            packed.append(arg if isinstance(arg, bytes) else int(arg).to_bytes(size, "little", signed=True))
+            packed.append(arg if isinstance(arg, bytes) else int(arg).to_bytes(size, "little", signed=arg < 0))
     return loaded.launch(kernel, dims(grid), dims(block), packed, shared, allocations, **options)

@@ -120,9 +120,9 @@ def test_wrong_modules(runtime: Runtime) -> None:
     with pytest.raises(KernelBuildFailed, match=r"cuda.cu\(2\): error"):
         Module("__global__ void k(float* y) {\n  y[0] = nothing; }")
     with pytest.raises(KernelBuildFailed, match="does not know"):
-        Module('extern "C" __global__ void k() { asm volatile("wgmma.fence.sync.aligned;"); }')
+        Module('extern "C" __global__ void k() { asm volatile("tcgen05.wait::ld.sync.aligned;"); }')
     assert [result.status for result in runtime.builds] == ["ok", "compile_error", "ok"]
-    assert runtime.unsupported == ["ptx: wgmma.fence"]
+    assert runtime.unsupported == ["ptx: tcgen05.wait::ld"]
 
 
 def test_faults_are_what_a_gpu_says_and_are_kept(runtime: Runtime) -> None:
@@ -268,3 +268,19 @@ def test_signatures_are_read_from_ptx() -> None:
     assert cuda.parameters(ptx, "none") == ()
     with pytest.raises(AttributeError):
         cuda.parameters(ptx, "missing")
+
+
+def test_a_call_that_leaves_device_memory_behind_is_warned_about(runtime: Runtime) -> None:
+    source = r"""
+    __global__ void leave(long long* p) { *p = (long long)malloc(100); }
+    __global__ void tidy(long long* p) { int* q = (int*)malloc(8); *p = q[0] = 3; free(q); printf("%d\n", q != 0); }
+    """
+    module, p = Module(source), torch.zeros(1, dtype=torch.int64)
+    module.tidy[1, 1](p)
+    runtime.end_call()
+    assert not runtime.findings and runtime.printed == ["1\n"]
+    runtime.begin_call()
+    module.leave[1, 1](p)
+    runtime.end_call()
+    assert [(f["rule"], f["severity"]) for f in runtime.findings] == [("heap-leak", "warning")]
+    assert "1 blocks (100 bytes)" in runtime.findings[0]["evidence"]

@@ -18,7 +18,7 @@ from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backends import diagnose, host_build, includes, torch_build
+from kernelwright.backends import diagnose, host_build, includes, program, ptxas, torch_build
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
@@ -42,13 +42,17 @@ def build(request: BuildRequest, cache: Path) -> BuildResult:
     known = _read(path)
     if known is not None:
         return replace(known, seconds={**known.seconds, "cached": 1.0})
-    if request.kind == "extension":
+    if request.kind == "ptxas":
+        result = ptxas.assemble(request)
+    elif request.kind == "extension":
         result = _extension(request, cache, path.with_suffix(".so"))
         if result.status == "unsupported" and request.arch:
             started = time.perf_counter()
             slow = torch_build.build(request, path.with_suffix(""))
             if slow is not None:
                 result = replace(slow, seconds={**result.seconds, "nvcc": time.perf_counter() - started})
+    elif request.kind == "program":
+        result = program.build(request, cache, path.with_suffix(".exe"))
     else:
         result = _device(request)
     result = replace(result, log=diagnose.truncate(result.log))
@@ -68,7 +72,8 @@ def _cleaned(request: BuildRequest) -> BuildRequest:
 
 
 def _key(request: BuildRequest) -> str:
-    parts = [_builder_hash(), host_build.toolchain_key(), json.dumps(asdict(request))]
+    toolchain = program.key() if request.kind == "program" else host_build.toolchain_key()
+    parts = [_builder_hash(), toolchain, json.dumps(asdict(request))]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
 
 

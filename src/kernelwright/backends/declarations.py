@@ -29,6 +29,7 @@ class Parameter:
 
     name: str
     last: int
+    pack: bool = False
 
 
 @dataclass
@@ -182,7 +183,9 @@ def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:
         finish = next((k for k in range(start, end) if tokens[k].text == "="), end)
         if [t.text for t in tokens[start:finish]] == ["void"]:
             continue
-        out.append(_parameter(tokens, start, finish))
+        parameter = _parameter(tokens, start, finish)
+        parameter.pack = [t.text for t in tokens[start:finish]].count(".") >= 3
+        out.append(parameter)
     return out
 
 

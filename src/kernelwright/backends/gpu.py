@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -56,6 +56,9 @@ class GpuRuntime:
             cubin = base64.b64decode(result.cubin) if result.cubin else b""
             self._modules[key] = driver.LoadedModule(result.ptx or "", cubin)
         return self._modules[key]
+
+    def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
+        """Nothing to do, as for `register`."""
 
     def register(self, tensor: torch.Tensor) -> None:
         """Nothing to do: device code may touch all of the device's memory."""

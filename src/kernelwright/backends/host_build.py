@@ -31,9 +31,10 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
+TENSOR_MAP = HERE.parent / "machine" / "csrc" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
-LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "cublas", "gpu"), ("module", "fence"))
+LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
 """Sources that are compiled together: most of the time goes into reading the headers."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
@@ -75,7 +76,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR]:
+    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -109,7 +110,8 @@ def _limits() -> None:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
+    """One process at a time."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -122,7 +124,7 @@ def host_library(cache: Path) -> Path:
     library = folder / "kwhost.so"
     if library.exists():
         return library
-    with _locked(cache / "host" / f"{toolchain_key()}.lock"):
+    with locked(cache / "host" / f"{toolchain_key()}.lock"):
         if library.exists():
             return library
         folder.mkdir(parents=True, exist_ok=True)
@@ -152,7 +154,7 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
     header = folder / "kw_all.h"
     if (folder / "kw_all.h.gch").exists():
         return header
-    with _locked(cache / "host" / f"{toolchain_key()}.lock"):
+    with locked(cache / "host" / f"{toolchain_key()}.lock"):
         if (folder / "kw_all.h.gch").exists():
             return header
         folder.mkdir(parents=True, exist_ok=True)
@@ -188,7 +190,7 @@ def compile_library(cache: Path, units: Sequence[str], target: Path, flags: tupl
     flags = flags or DEFAULT_FLAGS
     library = host_library(cache)
     header = precompiled_header(cache, flags)
-    folder = Path(tempfile.mkdtemp(prefix="build-", dir=_scratch(cache)))
+    folder = Path(tempfile.mkdtemp(prefix="build-", dir=scratch(cache)))
     try:
         done = _compile_units(cache, units, folder, header, flags)
         if not done.ok:
@@ -257,7 +259,7 @@ def _preload(cache: Path) -> Path | None:
     target = cache / "host" / f"warm-{key}.so"
     if target.exists():
         return target
-    with _locked(cache / "host" / "warm.lock"):
+    with locked(cache / "host" / "warm.lock"):
         if not target.exists():
             draft = target.with_suffix(".tmp")
             arguments = ["-x", "c", "-O1", "-fPIC", "-shared", str(warm_compiler.SOURCE), "-o", str(draft), "-ldl"]
@@ -267,7 +269,8 @@ def _preload(cache: Path) -> Path | None:
     return target
 
 
-def _scratch(cache: Path) -> Path:
+def scratch(cache: Path) -> Path:
+    """A folder for temporary files on the cache's file system."""
     folder = cache / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

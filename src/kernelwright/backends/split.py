@@ -63,6 +63,8 @@ class _State:
     kernels: list[Kernel] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     qualifiers: dict[str, set[str]] = field(default_factory=dict)
+    whole: bool = False
+    """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
@@ -79,11 +81,14 @@ class _State:
         return self.source[self.tokens[start].start : self.tokens[stop - 1].end]
 
 
-def split(source: str) -> Split:
-    """Device and host text of CUDA `source`. Raises `UnsupportedSource` for what cannot be taken apart."""
+def split(source: str, whole: bool = False) -> Split:
+    """Device and host text of CUDA `source`; `whole` for a program with `main` instead of an extension.
+
+    Raises `UnsupportedSource` for what cannot be taken apart.
+    """
     source = expand_kernel_macros(source)
     tokens = tokenize(source)
-    state = _State(source, tokens, HostText(source, tokens))
+    state = _State(source, tokens, HostText(source, tokens), whole=whole)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
@@ -188,10 +193,11 @@ def _declaration(state: _State, chunk: Chunk) -> None:
 
 
 def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
-    if "__managed__" in words:
+    if "__managed__" in words and not state.whole:
         raise UnsupportedSource("__managed__ variables", state.text.line(chunk.start))
     if not chunk.is_function:
-        state.emit(chunk.start, chunk.stop, raw, _shadow(state, chunk, words))
+        device = _without_static(raw).replace("__managed__", "__device__") if state.whole else raw
+        state.emit(chunk.start, chunk.stop, device, _shadow(state, chunk, words))
     elif "__host__" in words:
         state.emit(chunk.start, chunk.stop, raw, state.text.render(chunk.start, chunk.stop))
     else:
@@ -209,7 +215,19 @@ def _shadow(state: _State, chunk: Chunk, words: set[str]) -> str | None:
     if _DEVICE_ONLY.search(raw) or "extern" in words:
         return None
     text = state.text.render(chunk.start, chunk.stop)
+    if state.whole:
+        # The builder finds it by its name, which begins so where host code gives and takes its value itself.
+        return _managed(_without_static(text), chunk.name) if "__managed__" in words else _without_static(text)
     return text if words & {"static", "constexpr"} else "static " + text
+
+
+def _without_static(text: str) -> str:
+    """A variable's declaration with external linkage, so that it has the same name on both sides."""
+    return re.sub(r"\bstatic\b", "", text, count=1)
+
+
+def _managed(text: str, name: str) -> str:
+    return f'{text} extern "C" const char kw_managed_{name} = 0;'
 
 
 def _empty_body(state: _State, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:
@@ -316,8 +334,10 @@ def _kernel(state: _State, chunk: Chunk) -> None:
             if not parameter.name:
                 parameter.name = f"kw_a{number}"
                 replace[parameter.last] = state.tokens[parameter.last].text + " " + parameter.name
-        body = _stub(qualified, chunk.template, found, line)
+        body = _whole_stub(found) if state.whole else _stub(qualified, chunk.template, found, line)
         _empty_body(state, chunk.body, chunk.stop - 1, replace, body)
+    if state.whole:
+        replace.update({k: "" for k in range(chunk.start, chunk.parens) if state.tokens[k].text == "static"})
     state.emit(chunk.start, chunk.stop, device, _render_without(state, chunk, replace))
 
 
@@ -346,6 +366,20 @@ def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], 
     return (
         f"{setup}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
         f"::kw::launch({what}, kw_p, kw_n, {len(found)});"
+    )
+
+
+def _whole_stub(found: list[Parameter]) -> str:
+    """The same in a program: a variable's address stands for the kernel, or for this instance of it."""
+    identity = "static char kw_id; "
+    if not found:
+        return f"{identity}::kw::launch(&kw_id, nullptr, nullptr, 0);"
+    more = ["..." if p.pack else "" for p in found]
+    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name}){m}" for p, m in zip(found, more, strict=True))
+    sizes = ", ".join(f"(unsigned)sizeof({p.name}){m}" for p, m in zip(found, more, strict=True))
+    return (
+        f"{identity}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
+        f"::kw::launch(&kw_id, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
     )
 
 

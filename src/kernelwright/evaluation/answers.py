@@ -32,6 +32,21 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="ignore", allow_inf_nan=False)
 
 
+class _Hotspot(_Model):
+    kind: Literal["global_load", "global_store", "shared_load", "shared_store"]
+    line: _Count
+    accesses: _Count
+    actual: _Count
+    ideal: _Count
+
+
+class _Touched(_Model):
+    name: _Text
+    bytes: _Count
+    read: _Count
+    written: _Count
+
+
 class _Launch(_Model):
     kernel: _Text = "?"
     count: _Count = 1
@@ -40,6 +55,9 @@ class _Launch(_Model):
     grid: tuple[_Count, _Count, _Count] | None = None
     block: tuple[_Count, _Count, _Count] | None = None
     shared_bytes: _Count = 0
+    watched: _Count = 0
+    hotspots: list[_Hotspot] = Field(default_factory=list, max_length=1000)
+    memory: list[_Touched] = Field(default_factory=list, max_length=10_000)
 
 
 class _CallFacts(_Model):
@@ -54,6 +72,17 @@ class _Observed(_Model):
     severity: _Text = "warning"
     kernel: _Text = ""
     line: int | None = None
+    file: _Text = ""
+
+
+class _CompileError(_Model):
+    """A compilation that failed in the runner."""
+
+    type: _Text
+    log: _Text
+    message: _Text
+    source: _Source = ""
+    line: int | None = None
 
 
 class _State(_Model):
@@ -61,6 +90,7 @@ class _State(_Model):
 
     unsupported: _Names = []
     findings: list[_Observed] = Field(default_factory=list, max_length=1000)
+    compile_errors: list[_CompileError] = Field(default_factory=list, max_length=100)
     missing_libraries: _Names = []
     library_ops: _Sized = []
     prints: _Text = ""
@@ -147,7 +177,7 @@ class _Failed(_State):
 class _Request(_Model):
     """The fields of `builds.BuildRequest`."""
 
-    kind: Literal["extension", "device", "instances"]
+    kind: Literal["extension", "device", "instances", "ptxas"]
     name: _Text = ""
     cuda_source: _Source = ""
     cpp_source: _Source = ""

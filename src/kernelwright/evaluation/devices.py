@@ -30,6 +30,8 @@ MOST_PADDING = 64
 whether the device waits a microsecond longer for it; the same place every time would favour one process for good."""
 SPIN_KERNEL = "spin_kernel"
 """Part of the name of the kernel that does it."""
+FLUSH_KERNELS = ("CUDAFunctorOnSelf_add<int>", "reduce_kernel")
+"""Parts of the names of the two that flush the cache, in their order."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class CudaDevice:
         (self.driver.free if owner else self.driver.close_shared)(address)
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize()
+        self._wait()
 
     def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
         first, start, end = self._events

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -80,6 +81,8 @@ class FakeCuda(TorchFunctionMode):
             return answer(args[0])
         if func is torch.Tensor.data_ptr:
             self.register(args[0])
+        if func is torch.device:  # a name; what is made with it is on the CPU
+            return func(*args, **kwargs)
         args = tuple(_to_cpu(a) for a in args)
         if "device" in kwargs:
             kwargs = dict(kwargs, device=_to_cpu(kwargs["device"]))
@@ -107,6 +110,13 @@ FEW = 256
 """Elements that Python or numpy may contribute without being noticed: sizes, offsets, small tables."""
 
 
+@cache
+def _libraries() -> frozenset[str]:
+    """Namespaces of operators from before the candidate was loaded (the zygote asks first); in others it registers its
+    own."""
+    return frozenset(name.split("::")[0] for name in torch._C._dispatch_get_all_op_names())
+
+
 class OperatorLog(TorchDispatchMode):
     """Notes each library operator that computes, with the number of elements of its largest tensor.
 
@@ -119,8 +129,7 @@ class OperatorLog(TorchDispatchMode):
         self.seen: list[tuple[str, int]] = []
         self._known: set[int] = set()
         self._foreign: set[int] = set()
-        self._libraries = {name.split("::")[0] for name in torch._C._dispatch_get_all_op_names()}
-        """Namespaces of operators from before the candidate was loaded; in others it registers its own."""
+        self._libraries = _libraries()
 
     def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
         """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""

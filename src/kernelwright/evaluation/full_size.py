@@ -255,9 +255,9 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
         facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
         facts["facts"]["written"] = {"0": 1}
         bench.seen_by_profiler = True
-    judging.note_launches(attempt, facts)
+    judging.note_launches(attempt, session, facts)
     largest = bench.layout["largest_input"]
-    findings = judging.machine_findings(session, facts, bench.workload.name)
+    findings, _suspects = judging.machine_findings(session, facts, bench.workload.name)
     guarded = forged + guards.call_findings(facts, bench.policy, largest, bench.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
     attempt.library_ops.extend(op for op in guards.library_work(facts, largest) if op not in attempt.library_ops)

@@ -187,12 +187,15 @@ def _after_the_clock(seen: list[tuple[int, int, str]]) -> list[tuple[int, int, s
     """A call's own kernels (start, end, name), from those of a measurement in their order.
 
     The clock's are empty launches, a flush, and the one that keeps the device busy; what starts with that or later is
-    the call's, on other streams too.
+    the call's, on other streams too. A profiler that lost that one's record still has the flush before the call.
     """
     spins = [devices.SPIN_KERNEL in name for _, _, name in seen]
     flush = spins.index(False) if False in spins else len(spins)
     if True not in spins[flush:]:
-        return [e for e in seen if e[1] > e[0]]
+        rest = seen[flush:]
+        for name in devices.FLUSH_KERNELS:
+            rest = rest[1:] if rest and name in rest[0][2] else rest
+        return [e for e in rest if e[1] > e[0]]
     last = spins.index(True, flush)
     return [e for i, e in enumerate(seen) if i != last and e[0] >= seen[last][0] and e[1] > e[0]]
 

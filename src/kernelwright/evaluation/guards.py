@@ -6,6 +6,7 @@ Each rule has a name, and turns the facts of a call into `Finding`s. What this d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,6 +118,25 @@ def unfounded(facts: dict[str, Any], built: bool, workload: str) -> list[Finding
         return []
     evidence = "says that kernels of its own ran, but none was ever built"
     return [Finding(rule="forged-answer", evidence=evidence, severity="reject", workload=workload)]
+
+
+def never_read(facts: dict[str, Any], shapes: Sequence[Sequence[int]], workload: str) -> list[Finding]:
+    """Inputs of which no kernel read a byte, where every launch was watched and read nothing but inputs and weights.
+
+    Information only: a result may not need an input's values, and then the outputs are right.
+    """
+    launches = facts.get("facts", {}).get("launches", [])
+    read = [str(m["name"]) for one in launches for m in one.get("memory", []) if m.get("read")]
+    complete = launches and all(one.get("watched") == one.get("count") for one in launches)
+    if not complete or any(not re.search(r"\b(input|weight) \d", name) for name in read):
+        return []
+    if facts.get("operators") or facts.get("library_ops"):
+        return []
+    unread = [i for i, s in enumerate(shapes) if s and not any(re.search(rf"\binput {i}\b", n) for n in read)]
+    return [
+        Finding(rule="input-never-read", evidence=f"no kernel read input {i}", severity="info", workload=workload)
+        for i in unread
+    ]
 
 
 def rejecting(findings: Sequence[Finding]) -> Finding | None:

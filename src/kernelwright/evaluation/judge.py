@@ -24,17 +24,28 @@ import numpy as np
 
 from kernelwright.evaluation import compare, guards, lines, plain, static_rules
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
+from kernelwright.evaluation.session import (
+    Builder,
+    CandidateSession,
+    Failed,
+    Plan,
+    TaskSession,
+    Trial,
+    TrialData,
+    missing_library,
+)
 from kernelwright.records import (
     Candidate,
     Distribution,
     Evaluation,
     Finding,
+    Hotspot,
     Launch,
     Policy,
     Seconds,
     Task,
     Timing,
+    Touched,
     Workload,
     WorkloadResult,
 )
@@ -45,8 +56,12 @@ DECLARED_FLOPS = 200_000_000
 ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
-_RACES = ("data-race",)
+_RACES = ("data-race", "divergent-barrier", "sync-mask")
+SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
+"""Findings of the machine that a right kernel may have as well; `machine.runtime` hands them on as suspects."""
+MAX_HOTSPOTS = 8
 _RANKS = ("fault", "reject", "warning", "info")
+KERNEL_COMPILE_ERROR = "kernel-compile-error"
 SIZE_RULES = ("no-own-kernel", "library-op")
 """Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
 _KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
@@ -180,7 +195,7 @@ def check(
 ) -> None:
     """Compares one call's outputs, notes what ran, and sets `attempt.failed` where it fails."""
     facts = answer.header
-    note_launches(attempt, facts)
+    note_launches(attempt, session, facts)
     outcome = compare.compare(
         [compare.Array.of(t) for t in answer.tensors],
         [t.array() for t in data.exact],
@@ -189,10 +204,13 @@ def check(
         tolerance=task.tolerance,
         low_error=data.low_error,
     )
-    findings = machine_findings(session, facts, trial.workload.name)
+    findings, suspects = machine_findings(session, facts, trial.workload.name)
+    if not outcome.passed:
+        findings = findings + suspects
     guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
     guarded += guards.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
-    attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
+    unread = guards.never_read(facts, data.shapes, trial.workload.name)
+    attempt.findings.extend(f for f in (*findings, *guarded, *unread) if f not in attempt.findings)
     attempt.library_ops.extend(
         op for op in guards.library_work(facts, data.largest_input) if op not in attempt.library_ops
     )
@@ -233,10 +251,13 @@ def call_verdict(
         return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
     missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
     if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
-        return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here")
+        return Failed("unsupported", missing_library(missing))
     race = next((f for f in findings if f.rule in _RACES), None)
     if race is not None:
         return Failed("wrong", f"{race.rule}: {race.evidence}"[:500], race)
+    cause = next((f for f in findings if f.rule in SUSPECTS), None)
+    if not outcome.passed and cause is not None:
+        return Failed("wrong", f"{cause.rule}: {cause.evidence}; {outcome.reason}"[:500], cause)
     if not outcome.passed:
         where = f"{trial.workload.name}, {trial.distribution} values"
         return Failed("wrong", f"{outcome.reason} ({where})"[:500])
@@ -245,24 +266,29 @@ def call_verdict(
     return None
 
 
-def machine_findings(session: CandidateSession, facts: dict[str, Any], workload: str) -> list[Finding]:
-    found = []
+def machine_findings(
+    session: CandidateSession, facts: dict[str, Any], workload: str
+) -> tuple[list[Finding], list[Finding]]:
+    """What the machine found, with lines of the candidate's own file; and what only counts if outputs are wrong."""
+    found: list[Finding] = []
+    suspects: list[Finding] = []
     text = session.candidate.text
     for one in facts.get("findings", [])[:50]:
-        severity = one.get("severity", "warning")
-        found.append(
-            Finding(
-                rule=str(one.get("rule", "machine")),
-                evidence=str(one.get("evidence", ""))[:1000],
-                severity=severity if severity in ("info", "warning", "fault") else "warning",
-                line=lines.of_kernel(text, session.requests, str(one.get("kernel", "")), one.get("line")),
-                workload=workload,
-            )
+        severity, kernel = one.get("severity", "warning"), str(one.get("kernel", ""))
+        line = lines.of_finding(text, session.requests, one)
+        evidence = lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
+        finding = Finding(
+            rule=str(one.get("rule", "machine")),
+            evidence=(evidence + lines.quoted(text, line))[:1000],
+            severity=severity if severity in ("info", "warning", "fault") else "warning",
+            line=line,
+            workload="" if severity == "info" else workload,
         )
-    return found
+        (suspects if severity == "suspect" else found).append(finding)
+    return found, suspects
 
 
-def note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
+def note_launches(attempt: Attempt, session: CandidateSession, facts: dict[str, Any]) -> None:
     for one in facts.get("facts", {}).get("launches", []):
         name = str(one.get("kernel", "?"))
         before = attempt.launches.get(name, Launch(kernel=name, count=0))
@@ -274,7 +300,25 @@ def note_launches(attempt: Attempt, facts: dict[str, Any]) -> None:
             count=before.count + int(one.get("count", 1)),
             instructions=before.instructions + int(one.get("instructions", 0)),
             counters=counters,
+            hotspots=_added_hotspots(before, session, name, one.get("hotspots", [])),
+            memory=tuple(Touched(**m) for m in one.get("memory", [])[:100]) or before.memory,
         )
+
+
+def _added_hotspots(
+    before: Launch, session: CandidateSession, kernel: str, spots: Sequence[dict[str, Any]]
+) -> tuple[Hotspot, ...]:
+    """A kernel's hot spots with those of one more call, worst first."""
+    sums = {(h.kind, h.line): h for h in before.hotspots}
+    for one in spots:
+        line = lines.of_kernel(session.candidate.text, session.requests, kernel, one["line"])
+        new = Hotspot(**{**one, "line": line})
+        old = sums.get((new.kind, line))
+        if old is not None:
+            total = {n: getattr(old, n) + getattr(new, n) for n in ("accesses", "actual", "ideal")}
+            new = new.changed(**total)
+        sums[new.kind, line] = new
+    return tuple(sorted(sums.values(), key=lambda h: h.ideal - h.actual)[:MAX_HOTSPOTS])
 
 
 def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
@@ -290,7 +334,7 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
         return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
     if unsupported:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
-    faults = [f for f in machine_findings(session, session.last, "") if f.severity == "fault"]
+    faults = [f for f in machine_findings(session, session.last, "")[0] if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
         return Failed("runtime_error", f"{faults[0].rule}: {faults[0].evidence}"[:500], faults[0])
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
@@ -301,7 +345,25 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
         line = lines.of_error(session.candidate.text, session.requests[errors[0]], log)
         finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
         return Failed("compile_error", reason, finding, log)
-    return None
+    return _compiled_in_vain(session, attempt, ran)
+
+
+def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) -> Failed | None:
+    """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
+    errors = session.last.get("compile_errors", [])
+    failed = attempt.failed
+    ended = failed is not None and failed.finding is not None and failed.finding.rule == "exception"
+    if not errors or (ran and not ended):
+        return None
+    # The last is what ended it; where another exception did, kernels that ran before are no excuse for that one.
+    error = errors[-1]
+    if ran and failed is not None and not failed.reason.split(" ", 1)[0] == error["type"]:
+        return None
+    line = lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
+    message = next(iter(error["message"].strip().splitlines()), "")
+    reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
+    finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)
+    return Failed("compile_error", reason, finding, error["log"])
 
 
 def _first_error(log: str) -> str:
@@ -319,6 +381,8 @@ def _size_may_be_why(failed: Failed, trial: Trial) -> bool:
         return False
     if failed.verdict == "rejected":
         return failed.finding is not None and failed.finding.rule in SIZE_RULES
+    if failed.verdict == "compile_error":  # Triton compiles for the sizes of a call
+        return failed.finding is not None and failed.finding.rule == KERNEL_COMPILE_ERROR
     return failed.verdict in ("wrong", "runtime_error")
 
 

@@ -37,6 +37,33 @@ def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: 
     return own_line(text, holding[0], line) if len(holding) == 1 else None
 
 
+def of_finding(text: str, requests: Sequence[dict[str, Any]], finding: dict[str, Any]) -> int | None:
+    """The line of `text` that a finding of the machine is about; Triton's kernels are in that file themselves."""
+    line = finding.get("line")
+    if finding.get("file") == "candidate.py":
+        own = isinstance(line, int) and not isinstance(line, bool) and 1 <= line <= text.count("\n") + 1
+        return line if own else None
+    return of_kernel(text, requests, str(finding.get("kernel", "")), line)
+
+
+def in_own_lines(text: str, requests: Sequence[dict[str, Any]], kernel: str, evidence: str) -> str:
+    """A message about lines of the CUDA source, told in lines of the candidate's file where those are known."""
+
+    def replaced(match: re.Match[str]) -> str:
+        own = [of_kernel(text, requests, kernel, int(number)) for number in re.findall(r"\d+", match[2])]
+        if None in own:
+            return match[0]
+        return match[1] + ", ".join(map(str, own))
+
+    return re.sub(r"\b(lines? )(\d+(?:, \d+)*)(?: of the CUDA source)?", replaced, evidence)
+
+
+def quoted(text: str, line: int | None) -> str:
+    """` | LINE` with the text of a line of the candidate's file; nothing where there is none."""
+    rows = text.split("\n")
+    return f" | {rows[line - 1].strip()[:160]}" if line and line <= len(rows) and rows[line - 1].strip() else ""
+
+
 def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
     """The line of `text` that a compiler's first error is about."""
     found = _ERROR.search(log)

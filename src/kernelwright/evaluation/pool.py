@@ -193,10 +193,14 @@ class Pool:
         memory_mb: int,
         device: dict[str, Any] | None = None,
         programs: bool = False,
+        executables: tuple[Path, ...] = (),
+        file_mb: int = 0,
+        preload: tuple[str, ...] = (),
     ) -> Child:
         """A fresh confined child; raises `WorkerDied` when it does not come up.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
+        `preload` names what the zygote shall have imported before it forks (`zygote.PRELOADS`).
         """
         with self._lock:
             if self._process is not None and self._process.poll() is not None:
@@ -217,6 +221,9 @@ class Pool:
                 "memory_mb": memory_mb,
                 "device": device,
                 "programs": programs,
+                "executables": [str(path) for path in executables],
+                "file_mb": file_mb,
+                "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
             }

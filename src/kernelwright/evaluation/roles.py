@@ -1,7 +1,8 @@
 """The kinds of child and what each may touch.
 
 Oracle, referee and runner see the interpreter's libraries and an empty scratch folder; they start no process. The
-builder starts compilers, and is the only one that writes to the build cache.
+builder starts compilers, and is the only one that writes to the build cache. The program child runs one executable and
+the scripts around it, in forks that start nothing themselves.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import socket
 import sys
 import sysconfig
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,9 +21,10 @@ from kernelwright.evaluation.channel import Channel
 if TYPE_CHECKING:
     from kernelwright.evaluation.devices import Device
 
-Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline"]
+Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program"]
 
 
+@cache
 def library_paths() -> tuple[Path, ...]:
     """Everything an interpreter with torch needs to read, and nothing of the user's."""
     package = Path(__file__).resolve().parents[1]
@@ -44,15 +47,16 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     on_gpu = (order.get("device") or {}).get("name") == "cuda"
     writable = (scratch, cache) if builder else (scratch,)
     # On a GPU both sides start programs where they must: Triton and torch.compile call a C compiler.
-    starts = builder or (on_gpu and bool(order.get("programs")))
+    program = order["role"] == "program"
+    starts = builder or program or (on_gpu and bool(order.get("programs")))
     limits = sandbox.Limits(
         cpu_seconds=int(order["cpu_seconds"]),
         memory_mb=int(order["memory_mb"]),
-        file_mb=512 if builder else 64,
+        file_mb=order.get("file_mb") or (512 if builder else 64),
     )
     return sandbox.Jail(
         scratch=scratch,
-        readable=library_paths(),
+        readable=(*library_paths(), *map(Path, order.get("executables", ()))),
         # A runner opens what was built for it; what was built for others it cannot find by listing.
         openable=() if builder else (cache,),
         writable=(*writable, *map(Path, order.get("shared", ()))),
@@ -90,6 +94,10 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
 
         assert device is not None
         gpu_runner.serve(channel, level, device)
+    elif role == "program":
+        from kernelwright.evaluation import program_runner
+
+        program_runner.serve(channel, level)
     else:
         from kernelwright.evaluation import runner
 

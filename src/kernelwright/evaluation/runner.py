@@ -26,6 +26,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from kernelwright.backends import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation import fakecuda, prepared, wire
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
@@ -171,6 +172,8 @@ class Runner:
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
         patch_builds(self.runtime)
+        if self.on_cuda and isinstance(self.runtime, Runtime) and triton_support.wanted(header["source"]):
+            triton_support.attach(self.runtime)
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
         module.__file__ = os.path.abspath(path)
@@ -228,8 +231,7 @@ class Runner:
         self.buffers = wire.tensors_of(inputs)
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
-        for tensor in (*given, *weights_of(self.model)):
-            self.runtime.register(tensor)
+        self.runtime.given(given, weights_of(self.model))
         self.operators.adopt((*given, *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
@@ -286,10 +288,11 @@ class Runner:
         return {
             "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
             "findings": list(runtime.findings),
+            "compile_errors": getattr(runtime, "compile_errors", [])[:100],
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
-            "prints": self.prints.text,
+            "prints": (self.prints.text + "".join(getattr(runtime, "printed", [])))[-MAX_PRINT:],
             "snooped": self.snoops.seen[:10],
         }
 
@@ -301,8 +304,10 @@ def hide_harness() -> None:
     """
     import kernelwright
 
-    for name in [n for n in sys.modules if n.startswith(_HIDDEN)]:
-        del sys.modules[name]
+    # By the package's own names: going through all modules would copy every page that holds one of their names.
+    package = sys.modules.pop(_HIDDEN, None)
+    for name in vars(package or types.ModuleType("")):
+        sys.modules.pop(f"{_HIDDEN}.{name}", None)
     if hasattr(kernelwright, "evaluation"):
         del kernelwright.evaluation
 

@@ -127,7 +127,7 @@ def _process(jail: Jail, keep_fds: tuple[int, ...]) -> None:
     _close_descriptors(keep_fds)
     _limit(jail)
     if not jail.allow_exec:
-        _drop_capabilities(libc)
+        drop_capabilities()
 
 
 def _close_descriptors(keep: tuple[int, ...]) -> None:
@@ -156,8 +156,9 @@ def _limit(jail: Jail) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
 
-def _drop_capabilities(libc: ctypes.CDLL) -> None:
+def drop_capabilities() -> None:
     """Takes root's powers away, except to read: the interpreter's libraries may belong to another user."""
+    libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     kept = 1 << _CAP_DAC_READ_SEARCH if os.geteuid() == 0 else 0
     libc.capset(header, (ctypes.c_uint32 * 6)(kept, kept, 0, 0, 0, 0))
@@ -193,19 +194,22 @@ def kill_group(pid: int) -> None:
     Descendants that left the group and lost their parents are found by `kill_strays`, in the process that called
     `become_reaper`.
     """
-    import psutil
-
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGSTOP)  # so that it starts nothing more while its descendants are listed
-    family: list[psutil.Process] = []
-    with contextlib.suppress(psutil.Error):
-        family = psutil.Process(pid).children(recursive=True)
-    for target in (lambda: os.killpg(pid, signal.SIGKILL), lambda: os.kill(pid, signal.SIGKILL)):
+    family = _descendants(pid)
+    for kill, target in ((os.killpg, pid), *((os.kill, member) for member in (pid, *family))):
         with contextlib.suppress(OSError):
-            target()
-    for process in family:
-        with contextlib.suppress(psutil.Error):
-            process.kill()
+            kill(target, signal.SIGKILL)
+
+
+def _descendants(pid: int) -> list[int]:
+    """All that a process started and that still have their parents, itself not included."""
+    found, waiting = [], [pid]
+    while waiting:
+        children = _children(waiting.pop())
+        found += children
+        waiting += children
+    return found
 
 
 def kill_strays(known: Collection[int], rounds: int = 20) -> int:
@@ -228,17 +232,20 @@ def kill_strays(known: Collection[int], rounds: int = 20) -> int:
     return len(killed)
 
 
-def _children() -> list[int]:
-    """Process numbers of this process's children, those that ended but were not waited for included."""
+def _children(pid: int = 0) -> list[int]:
+    """Process numbers of a process's children (this one's own where none is named), those that ended but were not
+    waited for included."""
     found: list[int] = []
+    folder = f"/proc/{pid or 'self'}/task"
     try:
-        for thread in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{thread}/children") as file:
-                found += [int(pid) for pid in file.read().split()]
-    except OSError:  # a kernel without this file
+        for thread in os.listdir(folder):
+            with open(f"{folder}/{thread}/children") as file:
+                found += [int(child) for child in file.read().split()]
+    except OSError:  # a kernel without this file, or the process is gone
         import psutil
 
-        found = [process.pid for process in psutil.Process().children()]
+        with contextlib.suppress(psutil.Error):
+            found = [process.pid for process in psutil.Process(pid or None).children()]
     return found
 
 

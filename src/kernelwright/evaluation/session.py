@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelwright.backends import triton_support
 from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation import answers
@@ -44,6 +46,12 @@ class Failed(Exception):
 
     def __post_init__(self) -> None:
         super().__init__(self.reason)
+
+
+def missing_library(names: Sequence[str]) -> str:
+    """The reason for a verdict on a candidate that needs libraries which are not here."""
+    hint = f"; {triton_support.HINT}" if "triton" in names else ""
+    return f"missing-library: {', '.join(names)} is not installed here{hint}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +273,8 @@ class CandidateSession:
         self.left = options.timeout
         # The processor limit is the second line of defence, behind the wall clock that is watched here.
         cpu = int(options.timeout * 2) + 5
-        self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb)
+        preload = ("triton",) if triton_support.wanted(source) else ()
+        self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb, preload=preload)
         self.level = self.child.level
         self.source = source
 
@@ -372,7 +381,7 @@ class CandidateSession:
             return Failed("compile_error", f"{message}; a candidate defines class ModelNew(nn.Module)", log=log)
         missing = [n for n in header.get("missing_libraries", []) if n in KNOWN_LIBRARIES]
         if kind in ("ModuleNotFoundError", "ImportError") and missing:
-            return Failed("unsupported", f"missing-library: {', '.join(missing)} is not installed here", log=log)
+            return Failed("unsupported", missing_library(missing), log=log)
         first = message.strip().splitlines()[0] if message.strip() else ""
         finding = Finding(rule="exception", evidence=f"{kind}: {first}"[:500], severity="fault", line=line)
         return Failed("runtime_error", f"{kind} {where}{at}: {first}"[:500], finding, log)

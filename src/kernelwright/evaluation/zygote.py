@@ -22,6 +22,7 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,7 @@ class _Child:
     pid: int
     status: socket.socket
     scratch: Path
+    scratch_mb: int = SCRATCH_MB
     full: bool = False
 
 
@@ -58,10 +60,15 @@ def preload() -> None:
         torch.set_num_interop_threads(1)
     import kernelwright.backends.build
     import kernelwright.backends.extension
+    import kernelwright.cuda
     import kernelwright.evaluation.oracle
+    import kernelwright.evaluation.program_runner
     import kernelwright.evaluation.runner
     import kernelwright.evaluation.strict_runner
     import kernelwright.machine.runtime  # noqa: F401
+    from kernelwright.evaluation import roles
+
+    roles.library_paths()  # kept for the children, which would look again
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
     from kernelwright.evaluation import fakecuda
@@ -75,6 +82,28 @@ def preload() -> None:
 
         library.load()
         nvrtc.load()
+
+
+def _preload_triton() -> None:
+    from kernelwright.backends import triton_support
+
+    triton_support.prepare()
+
+
+PRELOADS: dict[str, Callable[[], None]] = {"triton": _preload_triton}
+"""What only some children need, imported here when the first of them is asked for: the others do not wait for it."""
+_preloaded: set[str] = set()
+
+
+def _preload_for(order: dict[str, Any]) -> None:
+    for name in order.get("preload") or ():
+        if name in PRELOADS and name not in _preloaded:
+            _preloaded.add(name)
+            # What is missing or broken shows in the child, as the candidate's import.
+            with contextlib.suppress(Exception):
+                PRELOADS[name]()
+            gc.collect()
+            gc.freeze()
 
 
 def main(control_fd: int) -> None:
@@ -120,7 +149,7 @@ def main(control_fd: int) -> None:
 def _watch_scratch(children: dict[int, _Child]) -> None:
     """Ends a child whose files fill the disk."""
     for child in children.values():
-        if not child.full and sandbox.oversized(child.scratch, SCRATCH_MB):
+        if not child.full and sandbox.oversized(child.scratch, child.scratch_mb):
             child.full = True
             sandbox.kill_group(child.pid)
 
@@ -159,6 +188,7 @@ def _spawn(
         return False
     order, (channel_fd, status_fd) = received
     status = socket.socket(fileno=status_fd)
+    _preload_for(order)
     pid = os.fork()
     if pid == 0:
         signal.set_wakeup_fd(-1)
@@ -168,7 +198,7 @@ def _spawn(
             _child(order, channel_fd)
         os._exit(70)
     os.close(channel_fd)
-    child = _Child(pid, status, Path(order["scratch"]))
+    child = _Child(pid, status, Path(order["scratch"]), order.get("file_mb") or SCRATCH_MB)
     children[pid] = child
     with contextlib.suppress(OSError):
         status.send(json.dumps({"pid": pid}).encode())

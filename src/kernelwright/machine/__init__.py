@@ -3,7 +3,8 @@
 `Program.load` takes PTX text (of NVRTC or Triton) and refuses what it does not know; `Program.launch` runs one kernel.
 Device memory is this process's own memory: pointers in the arguments are real addresses, and a kernel may only touch
 the ranges that the caller lists. The machine measures no time and models no hardware; approximate instructions are
-computed with accurate functions, and blocks run one after another.
+computed with accurate functions. Blocks run one after another; those that wait for others stay alive, as many at a
+time as an H200 holds, and take turns.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 from kernelwright.errors import MachineError
 from kernelwright.machine import library
+from kernelwright.machine.texture import Texture, entries
 
 _ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 
@@ -36,8 +38,11 @@ class PTXError(Exception):
 class Fault:
     """What a kernel did wrong, and where.
 
-    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, barrier-deadlock, instruction-budget,
-    invalid-launch, trap, assert, or data-race (a warning). `block` and `thread` are indices as CUDA counts them,
+    `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock, grid-deadlock,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
+    barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, divergent-barrier, sync-mask,
+    uninitialised-read, shuffle-from-inactive, async-copy (memory used before the copy to it was waited for) or
+    leaked-copy. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -57,11 +62,14 @@ class Fault:
 
 
 class MachineFault(Exception):
-    """A launch ended with a fault, after `instructions` thread instructions."""
+    """A launch ended with a fault, after `instructions` thread instructions, having `printed` some text, and with these
+    warnings before it."""
 
-    def __init__(self, fault: Fault, instructions: int = 0) -> None:
+    def __init__(self, fault: Fault, instructions: int = 0, printed: str = "", warnings: Sequence[Fault] = ()) -> None:
         self.fault = fault
         self.instructions = instructions
+        self.printed = printed
+        self.warnings = tuple(warnings)
         super().__init__(str(fault))
 
 
@@ -73,6 +81,8 @@ class Allocation:
     nbytes: int
     name: str
     writable: bool = True
+    fresh: bool = False
+    """Made without contents (`torch.empty`): it holds poison where nothing has written yet."""
 
 
 @dataclass(frozen=True)
@@ -88,15 +98,39 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
+class Hotspot:
+    """A source line whose accesses take more than they need: `actual` against `ideal` sectors of 32 bytes (`kind`
+    global_load, global_store) or wavefronts (`kind` shared_load, shared_store), by `accesses` warp instructions."""
+
+    kind: str
+    line: int
+    accesses: int
+    actual: int
+    ideal: int
+
+
+@dataclass(frozen=True)
 class LaunchReport:
     """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
-    each allocation, in the order they were passed; `warnings` holds data races."""
+    each allocation, in the order they were passed; `warnings` holds races and other misuse that did not end it;
+    `printed` is what device code printed (at most the launch's `print_limit` bytes, then a line that says so).
+
+    A watched launch has `hotspots`, worst first, and the different bytes of each allocation that were touched."""
 
     instructions: int
     counters: dict[str, int]
     warnings: tuple[Fault, ...]
     written: tuple[int, ...]
     read: tuple[int, ...]
+    printed: str = ""
+    hotspots: tuple[Hotspot, ...] = ()
+    touched_written: tuple[int, ...] = ()
+    touched_read: tuple[int, ...] = ()
+
+
+def set_heap_limit(nbytes: int) -> None:
+    """Empties the heap of in-kernel malloc and gives it `nbytes` (8 MB at first). It is this process's, like memory."""
+    library.load().kw_heap_limit(min(max(nbytes, 0), 2**40))
 
 
 def _triple(text: str) -> tuple[int, int, int] | None:
@@ -162,13 +196,25 @@ class Program:
         detect_races: bool = True,
         order: str = "forward",
         seed: int = 0,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
+        textures: Sequence[Texture] = (),
+        print_limit: int = 1 << 20,
+        watch: bool = False,
+        poison: int = 0xFF,
+        sample: int = 0,
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps. Raises
-        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel, `ValueError` for
-        an unknown order.
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
+        also that of a warp's divergent paths. `textures` are the texture and surface objects that it may use;
+        `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
+        is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
+        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
+        memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
+        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
+        `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
         if order not in _ORDERS:
@@ -176,13 +222,21 @@ class Program:
         request = self._request(info, grid, block, args, shared_bytes, allocations)
         request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
         request.races, request.order = int(detect_races), _ORDERS[order]
+        table = entries(textures)
+        device = library.DeviceRequest(table, len(textures), print_limit)
+        request.device = ctypes.pointer(device)
+        request.cluster[:], request.cooperative = cluster or (0, 0, 0), int(cooperative)
+        request.watch, request.poison, request.sample = int(watch), poison & 0xFF, max(sample, 0)
         lib = library.load()
         result = lib.kw_launch(self._handle, ctypes.byref(request))
         try:
             text: str = lib.kw_result_text(result).decode("utf-8", "replace")
+            size = ctypes.c_uint64()
+            data = lib.kw_result_printed(result, ctypes.byref(size))
+            printed = ctypes.string_at(data, size.value).decode("utf-8", "replace")
         finally:
             lib.kw_result_free(result)
-        return _report(kernel, text)
+        return _report(kernel, text, printed)
 
     def _request(
         self,
@@ -203,7 +257,7 @@ class Program:
         request.kernel = self._order[info.name]
         entries = (library.AllocationEntry * max(len(allocations), 1))()
         for entry, a in zip(entries, allocations, strict=False):
-            entry.address, entry.bytes, entry.writable = a.address, a.nbytes, int(a.writable)
+            entry.address, entry.bytes, entry.flags = a.address, a.nbytes, int(a.writable) | 2 * int(a.fresh)
         request.allocations, request.allocation = len(allocations), entries
         names = "".join(a.name.replace("\n", " ").replace("\0", " ") + "\n" for a in allocations)
         request.names = names.encode("utf-8", "replace")
@@ -226,11 +280,12 @@ def _pack(info: KernelInfo, args: Sequence[bytes]) -> bytes:
     return bytes(data)
 
 
-def _report(kernel: str, text: str) -> LaunchReport:
+def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     """Reads the library's answer; raises `MachineFault` when it holds a fault."""
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
     warnings: list[Fault] = []
+    hotspots: list[Hotspot] = []
     fault: Fault | None = None
     for line in text.splitlines():
         word, *fields = line.split("\t")
@@ -238,6 +293,8 @@ def _report(kernel: str, text: str) -> LaunchReport:
             counters[fields[0]] = int(fields[1])
         elif word == "warning":
             warnings.append(_fault(kernel, fields))
+        elif word == "hotspot":
+            hotspots.append(Hotspot(fields[0], *(int(v) for v in fields[1:])))
         elif word == "fault":
             fault = _fault(kernel, fields)
         elif word == "error":
@@ -247,5 +304,15 @@ def _report(kernel: str, text: str) -> LaunchReport:
         else:
             facts[word] = tuple(int(v) for v in fields)
     if fault:
-        raise MachineFault(fault, facts["total"])
-    return LaunchReport(facts["total"], counters, tuple(warnings), facts["written"], facts["read"])
+        raise MachineFault(fault, facts["total"], printed, warnings)
+    touched = facts.get("touched_written", ()), facts.get("touched_read", ())
+    return LaunchReport(
+        facts["total"],
+        counters,
+        tuple(warnings),
+        facts["written"],
+        facts["read"],
+        printed,
+        tuple(hotspots),
+        *touched,
+    )

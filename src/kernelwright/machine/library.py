@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import MachineError
+from kernelwright.machine.texture import TextureEntry
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
 _LANGUAGE = ("-std=c++20", "-fno-strict-aliasing", "-fwrapv", "-fvisibility=hidden", "-fPIC", "-w")
@@ -32,7 +33,17 @@ _TIMEOUT = 600.0
 class AllocationEntry(ctypes.Structure):
     """One range of memory that a launch may touch; mirrors `KwAllocation` of capi.cpp."""
 
-    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("writable", ctypes.c_uint64)]
+    _fields_ = [("address", ctypes.c_uint64), ("bytes", ctypes.c_uint64), ("flags", ctypes.c_uint64)]
+
+
+class DeviceRequest(ctypes.Structure):
+    """What a launch finds on the device besides memory; mirrors `KwDevice` of texture.h."""
+
+    _fields_ = [
+        ("textures", ctypes.POINTER(TextureEntry)),
+        ("texture_count", ctypes.c_uint64),
+        ("print_limit", ctypes.c_uint64),
+    ]
 
 
 class LaunchRequest(ctypes.Structure):
@@ -52,6 +63,12 @@ class LaunchRequest(ctypes.Structure):
         ("names", ctypes.c_char_p),
         ("params", ctypes.c_char_p),
         ("param_bytes", ctypes.c_uint64),
+        ("device", ctypes.POINTER(DeviceRequest)),
+        ("cluster", ctypes.c_uint32 * 3),
+        ("cooperative", ctypes.c_uint32),
+        ("sample", ctypes.c_uint64),
+        ("watch", ctypes.c_uint32),
+        ("poison", ctypes.c_uint32),
     ]
 
 
@@ -175,6 +192,12 @@ def load() -> ctypes.CDLL:
         "kw_result_fault": (ctypes.c_int, [handle]),
         "kw_result_text": (text, [handle]),
         "kw_result_free": (None, [handle]),
+        "kw_encode_tiled": (
+            ctypes.c_int,
+            [handle, ctypes.c_int, ctypes.c_uint32, handle, *[handle] * 4, *[ctypes.c_int] * 4],
+        ),
+        "kw_heap_limit": (None, [ctypes.c_uint64]),
+        "kw_result_printed": (handle, [handle, ctypes.POINTER(ctypes.c_uint64)]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

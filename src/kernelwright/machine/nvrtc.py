@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kernelwright.errors import MachineError
 
-ARCH = "compute_90"
+ARCH = "compute_90a"  # as for the GPU: with the instructions that only this architecture has
 INCLUDE = Path(__file__).resolve().parent / "include"
 _SUCCESS = 0
 _INVALID_OPTION, _COMPILATION = 5, 6

@@ -8,15 +8,18 @@ they mean for the verdict is decided in the judge.
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import hashlib
+import re
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import Allocation, Fault, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine import Allocation, Fault, LaunchReport, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
     import torch
@@ -24,11 +27,20 @@ if TYPE_CHECKING:
 BUDGET = 4_000_000_000
 """Thread instructions that one launch may take: about four seconds of one core."""
 ORDERS = ("forward", "reverse", "random")
+POISONS = (0xFF, 0x7E, 0xFE)
+"""What unwritten shared and local memory holds, call by call: NaN, then large, then large and negative numbers."""
+WATCHED = 200_000_000
+"""Launches are watched until a candidate's have taken so many thread instructions."""
+SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
+"""What a right kernel may do, too, when it drops the value: it counts only where outputs are wrong."""
 MAX_FINDINGS = 50
+MAX_PRINTED = 8 << 20
+"""Characters of device printf that are kept; a launch may go over once by its own limit."""
 
 _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
+    "grid-deadlock": "the launch timed out and was terminated",
     "misaligned-access": "misaligned address",
     "invalid-launch": "invalid configuration argument",
     "assert": "device-side assert triggered",
@@ -52,6 +64,11 @@ class LaunchRecord:
     block: tuple[int, int, int] | None = None
     """Of the last launch, and so are the bytes of dynamic shared memory."""
     shared_bytes: int = 0
+    watched: int = 0
+    """How many of the launches were watched; what follows is about them."""
+    hotspots: list[dict[str, Any]] = field(default_factory=list)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+    """Different bytes of each allocation that one launch read and wrote, at most, by the allocation's name."""
 
 
 @dataclass
@@ -75,14 +92,25 @@ class Runtime:
         self.findings: list[dict[str, Any]] = []
         self.faults: list[Fault] = []
         self.unsupported: list[str] = []
+        self.compile_errors: list[dict[str, Any]] = []
+        """Of compilers that run in this process, as Triton's does: builds that the judge did not see."""
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
+        self.textures: dict[int, Texture] = {}
+        """Texture and surface objects that are alive, by handle: every launch gets them all."""
+        self.printed: list[str] = []
+        """What device code printed, launch by launch."""
         self._programs: dict[str, Program] = {}
+        self._sources: dict[int, str] = {}
+        self._given: dict[int, str] = {}
+        self._watched = 0
         self._storages: dict[int, tuple[weakref.ref[Any], str]] = {}
         self._facts = CallFacts()
         self._calls = 0
+        self._heap = self._heap_before = ("", 0, 0)
+        """The kernel launched last, with the blocks and bytes that in-kernel malloc held after it."""
 
     def compile(self, request: BuildRequest) -> BuildResult:
         """Asks the builder; the answer is kept whatever the candidate makes of it."""
@@ -97,6 +125,7 @@ class Runtime:
         if key not in self._programs:
             try:
                 self._programs[key] = Program.load(text)
+                self._sources[id(self._programs[key])] = result.device_source or ""
             except UnsupportedPTX as error:
                 self.unsupported += [f"ptx: {name}" for name in error.features]
                 raise KernelBuildFailed(f"the functional machine does not know {', '.join(error.features)}") from None
@@ -110,6 +139,13 @@ class Runtime:
         storage = tensor.untyped_storage()
         # torch keeps a storage's Python object for as long as its memory lives, so the reference dies with it.
         self._storages[storage._cdata] = (weakref.ref(storage), str(tuple(tensor.shape)))
+
+    def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
+        """Says which tensors the next call's inputs and weights are: they have contents, and are called so."""
+        named = [(f"weight {i}", t) for i, t in enumerate(weights)] + [(f"input {i}", t) for i, t in enumerate(inputs)]
+        self._given = {t.untyped_storage().data_ptr(): name for name, t in named}
+        for _name, tensor in named:
+            self.register(tensor)
 
     def allocations(self) -> list[Allocation]:
         """The memory that device code may touch now, by address: the storages that are still alive.
@@ -130,8 +166,24 @@ class Runtime:
                 end = max(last.address + last.nbytes, address + nbytes)
                 table[-1] = Allocation(last.address, end - last.address, last.name)
             else:
-                table.append(Allocation(address, nbytes, name))
+                known = self._given.get(address)
+                table.append(Allocation(address, nbytes, f"{known or 'tensor'} {name}", fresh=known is None))
         return table
+
+    def _named(
+        self, table: Sequence[Allocation], program: Program, kernel: str, args: Sequence[bytes]
+    ) -> list[Allocation]:
+        """The table with the kernel's own names for what its arguments point to."""
+        names = parameter_names(self._sources.get(id(program), ""), readable(kernel))
+        pointers = [(i, int.from_bytes(a, "little")) for i, a in enumerate(args) if len(a) == 8]
+        found = []
+        for a in table:
+            index = next((i for i, p in pointers if a.address <= p < a.address + a.nbytes), None)
+            if index is not None:
+                own = f"'{names[index]}', " if len(names) == len(args) else ""
+                a = dataclasses.replace(a, name=f"argument {index} ({own}{a.name})")
+            found.append(a)
+        return found
 
     def launch(
         self,
@@ -141,9 +193,18 @@ class Runtime:
         block: tuple[int, ...],
         shared_bytes: int,
         args: Sequence[bytes],
+        *,
+        own_shared: bool = True,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give."""
-        table = self.allocations()
+        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
+
+        Without `own_shared` shared memory is the compiler's affair, as in Triton, whose code lets lanes that hold the
+        same value up to rounding store it to one place: races there say nothing about the candidate.
+        """
+        table = self._named(self.allocations(), program, kernel, args)
+        watch = self._watched < WATCHED
         try:
             report = program.launch(
                 kernel,
@@ -155,18 +216,36 @@ class Runtime:
                 budget=self.budget,
                 order=ORDERS[self._calls % len(ORDERS)],
                 seed=self._calls,
+                textures=tuple(self.textures.values()),
+                watch=watch,
+                poison=POISONS[self._calls % len(POISONS)],
+                cooperative=cooperative,
+                cluster=cluster,
             )
         except MachineFault as fault:
+            self._print(fault.printed)
             self.faults.append(fault.fault)
+            for warning in fault.warnings:
+                self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
             self._find(fault.fault, "fault")
             text = _ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
+        self._print(report.printed)
         for warning in report.warnings:
-            self._find(warning, "warning")
+            if not own_shared and ".shared" in warning.ptx:
+                continue
+            self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
         record = self._note(kernel, report, table)
+        if watch:
+            self._watched += report.instructions
+            _note_watched(record, report, table)
         record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
 
-    def _note(self, kernel: str, report: Any, table: Sequence[Allocation]) -> LaunchRecord:
+    def _print(self, text: str) -> None:
+        if text and sum(map(len, self.printed)) < MAX_PRINTED:
+            self.printed.append(text)
+
+    def _note(self, kernel: str, report: LaunchReport, table: Sequence[Allocation]) -> LaunchRecord:
         record = next((r for r in self._facts.launches if r.kernel == kernel), None)
         if record is None:
             record = LaunchRecord(kernel)
@@ -174,7 +253,9 @@ class Runtime:
         record.count += 1
         record.instructions += report.instructions
         for name, value in report.counters.items():
-            record.counters[name] = record.counters.get(name, 0) + value
+            held = name.startswith("heap_")  # the state after the launch, not an amount
+            record.counters[name] = value if held else record.counters.get(name, 0) + value
+        self._heap = kernel, report.counters.get("heap_blocks", 0), report.counters.get("heap_bytes", 0)
         for amounts, totals in ((report.written, self._facts.written), (report.read, self._facts.read)):
             for allocation, nbytes in zip(table, amounts, strict=True):
                 if nbytes:
@@ -191,11 +272,24 @@ class Runtime:
         if fault.block is not None and fault.thread is not None:
             where += f", block {fault.block}, thread {fault.thread}"
         if fault.line:
-            where += f", line {fault.line} of the CUDA source"
+            where += f", line {fault.line} of {fault.file if in_python(fault.file) else 'the CUDA source'}"
         if fault.ptx:
             where += f" [{fault.ptx.strip()}]"
         known = {"rule": fault.kind, "evidence": fault.message + where, "severity": severity}
-        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line})
+        self.findings.append({**known, "kernel": fault.kernel, "line": fault.line, "file": fault.file or ""})
+
+    def tell(self, rule: str, evidence: str, kernel: str) -> None:
+        """Keeps a fact about a kernel that is no reproach."""
+        if len(self.findings) < MAX_FINDINGS and not any(
+            (f["rule"], f["kernel"]) == (rule, kernel) for f in self.findings
+        ):
+            self.findings.append(
+                {"rule": rule, "evidence": evidence, "severity": "info", "kernel": kernel, "line": None}
+            )
+
+    def instructions(self) -> int:
+        """Thread instructions of the call so far."""
+        return sum(record.instructions for record in self._facts.launches)
 
     def begin_call(self) -> None:
         """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
@@ -203,11 +297,52 @@ class Runtime:
         self.library_ops = []
         self.own_calls = 0
         self._calls += 1
+        self._heap_before = self._heap
 
     def end_call(self) -> CallFacts:
-        """The facts since `begin_call`."""
+        """The facts since `begin_call`. Memory of in-kernel malloc that the call leaves behind is a warning."""
+        kernel, blocks, nbytes = self._heap
+        if blocks > self._heap_before[1]:
+            message = f"{blocks} blocks ({nbytes} bytes) of in-kernel malloc are still allocated when the call ends"
+            self._find(Fault("heap-leak", message, kernel), "warning")
         self._facts.own_calls = self.own_calls
         return self._facts
+
+
+def in_python(file: str | None) -> bool:
+    """Whether a place is in a Python file, as those of Triton's kernels are."""
+    return file is not None and file.endswith(".py")
+
+
+def _note_watched(record: LaunchRecord, report: LaunchReport, table: Sequence[Allocation]) -> None:
+    """Adds a watched launch's hot spots and touched bytes to its kernel's record."""
+    record.watched += 1
+    for spot in report.hotspots:
+        same = next((h for h in record.hotspots if (h["kind"], h["line"]) == (spot.kind, spot.line)), None)
+        if same is None:
+            record.hotspots.append(dataclasses.asdict(spot))
+            continue
+        for name in ("accesses", "actual", "ideal"):
+            same[name] += getattr(spot, name)
+    for allocation, read, written in zip(table, report.touched_read, report.touched_written, strict=True):
+        if not read and not written:
+            continue
+        known = next((m for m in record.memory if m["name"] == allocation.name), None)
+        if known is None:
+            known = {"name": allocation.name, "bytes": allocation.nbytes, "read": 0, "written": 0}
+            record.memory.append(known)
+        known["read"], known["written"] = max(known["read"], read), max(known["written"], written)
+
+
+@cache
+def parameter_names(source: str, kernel: str) -> tuple[str, ...]:
+    """The names of a kernel's parameters as its source writes them; none where they cannot be read."""
+    base = re.escape(kernel.split("<")[0].split("::")[-1])
+    found = re.search(rf"\b{base}\s*\(([^(){{}}]*)\)\s*\{{", re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.S))
+    if found is None:
+        return ()
+    names = [re.search(r"(\w+)\s*(?:\[[^\]]*\])?\s*$", part) for part in found[1].split(",")]
+    return tuple(n[1] if n else "" for n in names)
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kernelwright.evaluation import counters
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.tasks.reference import wants_gradients
 
@@ -112,6 +113,8 @@ def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_f
         shape = " ".join("x".join(map(str, s)) or "scalar" for s in result.shape)
         state = "right" if result.passed else f"wrong: {result.reason}"
         parts.append(f"- inputs {shape}, {result.distribution} values: {state}")
+    if evaluation.verdict == "correct":
+        parts += [f"- {line}" for line in counters.advice(evaluation)]
     if evaluation.verdict != "correct" and evaluation.log:
         parts.append(f"Log:\n{evaluation.log[-3000:]}")
     ask = "Make it faster." if evaluation.verdict == "correct" else "Find the mistake and write the whole file again."

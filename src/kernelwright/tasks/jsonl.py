@@ -45,14 +45,14 @@ def read_rows(
     rows: list[Row] = []
     seen: dict[str, int] = {}
     fields: set[str] = set()
-    for index, (number, value, problem) in enumerate(_lines(file)):
+    for index, (number, value, problem) in enumerate(json_lines(file)):
         if limit is not None and index >= limit:
             break
         if value is None:
             rows.append(Row(index, f"line-{number}", None, None, problem))
             continue
         fields |= set(value)
-        name = _name(value, id_field, index)
+        name = row_name(value, id_field, index)
         seen[name] = seen.get(name, 0) + 1
         name = name if seen[name] == 1 else f"{name}#{seen[name]}"
         rows.append(_row(index, name, value, file.name, reference_field, candidate_field, policy))
@@ -78,7 +78,7 @@ def read_rows(
     return rows
 
 
-def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
+def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
     """Line number, the object, or why there is none. Blank lines are skipped."""
     try:
         if file.is_dir():
@@ -105,7 +105,7 @@ def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
         raise TaskError(f"{str(file)!r} cannot be read: {error.strerror}", hint="check the path") from error
 
 
-def _name(value: dict[str, Any], id_field: str | None, index: int) -> str:
+def row_name(value: dict[str, Any], id_field: str | None, index: int) -> str:
     for field in (id_field,) if id_field else ID_FIELDS:
         found = value.get(field)
         if isinstance(found, (str, int, float)) and str(found).strip():

@@ -98,20 +98,100 @@ const Inst* op_atomic(Warp& w, const Inst* in) {
     atomic_order(w, in->n & 2);
     note_access(w, in, m, sizeof(T), Touch::Atomic, nullptr);
   }
-  w.polls |= (in->n & 2) != 0;
+  if (!(in->n & 1)) w.polls = true, w.polled = in;
   Access& x = w.access;
   const T *b = slot<T>(w, in->b), *c = slot<T>(w, in->c);
   T* d = slot<T>(w, in->d);
+  bool changed = false;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     char* p = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * (int)sizeof(T) : 0);
     T old;
     std::memcpy(&old, p, sizeof old);
-    T now = Op::f(old, b[i], c[i]);
+    T now;
+    if constexpr (std::is_same_v<T, float>)  // add is the only one; in global memory it flushes subnormals
+      now = x.space == Space::Global ? flush(Op::f(flush(old), flush(b[i]), 0.0f)) : Op::f(old, b[i], 0.0f);
+    else
+      now = Op::f(old, b[i], c[i]);
     std::memcpy(p, &now, sizeof now);
+    changed |= std::memcmp(&old, &now, sizeof now) != 0;
     if (!(in->n & 1)) d[i] = old;
   }
+  w.launch->changes += changed;
   return in + 1;
+}
+
+// Vectors: one access, element by element; ext holds the destinations, then the sources.
+template <class Op, class T, int N>
+const Inst* op_atomic_vector(Warp& w, const Inst* in) {
+  u32 m = active(w, in);
+  if (!m) return in + 1;
+  resolve(w, in, m, sizeof(T) * N, (Space)in->x, true);
+  w.launch->count.atomics += (u64)__builtin_popcount(m);
+  if (w.launch->races) {
+    atomic_order(w, false);
+    note_access(w, in, m, sizeof(T) * N, Touch::Atomic, nullptr);
+  }
+  Access& x = w.access;
+  constexpr int bytes = (int)sizeof(T) * N;
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    char* p = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * bytes : 0);
+    T old[N], now[N];
+    std::memcpy(old, p, sizeof old);
+    for (u32 k = 0; k < N; k++) {
+      T v = slot<T>(w, w.ext[in->ext + N + k])[i];
+      if constexpr (std::is_same_v<T, float>)
+        now[k] = flush(Op::f(flush(old[k]), flush(v), 0.0f));
+      else
+        now[k] = Op::f(old[k], v, v);
+    }
+    std::memcpy(p, now, sizeof now);
+    for (u32 k = 0; k < N && !(in->n & 1); k++) slot<T>(w, w.ext[in->ext + k])[i] = old[k];
+  }
+  return in + 1;
+}
+
+template <class Op, class T>
+Fn vector_of(int n) {
+  if (n == 8) return sizeof(T) == 2 ? op_atomic_vector<Op, T, 8> : nullptr;
+  return n == 2 ? op_atomic_vector<Op, T, 2> : op_atomic_vector<Op, T, 4>;
+}
+template <int K>
+Fn half_vector(Ty t, int n) {
+  return t == Ty::F16      ? vector_of<Half<false, K>, u16>(n)
+         : t == Ty::BF16   ? vector_of<Half<true, K>, u16>(n)
+         : t == Ty::F16X2  ? vector_of<Half<false, K>, u32>(n)
+         : t == Ty::BF16X2 ? vector_of<Half<true, K>, u32>(n)
+                           : nullptr;
+}
+Fn pick_vector(string_view op, Ty t, int n) {
+  if (op == "add" && t == Ty::F32) return n == 8 ? nullptr : vector_of<Add, float>(n);
+  return op == "add"   ? half_vector<0>(t, n)
+         : op == "min" ? half_vector<1>(t, n)
+         : op == "max" ? half_vector<2>(t, n)
+                       : nullptr;
+}
+
+void emit_vector(Decoder& d, Mods& m, string_view op, Ty t, int n, Space space, bool red) {
+  Fn fn = pick_vector(op, t, n);
+  if (!fn || space != Space::Global) throw Unsupported(string(m.op) + "." + string(op) + ".v" + std::to_string(n));
+  u32 at = red ? 0 : 1;
+  std::vector<u32> slots((size_t)n, 0);
+  const Operand values = d.op(at + 1);
+  if (values.kind != Operand::Vec || (int)values.count != n) throw PtxError("vector of the wrong length");
+  for (int i = 0; i < n; i++) slots.push_back(d.src(d.element(values, (u32)i), t));
+  if (!red) {
+    const Operand dests = d.op(0);
+    if (dests.kind != Operand::Vec || (int)dests.count != n) throw PtxError("vector of the wrong length");
+    for (int i = 0; i < n; i++) slots[(size_t)i] = d.dst(d.element(dests, (u32)i), t);
+  }
+  d.kernel().has_atomics = true;
+  Inst& in = d.emit(fn, Class::Memory);
+  d.set_address(in, d.op(at), space);
+  in.ext = d.ext(slots);
+  in.x = (u8)space;
+  in.n = red;
 }
 
 template <class Op>
@@ -140,6 +220,8 @@ Fn pick(string_view op, Ty t) {
   if (op == "and") return bits<And>(t);
   if (op == "or") return bits<Or>(t);
   if (op == "xor") return bits<Xor>(t);
+  if (op == "exch" && t == Ty::B128) return op_atomic<Exch, unsigned __int128>;
+  if (op == "cas" && t == Ty::B128) return op_atomic<Cas, unsigned __int128>;
   if (op == "exch") return bits<Exch>(t);
   if (op == "cas") return size_of(t) == 2 ? op_atomic<Cas, u16> : bits<Cas>(t);
   if (op == "inc") return t == Ty::U32 ? op_atomic<Inc, u32> : nullptr;
@@ -154,30 +236,36 @@ Fn pick(string_view op, Ty t) {
 
 void h_atom(Decoder& d, Mods& m) {
   bool red = m.op == "red";
-  for (const char* s : {"relaxed", "acquire", "release", "acq_rel", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
+  bool orders = false;
+  for (const char* s : {"acquire", "release", "acq_rel"}) orders |= m.take(s);
+  for (const char* s : {"relaxed", "cta", "gpu", "sys", "cluster", "noftz"}) m.take(s);
   Space space = m.take("global")                            ? Space::Global
                 : m.take("shared") || m.take("shared::cta") ? Space::Shared
+                : m.take("shared::cluster")                 ? Space::Cluster
                                                             : Space::Generic;
   string_view op;
   for (const char* s : {"and", "or", "xor", "exch", "cas", "inc", "dec", "add", "min", "max"})
     if (op.empty() && m.take(s)) op = s;
   if (op.empty()) m.unsupported(m.peek());
+  int vector = m.take("v2") ? 2 : m.take("v4") ? 4 : m.take("v8") ? 8 : 1;
+  bool hint = m.take("L2::cache_hint");
   Ty t = m.type();
   m.finish();
+  if (vector > 1) return d.need((red ? 2 : 3) + hint), emit_vector(d, m, op, t, vector, space, red);
   Fn fn = pick(op, t);
   if (!fn) throw Unsupported(string(m.op) + "." + string(op) + " of this type");
   u32 at = red ? 0 : 1;
   bool cas = op == "cas";
-  d.need(at + 2 + cas);
+  d.need(at + 2 + cas + hint);
   u32 b = d.src(d.op(at + 1), t), c = cas ? d.src(d.op(at + 2), t) : b;
   u32 r = red ? 0 : d.dst(d.op(0), t);
-  d.kernel().has_atomics = true;
+  d.kernel().has_atomics = d.kernel().may_wait = true;
   if (space != Space::Global) d.kernel().shared_granule = std::min(d.kernel().shared_granule, (u32)size_of(t));
   Inst& in = d.emit(fn, Class::Memory);
   d.set_address(in, d.op(at), space);
   in.b = b, in.c = c, in.d = r;
   in.x = (u8)space;
-  in.n = (u16)(red | (cas || op == "exch") << 1);
+  in.n = (u16)(red | (cas || orders || op == "exch") << 1);
 }
 }  // namespace
 

@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "decode.h"
-#include "launch.h"
+#include "async.h"
+#include "heap.h"
+#include "texture.h"
+#include "watch.h"
 
 namespace kw {
 Launch::Launch() = default;
@@ -18,7 +20,7 @@ struct Loaded {
 
 struct Result {
   int fault = 0;
-  string text;
+  string text, printed;
 };
 
 void place_variables(Program& p) {
@@ -37,6 +39,8 @@ void place_variables(Program& p) {
     auto address = [&](string_view name) -> u64 {
       for (const ModuleVariable& m : p.variables)
         if (m.name == name) return m.address;
+      auto f = p.module.function_index.find(name);
+      if (f != p.module.function_index.end()) return function_address(f->second);
       throw PtxError("initialiser names the unknown variable '" + string(name) + "'");
     };
     for (const Variable::Pointer& q : v.pointers) {
@@ -73,6 +77,7 @@ void load(Loaded& l, const char* text, size_t n) {
 }
 
 bool is_header(const string& file) {
+  if (file.find("/triton/language/") != string::npos) return true;  // Triton's own functions, in Python
   for (const char* end : {".h", ".hpp", ".cuh", ".inl"}) {
     string_view e(end);
     if (file.size() > e.size() && string_view(file).substr(file.size() - e.size()) == e) return true;
@@ -90,14 +95,23 @@ std::pair<string, u32> source_of(const Program& p, u32 index) {
   Loc l = m.locs[index];
   for (int depth = 0; depth < 32 && l.at_line && is_header(name(l.file)); depth++) {
     Loc outer{l.at_file, l.at_line, l.at_column, 0, 0, 0};
-    for (const Loc& o : m.locs)
-      if (o.file == outer.file && o.line == outer.line && o.column == outer.column && o.at_line) outer = o;
+    for (u32 i = index; i-- > 0;) {  // the nearest before it: another call of the same function has the same place
+      const Loc& o = m.locs[i];
+      if (o.file != outer.file || o.line != outer.line || o.column != outer.column || !o.at_line) continue;
+      outer = o;
+      break;
+    }
     l = outer;
   }
   string file = name(l.file);
   return {file.substr(file.rfind('/') + 1), l.line};
 }
 
+}  // namespace
+
+u32 source_line(const Program& p, u32 loc) { return source_of(p, loc).second; }
+
+namespace {
 string clean(string s) {
   for (char& c : s)
     if (c == '\t' || c == '\n' || c == '\r') c = ' ';
@@ -142,14 +156,10 @@ void check_shape(const Launch& l, u64 shared_bytes) {
             std::to_string(k.max_threads));
   if (k.static_shared > 48 * 1024)
     invalid(std::to_string(k.static_shared) + " bytes of static shared memory, allowed are 49152");
-  if (k.dynamic_offset + shared_bytes > 227 * 1024)
-    invalid(std::to_string(k.dynamic_offset + shared_bytes) + " bytes of shared memory per block, allowed are 232448");
+  u64 shared = k.dynamic_offset - k.shared_gaps + shared_bytes;
+  if (shared > 227 * 1024)
+    invalid(std::to_string(shared) + " bytes of shared memory per block, allowed are 232448");
   if ((u64)k.local_bytes * threads > (1ull << 30)) invalid("more than 1 GiB of local memory for one block");
-}
-
-u8* aligned(std::vector<u8>& store, u64 bytes, u8 fill) {
-  store.assign(bytes + 1024, fill);
-  return reinterpret_cast<u8*>((reinterpret_cast<u64>(store.data()) + 1023) / 1024 * 1024);
 }
 
 void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool writable) {
@@ -161,6 +171,55 @@ void add_region(Launch& l, u64 begin, u64 bytes, string name, int argument, bool
   r.argument = argument;
   r.writable = writable;
   l.regions.push_back(std::move(r));
+}
+
+// The kernel's own cluster size, or the launch's; they must agree.
+void check_cluster(Launch& l, const u32* asked) {
+  const Kernel& k = *l.kernel;
+  bool fixed = k.cluster[0], given = asked[0] | asked[1] | asked[2];
+  u64 size = 1;
+  for (int i = 0; i < 3; i++) {
+    u32 wanted = fixed ? k.cluster[i] : given ? asked[i] : 1;
+    if (fixed && given && asked[i] != wanted)
+      invalid("the launch asks for another cluster size than the kernel's __cluster_dims__");
+    if (wanted == 0 || l.grid[i] % wanted)
+      invalid("a grid of " + std::to_string(l.grid[i]) + " blocks along axis " + std::to_string(i) +
+              " is no multiple of its cluster size " + std::to_string(wanted));
+    l.cluster[i] = wanted;
+    size *= wanted;
+  }
+  if (size > 16) invalid("clusters of " + std::to_string(size) + " blocks, allowed are 8 (16 if asked for)");
+  l.clustered = fixed || given;
+}
+
+void check_cooperative(Launch& l, std::vector<u64>& workspace) {
+  if (!l.cooperative) return;
+  u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2], most = most_resident(l);
+  if (blocks > most)
+    invalid("a cooperative launch of " + std::to_string(blocks) + " blocks: at most " + std::to_string(most) +
+            " of this size are resident at a time");
+  workspace.assign(512, 0);
+  reinterpret_cast<u32*>(workspace.data())[0] = 4096;  // its first word is its size
+  l.workspace = reinterpret_cast<u64>(workspace.data());
+  add_region(l, l.workspace, 4096, "the grid's workspace", -1, true);
+}
+
+// Hot spots come as instructions; here they get their lines.
+string watched_lines(const Launch& l, size_t arguments) {
+  string text = l.watch->report(arguments), out;
+  for (size_t from = 0; from < text.size();) {
+    size_t end = text.find('\n', from);
+    string line = text.substr(from, end - from);
+    from = end + 1;
+    if (line.substr(0, 8) == "hotspot\t") {
+      size_t at = line.find('\t', 8) + 1, stop = line.find('\t', at);
+      u32 inst = (u32)std::stoul(line.substr(at, stop - at));
+      line = line.substr(0, at) + std::to_string(source_of(*l.program, l.kernel->meta[inst].loc).second) +
+             line.substr(stop);
+    }
+    out += line + "\n";
+  }
+  return out;
 }
 
 void report(const Launch& l, size_t arguments, string& out) {
@@ -175,7 +234,10 @@ void report(const Launch& l, size_t arguments, string& out) {
                                                {"atomics", c.atomics},
                                                {"barriers", c.barriers},
                                                {"divergent_branches", c.divergent},
-                                               {"mma", c.mma}};
+                                               {"mma", c.mma},
+                                               {"warp_instructions", l.issued},
+                                               {"heap_blocks", DeviceHeap::instance().live_blocks()},
+                                               {"heap_bytes", DeviceHeap::instance().live_bytes()}};
   for (auto [name, value] : named) out += string("counter\t") + name + "\t" + std::to_string(value) + "\n";
   u64 classes[(size_t)Class::Count] = {};
   i64 running = 0;
@@ -186,6 +248,8 @@ void report(const Launch& l, size_t arguments, string& out) {
   const char* class_names[] = {"int", "float", "half", "double", "memory", "control", "sync", "tensor"};
   for (size_t i = 0; i < (size_t)Class::Count; i++)
     out += string("counter\tinstructions_") + class_names[i] + "\t" + std::to_string(classes[i]) + "\n";
+  out += operation_counts(l);
+  if (l.watch) out += watched_lines(l, arguments);
   std::vector<u64> written(arguments), read(arguments);
   for (const Region& r : l.regions)
     if (r.argument >= 0) written[(size_t)r.argument] = r.written, read[(size_t)r.argument] = r.read;
@@ -205,7 +269,7 @@ using namespace kw;
 extern "C" {
 struct KwAllocation {
   uint64_t address, bytes;
-  uint64_t writable;
+  uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
 };
 
 struct KwLaunch {
@@ -216,6 +280,10 @@ struct KwLaunch {
   const char* names;  // one line each
   const uint8_t* params;
   uint64_t param_bytes;
+  const KwDevice* device;  // null: no textures, and nothing is printed
+  uint32_t cluster[3], cooperative;
+  uint64_t sample;          // run about so many blocks; 0: all
+  uint32_t watch, poison;   // whether to watch; the byte that unwritten memory holds
 };
 
 void* kw_load(const char* text, uint64_t n) {
@@ -236,6 +304,7 @@ void kw_unload(void* p) { delete static_cast<Loaded*>(p); }
 void* kw_launch(void* p, const KwLaunch* a) {
   auto* result = new Result;
   Launch l;
+  std::vector<u64> workspace;
   const Program& program = static_cast<Loaded*>(p)->program;
   try {
     l.program = &program;
@@ -246,24 +315,40 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.races = a->races;
     l.order = (int)a->order;
     l.random.seed(a->seed);
+    l.poison = (u8)a->poison;
+    l.sample = a->sample;
     check_shape(l, a->shared_bytes);
     if (a->param_bytes != l.kernel->param_bytes) invalid("the arguments do not fill the kernel's parameters");
+    if (a->device) {
+      l.device = a->device;
+      l.print_limit = a->device->print_limit;
+    }
     l.params.assign(a->params, a->params + a->param_bytes);
     const char* name = a->names;
     for (u32 i = 0; i < a->allocations; i++) {
       const char* end = std::strchr(name, '\n');
+      size_t before = l.regions.size();
       add_region(l, a->allocation[i].address, a->allocation[i].bytes, string(name, end), (int)i,
-                 a->allocation[i].writable);
+                 a->allocation[i].flags & 1);
+      if (l.regions.size() > before) l.regions.back().fresh = a->allocation[i].flags & 2;
       name = end + 1;
     }
+    check_cluster(l, a->cluster);
+    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
+    l.cooperative = a->cooperative;
+    check_cooperative(l, workspace);
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    DeviceHeap& heap = DeviceHeap::instance();
+    if (l.kernel->uses_heap) heap.open();
+    if (heap.is_open()) {
+      add_region(l, heap.begin(), heap.bytes(), "device heap", -1, true);
+      l.regions.back().heap = true;
+    }
     std::sort(l.regions.begin(), l.regions.end(), [](const Region& x, const Region& y) { return x.begin < y.begin; });
     for (size_t i = 1; i < l.regions.size(); i++)
       if (l.regions[i].begin < l.regions[i - 1].begin + l.regions[i - 1].bytes)
         invalid("allocations '" + l.regions[i - 1].name + "' and '" + l.regions[i].name + "' overlap");
-    l.shared_bytes = l.kernel->dynamic_offset + a->shared_bytes;
-    l.shared = aligned(l.shared_store, l.shared_bytes, 0xff);
-    l.local = aligned(l.local_store, (u64)l.kernel->local_bytes * l.block[0] * l.block[1] * l.block[2], 0xff);
+    if (a->watch) l.watch = std::make_unique<Watch>(l);
     run_launch(l);
   } catch (const Fault& f) {
     result->fault = 1;
@@ -273,10 +358,18 @@ void* kw_launch(void* p, const KwLaunch* a) {
     result->text = string("error\t") + clean(e.what()) + "\n";
   }
   if (result->fault < 2 && l.kernel) report(l, a->allocations, result->text);
+  result->printed = std::move(l.printed);
+  if (l.unprinted) result->printed += "\n[" + std::to_string(l.unprinted) + " more bytes of printf were dropped]\n";
   return result;
 }
 
 int kw_result_fault(void* r) { return static_cast<Result*>(r)->fault; }
 const char* kw_result_text(void* r) { return static_cast<Result*>(r)->text.c_str(); }
+void kw_heap_limit(uint64_t bytes) { DeviceHeap::instance().set_limit(bytes); }
+const char* kw_result_printed(void* r, uint64_t* bytes) {
+  const string& s = static_cast<Result*>(r)->printed;
+  *bytes = s.size();
+  return s.data();
+}
 void kw_result_free(void* r) { delete static_cast<Result*>(r); }
 }

@@ -1,8 +1,8 @@
 // Branches, calls, returns and traps.
 #include <algorithm>
 
-#include "decode.h"
-#include "launch.h"
+#include "async.h"
+#include "specials.h"
 
 namespace kw {
 namespace {
@@ -48,6 +48,9 @@ const Inst* op_exit(Warp& w, const Inst* in) {
   w.mask &= ~gone;
   w.block->live -= (u32)__builtin_popcount(gone);
   if (gone) {
+    leave_copies(w, gone);
+    leave_cluster(w, gone);
+    if (!w.block->live) leave_block(*w.block->seat);
     release_syncs(w);
     check_barriers(*w.launch, *w.block);
   }
@@ -61,48 +64,21 @@ const Inst* op_exit(Warp& w, const Inst* in) {
 
 const Inst* op_trap(Warp& w, const Inst* in) {
   u32 m = active(w, in);
-  if (m) raise(in, thread_of(w, __builtin_ctz(m)), "trap", in->x ? "breakpoint (brkpt)" : "the kernel called trap");
-  return in + 1;
-}
-
-const char* text_at(Launch& l, u64 address, u64& room) {
-  Region* r = find_region(l, address);
-  room = r ? r->begin + r->bytes - address : 0;
-  return r ? reinterpret_cast<const char*>(address) : nullptr;
-}
-
-string string_at(Launch& l, u64 address) {
-  u64 room = 0;
-  const char* s = text_at(l, address, room);
-  return s ? string(s, strnlen(s, std::min<u64>(room, 400))) : string("?");
-}
-
-const Inst* op_assertfail(Warp& w, const Inst* in) {
-  u32 m = active(w, in);
   if (!m) return in + 1;
-  Launch& l = *w.launch;
-  int thread = thread_of(w, __builtin_ctz(m));
-  const auto& at = l.kernel->tables[(size_t)in->imm];
-  const u8* frame = l.local + (u64)thread * l.kernel->local_bytes;
-  auto read = [&](size_t i, size_t bytes) {
-    u64 v = 0;
-    std::memcpy(&v, frame + at[i], bytes);
-    return v;
-  };
-  string message = "assertion failed: " + string_at(l, read(0, 8)) + " (" + string_at(l, read(1, 8)) + ":" +
-                   std::to_string(read(2, 4)) + ", " + string_at(l, read(3, 8)) + ")";
-  raise(in, thread, "assert", message);
-}
-
-const Inst* op_zero_result(Warp& w, const Inst* in) {  // vprintf: nothing is printed, the result is 0
-  for (u32 m = active(w, in); m; m &= m - 1) {
-    int thread = thread_of(w, __builtin_ctz(m));
-    std::memset(w.launch->local + (u64)thread * w.launch->kernel->local_bytes + in->imm, 0, 4);
-  }
+  string what = in->x ? "breakpoint (brkpt)" : "the kernel called trap";
+  for (const FixedSlot& s : w.launch->kernel->fixed)
+    if (s.kind == FixedSlot::Special && special_is_workspace((int)s.bits) && !w.launch->cooperative)
+      what += " (this_grid().sync() needs a cooperative launch: cudaLaunchCooperativeKernel)";
+  raise(in, thread_of(w, __builtin_ctz(m)), "trap", what);
   return in + 1;
 }
 
 const Inst* op_nothing(Warp&, const Inst* in) { return in + 1; }
+
+const Inst* op_nanosleep(Warp& w, const Inst* in) {
+  if (active(w, in)) give_way(w);
+  return in + 1;
+}
 
 void h_bra(Decoder& d, Mods& m) {
   m.take("uni");
@@ -138,8 +114,16 @@ void h_trap(Decoder& d, Mods& m) {
 
 void h_call(Decoder& d, Mods& m) { d.call(m); }
 
+void h_nanosleep(Decoder& d, Mods& m) {
+  m.take("u32");
+  m.finish();
+  d.need(1);
+  d.src(d.op(0), Ty::U32);
+  d.kernel().may_wait = true;
+  d.emit(op_nanosleep, Class::Control);
+}
+
 void h_nothing(Decoder& d, Mods& m) {  // hints without effect on results
-  if (m.op == "nanosleep") m.take("u32");
   if (m.op == "griddepcontrol") m.take("launch_dependents"), m.take("wait");
   if (m.op == "pmevent") m.take("mask");
   m.finish();
@@ -178,6 +162,8 @@ void Decoder::exit() {
 void Decoder::leave_function() {
   if (depth_ == 0)
     exit();
+  else if (routine_ >= 0 && depth_ == 1)
+    leave_routine();
   else
     branch("#end");
 }
@@ -196,92 +182,6 @@ void Decoder::end_of_body() {
   ins_ = saved;
 }
 
-void Decoder::call(Mods& m) {
-  m.take("uni");
-  m.finish();
-  const Operand *rets = nullptr, *args = nullptr, *name = nullptr;
-  for (u32 i = 0; i < count(); i++) {
-    const Operand& o = op(i);
-    if (o.kind == Operand::Vec)
-      (name ? args : rets) = &o;
-    else if (!name)
-      name = &o;
-    else
-      throw Unsupported("call.indirect");
-  }
-  if (!name || name->kind != Operand::Name) throw PtxError("call without a function");
-  u32 v;
-  if (const Name* n = find(name->name, v); n && n->type != Ty::None) throw Unsupported("call.indirect");
-  auto it = program.module.function_index.find(name->name);
-  if (it == program.module.function_index.end())
-    throw PtxError("call of the unknown function '" + string(name->name) + "'");
-  const Function& f = program.module.functions[it->second];
-  if (!f.has_body) return builtin_call(name->name, rets, args);
-  if (std::find(stack_.begin(), stack_.end(), &f) != stack_.end())
-    throw Unsupported("recursive call of " + string(f.name));
-  if (stack_.size() > 64) throw Unsupported("calls nested deeper than 64");
-  bind_and_inline(f, rets, args);
-}
-
-// Parameters of functions live in the caller's local frame; the callee's names are aliases of them.
-void Decoder::bind_and_inline(const Function& f, const Operand* rets, const Operand* args) {
-  u32 nrets = rets ? rets->count : 0, nargs = args ? args->count : 0;
-  if (nrets != f.returns.size() || nargs != f.params.size()) throw PtxError("call with the wrong number of arguments");
-  std::vector<Name> bound;
-  for (u32 i = 0; i < nrets + nargs; i++) {
-    const Variable& formal = i < nrets ? f.returns[i] : f.params[i - nrets];
-    const Operand& actual = i < nrets ? element(*rets, i) : element(*args, i - nrets);
-    Name n;
-    if (actual.kind != Operand::Name || !find_symbol(actual.name, n.symbol) || n.symbol.space != Space::Local)
-      throw Unsupported("call with arguments that are no .param variables");
-    n.name = formal.name;
-    bound.push_back(n);
-  }
-  const Instr* saved = ins_;
-  const Function* outer = fn_;
-  bool skip = !saved->guard.empty();
-  open_scope();
-  u32 first = (u32)kernel_.code.size(), refs = (u32)refs_.size();
-  if (skip) {
-    guard_flip_ ^= FULL;
-    branch("#skip");
-    groups_.push_back({first, first + 1, refs, refs, true});
-  }
-  names_.insert(names_.end(), bound.begin(), bound.end());
-  stack_.push_back(&f);
-  depth_++;
-  ins_ = nullptr;
-  body(f);
-  depth_--;
-  stack_.pop_back();
-  ins_ = saved;
-  fn_ = outer;
-  scopes_.back().labels["#skip"] = (u32)kernel_.code.size();
-  close_scope();
-}
-
-void Decoder::builtin_call(string_view name, const Operand* rets, const Operand* args) {
-  std::vector<i64> at;
-  for (const Operand* list : {args, rets}) {
-    for (u32 i = 0; list && i < list->count; i++) {
-      Symbol s;
-      const Operand& o = element(*list, i);
-      if (o.kind != Operand::Name || !find_symbol(o.name, s) || s.space != Space::Local)
-        throw Unsupported("call with arguments that are no .param variables");
-      at.push_back((i64)s.value);
-    }
-  }
-  if (name == "vprintf" && at.size() == 3) {
-    emit(op_zero_result, Class::Control).imm = at[2];
-  } else if (name == "__assertfail" && at.size() >= 4) {
-    Inst& in = emit(op_assertfail, Class::Control);
-    in.imm = (i64)kernel_.tables.size();
-    kernel_.tables.push_back(at);
-  } else {
-    throw Unsupported("call." + string(name));
-  }
-}
-
 void add_control_handlers(Handlers& h) {
   h["bra"] = h_bra;
   h["brx"] = h_brx;
@@ -289,6 +189,7 @@ void add_control_handlers(Handlers& h) {
   h["exit"] = h_exit;
   h["trap"] = h["brkpt"] = h_trap;
   h["call"] = h_call;
-  h["nanosleep"] = h["griddepcontrol"] = h["pmevent"] = h_nothing;
+  h["nanosleep"] = h_nanosleep;
+  h["griddepcontrol"] = h["pmevent"] = h_nothing;
 }
 }  // namespace kw

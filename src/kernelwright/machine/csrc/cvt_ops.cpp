@@ -141,6 +141,12 @@ const Inst* op_cast(Warp& w, const Inst* in) {  // the D of an S, kept in an R
   return in + 1;
 }
 
+const Inst* op_double_to_float(Warp& w, const Inst* in) {
+  const double* a = slot<double>(w, in->a);
+  put<float>(w, active(w, in), in->d, [&](int i) { return a[i] != a[i] ? bit_cast<float>(0x7fffffffu) : (float)a[i]; });
+  return in + 1;
+}
+
 template <int MODE>
 inline float whole(float x) {
   return MODE == 1   ? __builtin_rintf(x)
@@ -207,7 +213,7 @@ const Fast fast_table[] = {
     {Ty::U16, Ty::S32, 0, 0, op_cast<u16, u32>},       {Ty::S32, Ty::F32, 0, 0, op_cast<i32, float>},
     {Ty::U32, Ty::F32, 0, 0, op_cast<u32, float>},     {Ty::S32, Ty::F64, 0, 0, op_cast<i32, double>},
     {Ty::U32, Ty::F64, 0, 0, op_cast<u32, double>},    {Ty::F32, Ty::F64, 0, 0, op_cast<float, double>},
-    {Ty::F64, Ty::F32, 0, 0, op_cast<double, float>},  {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>},
+    {Ty::F64, Ty::F32, 0, 0, op_double_to_float},  {Ty::F32, Ty::S32, 0, 1, op_float_to_s32<1>},
     {Ty::F32, Ty::S32, 0, 2, op_float_to_s32<2>},      {Ty::F32, Ty::S32, 0, 3, op_float_to_s32<3>},
     {Ty::F32, Ty::S32, 0, 4, op_float_to_s32<4>},      {Ty::F32, Ty::F32, 0, 1, op_float_whole<1>},
     {Ty::F32, Ty::F32, 0, 2, op_float_whole<2>},       {Ty::F32, Ty::F32, 0, 3, op_float_whole<3>},
@@ -277,7 +283,41 @@ void pair_cvt(Decoder& d, Mods& m, const Spec& s) {
   in.y = (u8)kind;
 }
 
+// cvt.pack: two saturated s32 into the low half or quarter of d, what c has behind them. in->n: bits; in->x: signed
+const Inst* op_cvt_pack(Warp& w, const Inst* in) {
+  const i32 *a = slot<i32>(w, in->a), *b = slot<i32>(w, in->b);
+  const u32* c = slot<u32>(w, in->c);
+  int n = in->n;
+  i32 most = (i32)((1u << (n - in->x)) - 1), least = in->x ? -most - 1 : 0;
+  auto part = [&](i32 v) { return (u32)(v < least ? least : v > most ? most : v) & ((1u << n) - 1); };
+  put<u32>(w, active(w, in), in->d, [&](int i) {
+    u32 low = part(b[i]) | part(a[i]) << n;
+    return n == 16 ? low : low | c[i] << (2 * n);
+  });
+  return in + 1;
+}
+
+void h_cvt_pack(Decoder& d, Mods& m) {
+  if (!m.take("sat")) throw PtxError(".sat is missing");
+  const std::pair<const char*, int> to[] = {{"u16", 16}, {"s16", 16}, {"u8", 8}, {"s8", 8},
+                                            {"u4", 4},   {"s4", 4},   {"u2", 2}, {"s2", 2}};
+  int bits = 0;
+  bool is_signed = false;
+  for (auto [name, n] : to)
+    if (!bits && m.take(name)) bits = n, is_signed = name[0] == 's';
+  if (!bits || !m.take("s32")) m.unsupported(m.peek());
+  bool third = m.take("b32");
+  m.finish();
+  if (third != (bits < 16)) throw PtxError("cvt.pack of this form");
+  d.need(third ? 4 : 3);
+  u32 a = d.src(d.op(1), Ty::S32), b = d.src(d.op(2), Ty::S32);
+  u32 c = third ? d.src(d.op(3), Ty::B32) : d.constant(0, 4), r = d.dst(d.op(0), Ty::B32);
+  Inst& in = d.emit(op_cvt_pack, Class::Int);
+  in.a = a, in.b = b, in.c = c, in.d = r, in.n = (u16)bits, in.x = is_signed;
+}
+
 void h_cvt(Decoder& d, Mods& m) {
+  if (m.take("pack")) return h_cvt_pack(d, m);
   Spec s{};
   const char* whole[] = {"rni", "rzi", "rmi", "rpi"};
   for (u8 i = 0; i < 4; i++)
@@ -289,6 +329,7 @@ void h_cvt(Decoder& d, Mods& m) {
   s.to = m.type();
   s.from = m.type();
   m.finish();
+  if (r == Round::NearAway && s.to != Ty::TF32) m.unsupported("rna");
   auto plain = [](Ty t) { return is_int(t) || is_real(t); };
   if (s.to != Ty::TF32 && (!plain(s.to) || !plain(s.from))) return pair_cvt(d, m, s);
   if (s.to == Ty::TF32 && s.from != Ty::F32) throw PtxError("tf32 from another type than f32");

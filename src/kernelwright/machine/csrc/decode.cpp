@@ -19,6 +19,12 @@ const Handlers& all_handlers() {
     add_warp_handlers(h);
     add_control_handlers(h);
     add_tensor_handlers(h);
+    add_call_handlers(h);
+    add_video_handlers(h);
+    add_texture_handlers(h);
+    add_async_handlers(h);
+    add_mbarrier_handlers(h);
+    add_cluster_handlers(h);
     return h;
   }();
   return table;
@@ -27,6 +33,7 @@ const Handlers& all_handlers() {
 Kernel Decoder::decode(const Function& entry) {
   kernel_.name = string(entry.name);
   kernel_.max_threads = entry.max_threads;
+  std::copy(entry.cluster, entry.cluster + 3, kernel_.cluster);
   vregs_.push_back({4, false, {}});  // number 0 is "no slot"
   open_scope();
   u32 at = 0;
@@ -43,8 +50,12 @@ Kernel Decoder::decode(const Function& entry) {
   }
   kernel_.param_bytes = at;
   stack_.push_back(&entry);
+  begin_stack(entry);
   body(entry);
+  stack_.pop_back();
   close_scope();
+  kernel_.local_bytes = (u32)(frame_most_ + 15) / 16 * 16;
+  decode_routines();
   finish();
   return std::move(kernel_);
 }
@@ -185,6 +196,14 @@ void Decoder::instruction(const Instr& in) {
     groups_.push_back({code_begin, (u32)kernel_.code.size(), ref_begin, (u32)refs_.size(), !in.guard.empty()});
 }
 
+// Bytes behind the last shared variable that are nobody's, so that leaving it shows. Whole KiB: banks and alignment stay
+// those of the real layout.
+void Decoder::add_shared_gap() {
+  if (kernel_.shared_variables.empty()) return;
+  u32 bytes = kernel_.shared_variables.back().bytes;
+  kernel_.shared_gaps += std::clamp((bytes + 1023) / 1024, 1u, 8u) * 1024;
+}
+
 void Decoder::declare(const Function& f, const Variable& v, u32 index) {
   Name n;
   n.name = v.name;
@@ -193,6 +212,7 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
     if (v.is_extern || v.bytes == 0) {
       n.symbol.dynamic = true;
       dynamic_align_ = std::max(dynamic_align_, v.align);
+      dynamic_name_ = v.name;
     } else {
       auto key = std::make_pair((const void*)&f, index);
       auto it = shared_at_.find(key);
@@ -200,6 +220,9 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
         u64 at = (kernel_.static_shared + v.align - 1) / v.align * v.align;
         if (at + v.bytes > (1u << 30)) throw PtxError("shared variable '" + string(v.name) + "' is too large");
         kernel_.static_shared = (u32)(at + v.bytes);
+        add_shared_gap();
+        at += kernel_.shared_gaps;
+        kernel_.shared_variables.push_back({v.name, (u32)at, (u32)v.bytes});
         it = shared_at_.emplace(key, at).first;
       }
       n.symbol.value = it->second;
@@ -207,6 +230,7 @@ void Decoder::declare(const Function& f, const Variable& v, u32 index) {
   } else if (v.space == Space::Local || v.space == Space::Param) {
     n.symbol.space = Space::Local;
     n.symbol.value = local(std::max<u64>(v.bytes, 1), v.align);
+    n.symbol.on_stack = routine_ >= 0;
   } else {
     throw Unsupported("module variable declared inside a function");
   }
@@ -218,7 +242,7 @@ u32 Decoder::local(u64 bytes, u32 align) {
   u64 at = frame_;
   frame_ += bytes;
   if (frame_ > 512 * 1024) throw PtxError("more than 512 KiB of local memory");
-  kernel_.local_bytes = std::max(kernel_.local_bytes, (u32)frame_);
+  frame_most_ = std::max(frame_most_, frame_);
   return (u32)at;
 }
 
@@ -240,10 +264,16 @@ Inst& Decoder::emit(Fn fn, Class cls) {
 
 void Decoder::finish() {
   kernel_.dynamic_offset = (kernel_.static_shared + dynamic_align_ - 1) / dynamic_align_ * dynamic_align_;
+  if (!dynamic_name_.empty()) add_shared_gap();
+  kernel_.dynamic_offset += kernel_.shared_gaps;
+  if (!dynamic_name_.empty()) kernel_.shared_variables.push_back({dynamic_name_, kernel_.dynamic_offset, 0});
   for (u32 i : dynamic_imm_)
     if (i < kernel_.code.size()) kernel_.code[i].imm += kernel_.dynamic_offset;
   kernel_.local_bytes = (kernel_.local_bytes + 15) / 16 * 16;
-  if (program.unsupported.empty()) allocate_registers();
+  if (!program.unsupported.empty()) return;
+  find_early_reads();
+  find_index_arithmetic();
+  allocate_registers();
 }
 
 void Decoder::patch(const std::vector<u32>& offset) {
@@ -255,6 +285,8 @@ void Decoder::patch(const std::vector<u32>& offset) {
     in.guard = offset[in.guard];
   }
   for (u32& e : kernel_.ext) e = offset[e];
+  kernel_.frame_slot = offset[sp_];
+  kernel_.top_slot = offset[top_];
   for (size_t v = 0; v < vregs_.size(); v++) {
     if (!vregs_[v].fixed) continue;
     FixedSlot s = vregs_[v].slot;

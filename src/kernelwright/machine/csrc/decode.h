@@ -2,6 +2,7 @@
 #pragma once
 #include <functional>
 
+#include "calls.h"
 #include "machine.h"
 
 namespace kw {
@@ -33,6 +34,7 @@ struct Symbol {
   u64 value = 0;         // address or offset
   bool dynamic = false;  // offset is relative to dynamic shared memory
   bool kernel_param = false;
+  bool on_stack = false;  // Local, relative to the frame of the function that runs
 };
 
 class Decoder;
@@ -92,6 +94,9 @@ class Decoder {
   void branch(string_view label);  // `bra`
   void branch_table(string_view targets, u32 index);
   void leave_function();  // `ret`
+  void leave_routine();
+  void allocate_on_stack(u32 bytes, u32 dest, u32 align);
+  u32 stack_top() const { return top_; }
   void exit();
   bool guard_is(u32 p) const { return guard_ == p; }
   bool guarded() const { return !ins_->guard.empty(); }
@@ -102,6 +107,7 @@ class Decoder {
     bool fixed;
     FixedSlot slot;
     bool dynamic = false;  // a constant relative to dynamic shared memory
+    bool pinned = false;   // keeps its slot for the whole kernel
   };
   struct Name {
     string_view name;
@@ -129,6 +135,9 @@ class Decoder {
     u32 code_begin, code_end, ref_begin, ref_end;
     bool guarded;
   };
+  struct Interval {
+    u32 first = ~0u, last = 0;
+  };
   enum Flow : u8 { Next, Branch, Jump, Leave };
   void body(const Function& f);
   void instruction(const Instr& in);
@@ -143,15 +152,24 @@ class Decoder {
   void end_of_body();
   void bind_and_inline(const Function& f, const Operand* rets, const Operand* args);
   void builtin_call(string_view name, const Operand* rets, const Operand* args);
+  // calls.cpp
+  void begin_stack(const Function& entry);
+  void real_call(const Function* callee, u32 address, const Signature& s, const Operand* rets, const Operand* args);
+  void indirect_call(const Operand& address, const Operand* rets, const Operand* args, const Operand* prototype);
+  Symbol frame_symbol(const Operand& o);  // of a .param variable that a call names
+  void decode_routines();
+  void routine(Routine& r);
+  void save_registers(const std::vector<Interval>& intervals, const std::vector<u32>& offset);
+  void plain_text(const char* text);  // instructions that no PTX instruction stands for
   void open_scope();
   void close_scope();
   void finish();
   void patch(const std::vector<u32>& offset);
+  void add_shared_gap();
+  void find_index_arithmetic();  // indices.cpp
+  void find_early_reads();  // wgmma_order.cpp
   // registers.cpp
   void allocate_registers();
-  struct Interval {
-    u32 first = ~0u, last = 0;
-  };
   struct BasicBlock {
     u32 begin, end;
     std::vector<u32> next;
@@ -179,7 +197,12 @@ class Decoder {
   std::vector<u32> dynamic_imm_;  // instructions whose imm needs the dynamic base
   u32 guard_ = 0, guard_flip_ = 0;
   u32 dynamic_align_ = 16;
-  u64 frame_ = 0;
+  u64 frame_ = 0, frame_most_ = 0;
+  u32 sp_ = 0, top_ = 0;  // registers with the offset of the frame and of the stack's end, when there are real calls
+  int routine_ = -1;      // index of the routine that is decoded now
+  std::vector<u32> pending_;  // routines by number, to be decoded
+  Instr plain_;
+  string_view dynamic_name_;
   u32 carry_ = 0;
 };
 
@@ -194,4 +217,10 @@ void add_atomic_handlers(Handlers& h);
 void add_warp_handlers(Handlers& h);
 void add_control_handlers(Handlers& h);
 void add_tensor_handlers(Handlers& h);
+void add_call_handlers(Handlers& h);
+void add_video_handlers(Handlers& h);
+void add_texture_handlers(Handlers& h);
+void add_async_handlers(Handlers& h);
+void add_mbarrier_handlers(Handlers& h);
+void add_cluster_handlers(Handlers& h);
 }  // namespace kw

@@ -15,32 +15,46 @@ inline T canonical(T x) {  // NVIDIA's NaN
   else
     return x != x ? bit_cast<double>(0x7fffffffffffffffull) : x;
 }
+// Single precision makes one NaN, whatever came in; double precision hands the first operand's on, as the host does.
+template <class T>
+inline T single_nan(T x) {
+  if constexpr (sizeof(T) == 4) return canonical(x);
+  return x;
+}
 struct Add {
   template <class T>
   static T f(T a, T b) {
-    return a + b;
+    return single_nan(a + b);
   }
 };
 struct Sub {
   template <class T>
   static T f(T a, T b) {
-    return a - b;
+    return single_nan(a - b);
   }
 };
 struct Mul {
   template <class T>
   static T f(T a, T b) {
-    return a * b;
+    return single_nan(a * b);
   }
 };
 struct Div {
   template <class T>
   static T f(T a, T b) {
-    return a / b;
+    return single_nan(a / b);
+  }
+};
+// a * (1 / b): the reciprocal of a large b is a flushed subnormal, as the instruction set says.
+struct DivApprox {
+  static float f(float a, float b) {
+    float r = a / b, size = std::fabs(b);
+    bool lost = size > 0x1p126f && size < INFINITY;
+    return single_nan(lost ? a * std::copysign(0.0f, b) : r);
   }
 };
 struct Fma {
-  static float f(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+  static float f(float a, float b, float c) { return single_nan(__builtin_fmaf(a, b, c)); }
   static double f(double a, double b, double c) { return __builtin_fma(a, b, c); }
 };
 template <class T>
@@ -87,7 +101,8 @@ template <class M>
 struct XorSign {
   static float f(float a, float b) {
     u32 s = (bit_cast<u32>(a) ^ bit_cast<u32>(b)) & 0x80000000u;
-    return bit_cast<float>((bit_cast<u32>(M::f(std::fabs(a), std::fabs(b))) & 0x7fffffffu) | s);
+    float r = M::f(std::fabs(a), std::fabs(b));
+    return r != r ? r : bit_cast<float>((bit_cast<u32>(r) & 0x7fffffffu) | s);
   }
 };
 struct Abs {
@@ -109,17 +124,17 @@ struct Copysign {  // the sign of a, the magnitude of b
 struct Rcp {
   template <class T>
   static T f(T a) {
-    return (T)1 / a;
+    return single_nan((T)1 / a);
   }
 };
 struct Sqrt {
   template <class T>
   static T f(T a) {
-    return std::sqrt(a);
+    return single_nan(std::sqrt(a));
   }
 };
 struct Rsqrt {
-  static float f(float a) { return (float)(1.0 / std::sqrt((double)a)); }
+  static float f(float a) { return single_nan((float)(1.0 / std::sqrt((double)a))); }
   static double f(double a) { return 1.0 / std::sqrt(a); }
 };
 // 2^x by a polynomial in double precision: good to about 1e-9, so the single result is right to the last bit nearly
@@ -132,20 +147,20 @@ struct Ex2 {
         1 + r * (1 + r * (1 / 2. + r * (1 / 6. + r * (1 / 24. + r * (1 / 120. + r * (1 / 720. + r * (1 / 5040.)))))));
     i64 bits = (i64)((i32)n + 1023) << 52;
     float y = (float)(p * bit_cast<double>(bits));
-    return x != x ? x : y;
+    return x != x ? canonical(x) : y;
   }
 };
 struct Lg2 {
-  static float f(float x) { return std::log2(x); }
+  static float f(float x) { return single_nan(std::log2(x)); }
 };
 struct Sin {
-  static float f(float x) { return std::sin(x); }
+  static float f(float x) { return single_nan(std::sin(x)); }
 };
 struct Cos {
-  static float f(float x) { return std::cos(x); }
+  static float f(float x) { return single_nan(std::cos(x)); }
 };
 struct Tanh {
-  static float f(float x) { return std::tanh(x); }
+  static float f(float x) { return single_nan(std::tanh(x)); }
 };
 
 inline float saturate(float x) { return x > 0 ? (x < 1 ? x : 1.0f) : 0.0f; }  // NaN becomes 0
@@ -227,7 +242,8 @@ void h_div(Decoder& d, Mods& m) {
   m.finish();
   if (f.sat || f.round == Round::NearAway) m.unsupported("sat");
   if (is_directed(f.round)) return emit_directed(d, m, f, 2);
-  emit_plain(d, f.type == Ty::F64 ? binary<Div, double> : float_bin<Div>(f), cls(f.type), 2, f.type);
+  Fn single = f.approx ? float_bin<DivApprox>(f) : float_bin<Div>(f);
+  emit_plain(d, f.type == Ty::F64 ? binary<Div, double> : single, cls(f.type), 2, f.type);
 }
 
 void h_minmax(Decoder& d, Mods& m) {

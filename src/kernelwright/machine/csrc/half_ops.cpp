@@ -93,6 +93,23 @@ const Inst* op_half(Warp& w, const Inst* in) {
   return in + 1;
 }
 
+// in->x: ftz; in->y: bfloat16
+template <bool ABS>
+const Inst* op_half_sign_ftz(Warp& w, const Inst* in) {
+  const u16* a = slot<u16>(w, in->a);
+  u16 e = in->y ? 0x7f80 : 0x7c00;
+  alignas(64) u16 r[64];
+  for (int i = 0; i < in->n; i++) {
+    u16 v = a[i] & e ? a[i] : a[i] & 0x8000;
+    r[i] = ABS ? v & 0x7fff : v ^ 0x8000;
+  }
+  if (in->n == 32)
+    blend(slot<u16>(w, in->d), r, active(w, in));
+  else
+    blend(slot<u32>(w, in->d), reinterpret_cast<u32*>(r), active(w, in));
+  return in + 1;
+}
+
 template <bool ABS>
 const Inst* op_half_sign(Warp& w, const Inst* in) {
   u32 m = active(w, in);
@@ -152,8 +169,11 @@ void h_sign(Decoder& d, Mods& m) {
   bool ftz = m.take("ftz");
   Ty t = m.type();
   m.finish();
-  if (ftz) m.unsupported("ftz");
-  emit_plain(d, m.op == "abs" ? op_half_sign<true> : op_half_sign<false>, Class::Half, 1, t).n = lanes_of(t);
+  Fn plain = m.op == "abs" ? op_half_sign<true> : op_half_sign<false>;
+  Fn flushed = m.op == "abs" ? op_half_sign_ftz<true> : op_half_sign_ftz<false>;
+  Inst& in = emit_plain(d, ftz ? flushed : plain, Class::Half, 1, t);
+  in.n = lanes_of(t);
+  in.y = is_bf(t);
 }
 
 void h_function(Decoder& d, Mods& m) {

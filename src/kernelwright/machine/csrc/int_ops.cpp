@@ -160,6 +160,26 @@ struct Mul24Hi {
     return mul24(a, b, 16);
   }
 };
+struct Mad24Hi {
+  template <class T>
+  static T f(T a, T b, T c) {
+    return (T)((u32)mul24(a, b, 16) + (u32)c);
+  }
+};
+struct Mad24HiSat {
+  static i32 f(i32 a, i32 b, i32 c) {
+    i64 v = (i64)mul24(a, b, 16) + c;
+    return v > INT32_MAX ? INT32_MAX : v < INT32_MIN ? INT32_MIN : (i32)v;
+  }
+};
+template <class Op>
+struct AtLeastZero {
+  template <class T>
+  static T f(T a, T b) {
+    T r = Op::template f<T>(a, b);
+    return r < 0 ? (T)0 : r;
+  }
+};
 struct Mad24Lo {
   template <class T>
   static T f(T a, T b, T c) {
@@ -360,13 +380,17 @@ void h_mul(Decoder& d, Mods& m) {
 }
 
 void h_mul24(Decoder& d, Mods& m) {
-  bool hi = m.take("hi"), mad = m.op == "mad24";
+  bool hi = m.take("hi"), mad = m.op == "mad24", sat = mad && hi && m.take("sat");
   if (!hi) m.take("lo");
   Ty t = m.type();
   m.finish();
-  if (size_of(t) != 4 || (mad && hi)) throw Unsupported(string(m.op) + " of this form");
   bool s = t == Ty::S32;
-  if (mad)
+  if ((!s && t != Ty::U32) || (sat && !s)) throw PtxError(string(m.op) + " of this form");
+  if (sat)
+    emit_plain(d, ternary<Mad24HiSat, i32>, Class::Int, 3, t);
+  else if (mad && hi)
+    emit_plain(d, s ? ternary<Mad24Hi, i32> : ternary<Mad24Hi, u32>, Class::Int, 3, t);
+  else if (mad)
     emit_plain(d, s ? ternary<Mad24Lo, i32> : ternary<Mad24Lo, u32>, Class::Int, 3, t);
   else if (hi)
     emit_plain(d, s ? binary<Mul24Hi, i32> : binary<Mul24Hi, u32>, Class::Int, 2, t);
@@ -384,9 +408,14 @@ void h_minmax(Decoder& d, Mods& m) {
   bool min = m.op == "min", relu = m.take("relu");
   for (const char* pair : {"u16x2", "s16x2"}) {
     if (!m.take(pair)) continue;
-    if (relu) m.unsupported("relu");
     m.finish();
     bool s = pair[0] == 's';
+    if (relu && !s) throw PtxError(".relu needs signed numbers");
+    if (relu) {
+      emit_plain(d, min ? binary<Pair16<AtLeastZero<Min>, i16>, u32> : binary<Pair16<AtLeastZero<Max>, i16>, u32>,
+                 Class::Int, 2, Ty::B32);
+      return;
+    }
     Fn f = min ? (s ? binary<Pair16<Min, i16>, u32> : binary<Pair16<Min, u16>, u32>)
                : (s ? binary<Pair16<Max, i16>, u32> : binary<Pair16<Max, u16>, u32>);
     emit_plain(d, f, Class::Int, 2, Ty::B32);

@@ -216,10 +216,13 @@ const Inst* op_selp(Warp& w, const Inst* in) {
   return in + 1;
 }
 template <class T, class C>
-const Inst* op_slct(Warp& w, const Inst* in) {
+const Inst* op_slct(Warp& w, const Inst* in) {  // in->x: ftz, which makes a small negative number a zero
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   const C* c = slot<C>(w, in->c);
-  put<T>(w, active(w, in), in->d, [&](int i) { return c[i] >= (C)0 ? a[i] : b[i]; });
+  C least = 0;
+  if constexpr (std::is_same_v<C, float>)
+    if (in->x) least = -0x1.fffffcp-127f;  // the largest subnormal
+  put<T>(w, active(w, in), in->d, [&](int i) { return c[i] >= least ? a[i] : b[i]; });
   return in + 1;
 }
 
@@ -319,7 +322,35 @@ void h_bfi(Decoder& d, Mods& m) {
   emit_fields(d, t == Ty::B32 ? op_bfi<u32> : t == Ty::B64 ? op_bfi<u64> : nullptr, t, 2, 2);
 }
 
+// p = (d != 0) combined with q; in->x: 0 and, 1 or; in->y: q is negated
+const Inst* op_lop3_test(Warp& w, const Inst* in) {
+  const u32* a = slot<u32>(w, in->a);
+  u32 set = bits_of([&](int i) { return a[i] != 0; }), q = pred(w, in->b) ^ (in->y ? FULL : 0);
+  set_pred(w, in->d, active(w, in), in->x ? set | q : set & q);
+  return in + 1;
+}
+
+void h_lop3_test(Decoder& d, Mods& m, bool is_or) {
+  if (!m.take("b32")) m.unsupported(m.peek());
+  m.finish();
+  d.need(6);
+  const Operand dest = d.op(0);
+  if (dest.kind != Operand::Pair) throw PtxError("lop3 with a predicate needs two destinations");
+  i64 table = d.immediate(d.op(4));
+  bool negated = d.op(5).negated;
+  u32 a = d.src(d.op(1), Ty::B32), b = d.src(d.op(2), Ty::B32), c = d.src(d.op(3), Ty::B32), q = d.pred_src(d.op(5));
+  u32 r = d.dst(d.element(dest, 0), Ty::B32), p = d.pred_dst(d.element(dest, 1)), t = d.scratch(4);
+  Inst& in = d.emit(op_lop3, Class::Int);
+  in.a = a, in.b = b, in.c = c, in.d = t, in.x = (u8)table;
+  Inst& move = d.emit(binary<Or, u32>, Class::Int);
+  move.a = move.b = t, move.d = r;
+  Inst& test = d.emit(op_lop3_test, Class::Int);
+  test.a = t, test.b = q, test.d = p, test.x = is_or, test.y = negated;
+}
+
 void h_lop3(Decoder& d, Mods& m) {
+  bool is_or = m.take("or");
+  if (is_or || m.take("and")) return h_lop3_test(d, m, is_or);
   if (!m.take("b32")) m.unsupported(m.peek());
   m.finish();
   d.need(5);
@@ -405,7 +436,7 @@ void h_selp(Decoder& d, Mods& m) {
 }
 
 void h_slct(Decoder& d, Mods& m) {
-  m.take("ftz");
+  bool ftz = m.take("ftz");
   Ty t = m.type(), c = m.type();
   m.finish();
   d.need(4);
@@ -419,7 +450,7 @@ void h_slct(Decoder& d, Mods& m) {
                   : nullptr;
   if (!f) throw PtxError("slct of this type");
   Inst& in = d.emit(f, Class::Int);
-  in.a = a, in.b = b, in.c = s, in.d = r;
+  in.a = a, in.b = b, in.c = s, in.d = r, in.x = ftz;
 }
 }  // namespace
 

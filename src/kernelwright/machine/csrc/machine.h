@@ -56,6 +56,48 @@ struct FixedSlot {
   u64 bits = 0;       // Constant: value; Special: which; Param: byte offset
 };
 
+// One place that makes a real call. Offsets are in the frames of caller and callee.
+struct CallSite {
+  struct Copy {
+    u32 from, to, bytes;
+  };
+  i64 callee = -1;  // function of the module; -1: the address is in a register
+  std::vector<Copy> in, out;
+  u32 param_bytes = 0, return_bytes = 0;
+  int owner = -1;  // the routine it is in, or the kernel itself
+};
+
+// A function that is not inlined. Its registers are its own; a call saves those that an outer activation still needs.
+struct Routine {
+  u32 function = 0, code = 0, end = 0, frame = 0, record = 16;
+  u32 param_bytes = 0, return_bytes = 0;
+  std::vector<std::pair<u32, u32>> saved;  // slot, bytes of a lane (0: predicate)
+};
+struct SharedVariable {
+  string_view name;
+  u32 offset, bytes;  // as the machine lays them out; 0 bytes: all dynamic shared memory
+};
+
+// 32-bit arithmetic whose result becomes part of an address, and where it is made 64 bits wide.
+struct IndexOp {
+  enum Kind : u8 {
+    None,
+    Add,
+    Sub,
+    Mul,
+    Mad,
+    Shift,
+    Divide,
+    Remainder,
+    ShiftDown,
+    Move,
+    WidenSigned,
+    WidenUnsigned
+  } kind;
+  u32 inst = 0;
+};
+constexpr u32 MAX_WIDENED = 256;
+
 struct Kernel {
   string name;
   std::vector<ParamInfo> params;
@@ -69,6 +111,18 @@ struct Kernel {
   u32 register_bytes = 0, static_shared = 0, dynamic_offset = 0, local_bytes = 0, max_threads = 0, sites = 1;
   u32 shared_granule = 4, global_granule = 4;  // smallest access, for race shadows
   bool has_atomics = false;
+  std::vector<CallSite> call_sites;
+  std::vector<Routine> routines;
+  std::vector<i64> routine_of;  // by function, -1: none
+  u32 stack_begin = 0, frame_slot = 0, top_slot = 0;
+  bool uses_heap = false;
+  bool has_copies = false;  // cp.async
+  bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros
+  std::vector<SharedVariable> shared_variables;
+  u32 shared_gaps = 0;                                   // bytes between shared variables that are nobody's
+  std::vector<IndexOp> index_ops;                        // by instruction
+  std::vector<std::vector<u16>> index_origins;           // of addresses: widenings they may come from, by instruction
 };
 
 struct ModuleVariable {
@@ -83,6 +137,7 @@ struct Program {
   std::vector<ModuleVariable> variables;
   std::vector<std::unique_ptr<u8[]>> storage;
   std::vector<string> unsupported;
+  std::shared_ptr<struct CallGraph> calls;
 };
 
 struct Fault {
@@ -91,7 +146,7 @@ struct Fault {
   int thread = -1;  // linear index in the block
 };
 
-enum class Wait : u8 { Run, Sync, Barrier };
+enum class Wait : u8 { Run, Sync, Barrier, Cluster };
 enum class Event : u8 { None, Exit, Blocked, Yield };
 
 struct Split {
@@ -103,6 +158,8 @@ struct Split {
 };
 
 struct Region;
+struct Seat;
+struct AsyncQueue;
 
 // Where the lanes of one memory instruction really point.
 struct Access {
@@ -123,14 +180,17 @@ struct Warp {
   Launch* launch = nullptr;
   Block* block = nullptr;
   u32 id = 0, ticks = 0, turn = 0;
+  u32 choices = 0;  // of paths, in this block
   Event event = Event::None;
   int nsplits = 0;
   Split splits[LANES];
   Access access;
   u32 known = 0;        // every other warp's work up to this clock happened before
   bool polls = false;   // it read what others may write: its loops may be waits
+  const Inst* polled = nullptr;  // the last instruction that set it
   bool fenced = false;  // a memory fence ran: atomics now order other accesses
-  u8 stage[LANES][16];  // cp.async on its way
+  u32 cluster_open = 0, cluster_owed = 0;  // arrived at barrier.cluster: in the open phase, and not waited yet
+  AsyncQueue* copies = nullptr;  // asynchronous copies on their way, once there are any
 };
 
 struct Barrier {
@@ -150,6 +210,7 @@ struct Block {
   u32 sync_clock[32] = {};  // joined by lock-like atomics
   u32 clock_base = 0;       // clocks of this block start above it, so older stamps are stale
   bool check_shared = false;
+  Seat* seat = nullptr;   // where it sits while it is alive
 };
 
 inline u32 lanes_below(u32 n) { return n >= 32 ? FULL : (1u << n) - 1; }

@@ -2,7 +2,8 @@
 // region.
 #include <algorithm>
 
-#include "launch.h"
+#include "heap.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -17,12 +18,14 @@ string hex(u64 v) {
   return t;
 }
 
-[[noreturn]] void out_of_window(const Inst* in, int thread, const char* space, u64 offset, u32 bytes, u64 size,
-                                bool write) {
+[[noreturn]] void out_of_window(Warp& w, const Inst* in, int thread, const char* space, u64 offset, u32 bytes,
+                                u64 size, bool write) {
+  const Launch& l = *w.launch;
   string at = (i64)offset < 0 ? bytes_text(0 - offset) + " before the start" : "offset " + std::to_string(offset);
+  string place = at + " of " + bytes_text(size) + " of " + space + " memory";
+  if (space[0] == 's' && !l.kernel->shared_variables.empty()) place = describe_shared(l, offset);
   raise(in, thread, write ? WRITE : READ,
-        string("out-of-bounds ") + space + (write ? " write of " : " read of ") + bytes_text(bytes) + " at " + at +
-            " of " + bytes_text(size) + " of " + space + " memory");
+        string("out-of-bounds ") + space + (write ? " write of " : " read of ") + bytes_text(bytes) + ", " + place);
 }
 
 void misaligned(const Inst* in, int thread, const char* space, u64 address, u32 bytes) {
@@ -35,9 +38,13 @@ void misaligned(const Inst* in, int thread, const char* space, u64 address, u32 
   string what = write ? "write of " : "read of ";
   if (Region* r = find_region(l, address); r && write && !r->writable && address + bytes <= r->begin + r->bytes)
     raise(in, thread_of(w, lane), WRITE, "write of " + bytes_text(bytes) + " to read-only " + r->name);
-  raise(
-      in, thread_of(w, lane), write ? WRITE : READ,
-      "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " + describe_address(l, address));
+  // Where other lanes of the instruction are right, the address is told from what they access.
+  const Region* meant = nullptr;
+  for (int i = lane - 1; i >= 0 && !meant; i--) meant = find_region(l, w.access.address[i]);
+  for (int i = lane + 1; i < LANES && !meant; i++) meant = find_region(l, w.access.address[i]);
+  raise(in, thread_of(w, lane), write ? WRITE : READ,
+        "out-of-bounds global " + what + bytes_text(bytes) + " at " + hex(address) + ", " +
+            describe_address(l, address, meant));
 }
 
 // Sets base/kind from per-lane host addresses that are already known to be good.
@@ -84,6 +91,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
       if (bad >= 0) {
         x.region = &r;
         (write ? r.written : r.read) += (u64)bytes * (u64)__builtin_popcount(m);
+        if (r.heap) check_heap(w, in, m, bytes, write);
         return shape(x, m, a, bytes);
       }
     }
@@ -99,6 +107,7 @@ void global(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
     Region* g = find_region(l, a[i]);
     if (!g || a[i] + bytes > g->begin + g->bytes || (write && !g->writable)) bad_global(w, in, i, a[i], bytes, write);
     (write ? g->written : g->read) += bytes;
+    if (g->heap) check_heap(w, in, r & -r, bytes, write);
   }
   shape(x, m, a, bytes);
 }
@@ -120,7 +129,7 @@ void window(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, Space space, 
   if (bad < 0 || (low & (bytes - 1))) {
     for (u32 r = m; r; r &= r - 1) {
       int i = __builtin_ctz(r);
-      if ((i64)a[i] < 0 || (i64)a[i] > room) out_of_window(in, thread_of(w, i), name, a[i], bytes, size, write);
+      if ((i64)a[i] < 0 || (i64)a[i] > room) out_of_window(w, in, thread_of(w, i), name, a[i], bytes, size, write);
       if (a[i] & (bytes - 1)) misaligned(in, thread_of(w, i), name, a[i], bytes);
     }
   }
@@ -134,8 +143,11 @@ void window(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, Space space, 
 void in_space(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write) {
   Launch& l = *w.launch;
   switch (space) {
+    case Space::Cluster:
+      if (!only_own_block(w, m)) return resolve_cluster(w, in, m, bytes, write);
+      [[fallthrough]];
     case Space::Shared:
-      return window(w, in, m, bytes, write, space, l.shared, l.shared_bytes, 0);
+      return window(w, in, m, bytes, write, Space::Shared, l.shared, l.shared_bytes, 0);
     case Space::Local:
       return window(w, in, m, bytes, write, space, l.local, l.kernel->local_bytes, l.kernel->local_bytes);
     case Space::Param:
@@ -149,7 +161,7 @@ void in_space(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, bool write
 Space space_of(u64 address) {
   switch (address >> 60) {
     case 1:
-      return Space::Shared;
+      return address >> 24 & 0xff ? Space::Cluster : Space::Shared;
     case 2:
       return Space::Local;
     case 3:
@@ -165,6 +177,9 @@ void generic(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
   u64 first = a[__builtin_ctz(m)] >> 60, differ = 0;
   for (int i = 0; i < LANES; i++) differ |= (a[i] >> 60) ^ first;
   Space space = space_of(a[__builtin_ctz(m)]);
+  if (!differ && space == Space::Shared)  // lanes may point into different blocks of the cluster
+    for (u32 r = m; r; r &= r - 1)
+      if (space_of(a[__builtin_ctz(r)]) == Space::Cluster) space = Space::Cluster;
   if (!differ) {
     if (space != Space::Global)
       for (int i = 0; i < LANES; i++) a[i] &= (1ull << 60) - 1;
@@ -204,11 +219,12 @@ Region* find_region(Launch& l, u64 address) {
   return address - it->begin < it->bytes ? &*it : nullptr;
 }
 
-string describe_address(Launch& l, u64 address) {
+string describe_address(Launch& l, u64 address, const Region* meant) {
   const Region* best = nullptr;
   u64 distance = ~0ull;
   bool after = false;
   for (const Region& r : l.regions) {
+    if (meant && &r != meant) continue;
     u64 end = r.begin + r.bytes;
     u64 d = address < r.begin ? r.begin - address : address >= end ? address - end : 0;
     if (d < distance) best = &r, distance = d, after = address >= end;
@@ -245,7 +261,12 @@ void resolve_addresses(Warp& w, const Inst* in, u32 m, u32 bytes, Space space, b
 #pragma GCC ivdep
     for (int i = 0; i < LANES; i++) a[i] = ((u64)m >> i) & 1 ? a[i] : first;
   }
-  if (space == Space::Generic) return generic(w, in, m, bytes, write);
-  in_space(w, in, m, bytes, space == Space::Const ? Space::Global : space, write);
+  Watch* watch = w.launch->watch.get();
+  if (watch && watch->overflowed) watch->check_index(w, in, m);
+  if (space == Space::Generic)
+    generic(w, in, m, bytes, write);
+  else
+    in_space(w, in, m, bytes, space == Space::Const ? Space::Global : space, write);
+  if (watch) watch->access(w, in, m, bytes, write);
 }
 }  // namespace kw

@@ -1,6 +1,8 @@
 // Loads and stores of every space, type and vector width.
 #include "memory_ops.h"
 
+#include "watch.h"
+
 namespace kw {
 namespace {
 template <class T>
@@ -27,7 +29,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
   resolve(w, in, m, bytes, (Space)in->x, false);
   count_access(w, m, bytes, false);
   if (in->n & 1)
-    w.polls = true;
+    w.polls = true, w.polled = in;
   else if (w.launch->races)
     note_access(w, in, m, bytes, Touch::Read, nullptr);
   Access& x = w.access;
@@ -62,7 +64,7 @@ const Inst* op_load(Warp& w, const Inst* in) {
 // Fills `at` with offsets; false when anything is unusual, then the general path says what.
 [[gnu::always_inline]] inline bool quick_shared(Warp& w, const Inst* in, u32 m, u32 bytes, u32* at) {
   Launch& l = *w.launch;
-  if (m != FULL || w.block->check_shared || l.shared_bytes < bytes) return false;
+  if (m != FULL || w.block->check_shared || l.shared_bytes < bytes || (l.watch && l.watch->sane)) return false;
   const u32* base = slot<u32>(w, in->a);
   u32 add = (u32)in->imm, room = (u32)l.shared_bytes - bytes, bad = 0;
 #pragma GCC ivdep
@@ -73,7 +75,9 @@ const Inst* op_load(Warp& w, const Inst* in) {
   u32 low = 0;
 #pragma GCC ivdep
   for (int i = 0; i < LANES; i++) low |= at[i];
-  return !(bad >> 31) && !(low & (bytes - 1));
+  if ((bad >> 31) || (low & (bytes - 1))) return false;
+  if (l.watch) l.watch->banks_of_all((u32)(in - l.kernel->code.data()), at, bytes);
+  return true;
 }
 
 template <class Mem, class Reg, int V>
@@ -162,11 +166,13 @@ bool take_hints(Mods& m, bool load) {
 int take_vector(Mods& m) {
   if (m.take("v2")) return 2;
   if (m.take("v4")) return 4;
+  if (m.take("v8")) return 8;
   return 1;
 }
 
 template <class Mem, class Reg>
 Fn load_vec(int v) {
+  if (v == 8) return sizeof(Mem) == 4 && sizeof(Reg) == 4 ? op_load<Mem, Reg, 8> : nullptr;
   return v == 1 ? op_load<Mem, Reg, 1> : v == 2 ? op_load<Mem, Reg, 2> : op_load<Mem, Reg, 4>;
 }
 template <class U, class S, class Reg>
@@ -193,7 +199,7 @@ Fn load_fn(Ty t, int reg, int v) {
     case 408:
       return load_sign<u32, i32, u64>(t, v);
     case 808:
-      return v == 4 ? nullptr : v == 2 ? op_load<u64, u64, 2> : op_load<u64, u64, 1>;
+      return v == 8 ? nullptr : load_vec<u64, u64>(v);
     case 1616:
       return v == 1 ? op_load<Wide, Wide, 1> : nullptr;
     default:
@@ -203,6 +209,7 @@ Fn load_fn(Ty t, int reg, int v) {
 
 template <class Mem, class Reg>
 Fn store_vec(int v) {
+  if (v == 8) return sizeof(Mem) == 4 && sizeof(Reg) == 4 ? op_store<Mem, Reg, 8> : nullptr;
   return v == 1 ? op_store<Mem, Reg, 1> : v == 2 ? op_store<Mem, Reg, 2> : op_store<Mem, Reg, 4>;
 }
 
@@ -225,7 +232,7 @@ Fn store_fn(Ty t, int reg, int v) {
     case 408:
       return store_vec<u32, u64>(v);
     case 808:
-      return v == 4 ? nullptr : v == 2 ? op_store<u64, u64, 2> : op_store<u64, u64, 1>;
+      return v == 8 ? nullptr : store_vec<u64, u64>(v);
     case 1616:
       return v == 1 ? op_store<Wide, Wide, 1> : nullptr;
     default:
@@ -250,7 +257,7 @@ Fn quick_store(int v) {
 
 // The quick form for an instruction on shared memory whose address has 32 bits, if there is one.
 void use_quick_shared(Inst& in, Space space, Ty t, int reg, int v, bool load, bool strong) {
-  if (space != Space::Shared || !(in.y & 1) || strong || size_of(t) != reg) return;
+  if (space != Space::Shared || !(in.y & 1) || strong || size_of(t) != reg || v == 8) return;
   if (reg == 2) in.fn = load ? quick_load<u16>(v) : quick_store<u16>(v);
   if (reg == 4) in.fn = load ? quick_load<u32>(v) : quick_store<u32>(v);
   if (reg == 8 && v < 4) in.fn = load ? quick_load<u64>(v) : quick_store<u64>(v);
@@ -290,11 +297,12 @@ bool load_kernel_param(Decoder& d, const std::vector<Operand>& dests, const Oper
 
 void h_ld(Decoder& d, Mods& m) {
   Space space = take_space(m);
-  bool strong = take_hints(m, true);
+  bool strong = take_hints(m, true), hint = m.take("L2::cache_hint");
   int v = take_vector(m);
   Ty t = m.type();
+  m.take("unified");  // the same address on every GPU
   m.finish();
-  d.need(2);
+  d.need(hint ? 3 : 2);
   std::vector<Operand> dests = elements(d, d.op(0), v);
   if (space == Space::Param) {
     if (load_kernel_param(d, dests, d.op(1), t)) return;
@@ -316,6 +324,7 @@ void h_ld(Decoder& d, Mods& m) {
   d.set_address(in, d.op(1), space);
   in.x = (u8)space;
   in.n = strong;
+  d.kernel().may_wait |= strong;
   use_quick_shared(in, space, t, bytes, v, true, strong);
   if (v == 1)
     in.d = regs[0];
@@ -324,12 +333,13 @@ void h_ld(Decoder& d, Mods& m) {
 }
 
 void h_st(Decoder& d, Mods& m) {
+  if (m.take("async")) return async_store(d, m);
   Space space = take_space(m);
-  bool strong = take_hints(m, false);
+  bool strong = take_hints(m, false), hint = m.take("L2::cache_hint");
   int v = take_vector(m);
   Ty t = m.type();
   m.finish();
-  d.need(2);
+  d.need(hint ? 3 : 2);
   if (space == Space::Const) m.unsupported("const");
   if (space == Space::Param) space = Space::Local;
   std::vector<u32> regs;
@@ -374,6 +384,7 @@ void count_access(Warp& w, u32 m, u32 bytes, bool write) {
 Space take_space(Mods& m) {
   if (m.take("global")) return Space::Global;
   if (m.take("shared") || m.take("shared::cta")) return Space::Shared;
+  if (m.take("shared::cluster")) return Space::Cluster;
   if (m.take("local")) return Space::Local;
   if (m.take("const")) return Space::Const;
   if (m.take("param") || m.take("param::entry") || m.take("param::func")) return Space::Param;
@@ -382,7 +393,7 @@ Space take_space(Mods& m) {
 
 void note_granule(Decoder& d, Space s, int bytes) {
   u32 b = (u32)std::min(4, bytes);
-  if (s == Space::Shared || s == Space::Generic) d.kernel().shared_granule = std::min(d.kernel().shared_granule, b);
+  if (s == Space::Shared || s == Space::Generic || s == Space::Cluster) d.kernel().shared_granule = std::min(d.kernel().shared_granule, b);
   if (s == Space::Global || s == Space::Generic) d.kernel().global_granule = std::min(d.kernel().global_granule, b);
 }
 

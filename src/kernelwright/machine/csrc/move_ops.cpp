@@ -1,5 +1,6 @@
-// Moves, address conversions, cp.async, fences and prefetches.
+// Moves, address conversions, fences and prefetches.
 #include "memory_ops.h"
+#include "seats.h"
 
 namespace kw {
 namespace {
@@ -72,45 +73,12 @@ const Inst* op_cvta(Warp& w, const Inst* in) {
 const Inst* op_isspacep(Warp& w, const Inst* in) {
   const u64* a = slot<u64>(w, in->a);
   u32 r = 0;
-  for (int i = 0; i < LANES; i++) r |= (u32)((a[i] >> 60) == (u64)in->imm) << i;
+  u64 own = in->x ? w.block->seat->rank + 1 : 0;  // shared::cta: another block's memory is none of it
+  for (int i = 0; i < LANES; i++) {
+    u64 rank = a[i] >> RANK_SHIFT & 0xff;
+    r |= (u32)((a[i] >> 60) == (u64)in->imm && !(in->x && rank && rank != own)) << i;
+  }
   set_pred(w, in->d, active(w, in), r);
-  return in + 1;
-}
-
-const Inst* op_copy_in(Warp& w, const Inst* in) {  // cp.async, first half: in->n bytes, in->b bytes of them read
-  u32 m = active(w, in);
-  if (!m) return in + 1;
-  const u32* wanted = slot<u32>(w, in->b);
-  for (u32 r = m; r; r &= r - 1) std::memset(w.stage[__builtin_ctz(r)], 0, 16);
-  u32 reading = 0;
-  for (u32 r = m; r; r &= r - 1)
-    if (wanted[__builtin_ctz(r)]) reading |= r & -r;
-  if (!reading) return in + 1;
-  resolve(w, in, reading, in->n, Space::Global, false);
-  count_access(w, reading, in->n, false);
-  if (w.launch->races) note_access(w, in, reading, in->n, Touch::Read, nullptr);
-  Access& x = w.access;
-  for (u32 r = reading; r; r &= r - 1) {
-    int i = __builtin_ctz(r);
-    std::memcpy(w.stage[i], reinterpret_cast<const char*>(x.address[i]), std::min<u32>(wanted[i], in->n));
-  }
-  return in + 1;
-}
-
-const Inst* op_copy_out(Warp& w, const Inst* in) {
-  u32 m = active(w, in);
-  if (!m) return in + 1;
-  resolve(w, in, m, in->n, Space::Shared, true);
-  count_access(w, m, in->n, true);
-  u8 values[LANES * 16];
-  for (int i = 0; i < LANES; i++) std::memcpy(values + i * in->n, w.stage[i], in->n);
-  if (w.launch->races) note_access(w, in, m, in->n, Touch::Write, values);
-  Access& x = w.access;
-  for (u32 r = m; r; r &= r - 1) {
-    int i = __builtin_ctz(r);
-    char* at = x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * in->n : 0);
-    std::memcpy(at, w.stage[i], in->n);
-  }
   return in + 1;
 }
 
@@ -164,7 +132,7 @@ void h_mov(Decoder& d, Mods& m) {
   if (d.op(0).kind == Operand::Vec) return move_vector(d, t, true);
   if (d.op(1).kind == Operand::Vec) return move_vector(d, t, false);
   string_view name = d.op(1).name;
-  bool clock = name == "%clock" || name == "%clock64" || name == "%clock_hi" || name.substr(0, 11) == "%globaltimer";
+  bool clock = name == "%clock" || name == "%clock64" || name == "%clock_hi" || name.substr(0, 12) == "%globaltimer";
   if (clock) {
     u32 dest = d.dst(d.op(0), t);
     Inst& in = d.emit(size_of(t) == 8 ? op_clock<u64> : op_clock<u32>, Class::Int);
@@ -184,7 +152,7 @@ void h_cvta(Decoder& d, Mods& m) {
   if (!m.take("u64")) m.unsupported(m.peek());
   m.finish();
   d.need(2);
-  u64 base = s == Space::Shared  ? SHARED_WINDOW
+  u64 base = s == Space::Shared || s == Space::Cluster ? SHARED_WINDOW
              : s == Space::Local ? LOCAL_WINDOW
              : s == Space::Param ? PARAM_WINDOW
                                  : 0;
@@ -200,50 +168,75 @@ void h_isspacep(Decoder& d, Mods& m) {
   Space s = take_space(m);
   m.finish();
   d.need(2);
-  if (s == Space::Const || s == Space::Generic) m.unsupported("const");
+  if (s == Space::Const || s == Space::Generic) m.unsupported(m.peek().empty() ? "const" : m.peek());
   u32 a = d.src(d.op(1), Ty::U64), p = d.pred_dst(d.op(0));
   Inst& in = d.emit(op_isspacep, Class::Int);
   in.a = a;
   in.d = p;
-  in.imm = s == Space::Shared ? 1 : s == Space::Local ? 2 : s == Space::Param ? 3 : 0;
-}
-
-void h_cp(Decoder& d, Mods& m) {
-  if (!m.take("async")) m.unsupported(m.peek());
-  if (m.take("commit_group") || m.take("wait_all") || m.take("wait_group")) {
-    m.finish();  // copies are done at once, so there is nothing to wait for
-    d.emit(op_skip, Class::Sync);
-    return;
-  }
-  if (m.take("bulk")) m.unsupported("async.bulk");
-  if (!m.take("ca") && !m.take("cg")) m.unsupported("async." + string(m.peek()));
-  if (!(m.take("shared") || m.take("shared::cta")) || !m.take("global")) m.unsupported("async." + string(m.peek()));
-  for (const char* s : {"L2::64B", "L2::128B", "L2::256B"}) m.take(s);
-  m.finish();
-  d.need(3, 4);
-  i64 bytes = d.immediate(d.op(2));
-  if (bytes != 4 && bytes != 8 && bytes != 16) throw PtxError("cp.async of another size than 4, 8 or 16 bytes");
-  u32 wanted = d.count() == 4 ? d.src(d.op(3), Ty::U32) : d.constant((u64)bytes, 4);
-  note_granule(d, Space::Shared, (int)bytes);
-  Inst& first = d.emit(op_copy_in, Class::Memory);
-  d.set_address(first, d.op(1), Space::Global);
-  first.b = wanted;
-  first.n = (u16)bytes;
-  Inst& second = d.emit(op_copy_out, Class::Memory);
-  d.set_address(second, d.op(0), Space::Shared);
-  second.n = (u16)bytes;
+  in.x = s == Space::Shared;
+  in.imm = s == Space::Shared || s == Space::Cluster ? 1 : s == Space::Local ? 2 : s == Space::Param ? 3 : 0;
 }
 
 void h_fence(Decoder& d, Mods& m) {
+  d.kernel().may_wait = true;
+  if (m.take("proxy")) {  // between the ways to memory, which are one here
+    if (m.take("tensormap::generic")) {
+      m.take("acquire") || m.take("release");
+    } else if (!m.take("async") && !m.take("alias") && !m.take("async::generic") && !m.take("tensormap")) {
+      m.unsupported("proxy." + string(m.peek()));
+    }
+    for (const char* s : {"acquire", "release"}) m.take(s);
+    for (const char* s : {"global", "shared", "shared::cta", "shared::cluster"}) m.take(s);
+  }
+  m.take("mbarrier_init");
+  for (const char* s : {"sync_restrict::shared::cta", "sync_restrict::shared::cluster"}) m.take(s);
   for (const char* s : {"sc", "acq_rel", "acquire", "release", "cta", "gl", "gpu", "sys", "cluster"}) m.take(s);
   m.finish();
   d.emit(op_fence, Class::Sync);
 }
 
 void h_prefetch(Decoder& d, Mods& m) {
+  if (m.take("tensormap"))
+    for (const char* s : {"param", "const"}) m.take(s);
   for (const char* s : {"global", "local", "L1", "L2", "L2::evict_last", "L2::evict_normal"}) m.take(s);
   m.finish();
   d.emit(op_skip, Class::Memory);
+}
+const Inst* op_discard(Warp& w, const Inst* in) {  // what is in the line afterwards is nobody's business: poison
+  u32 m = active(w, in);
+  if (!m) return in + 1;
+  resolve(w, in, m, 128, (Space)in->x, true);
+  Access& x = w.access;
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    std::memset(x.kind == Access::Gather ? x.at[i] : x.base + (x.kind == Access::Contiguous ? i * 128 : 0), 0xff, 128);
+  }
+  return in + 1;
+}
+
+void h_line(Decoder& d, Mods& m) {  // discard, applypriority: of one cache line
+  Space s = take_space(m);
+  bool known = m.take(m.op == "discard" ? "L2" : "L2::evict_normal");
+  m.finish();
+  d.need(2);
+  if (!known || (s != Space::Global && s != Space::Generic) || d.immediate(d.op(1)) != 128)
+    throw PtxError(string(m.op) + " of this form");
+  if (m.op != "discard") return void(d.emit(op_skip, Class::Memory));
+  Inst& in = d.emit(op_discard, Class::Memory);
+  d.set_address(in, d.op(0), s);
+  in.x = (u8)s;
+}
+
+void h_createpolicy(Decoder& d, Mods& m) {  // policies change no result, so every one of them is zero
+  if (!m.take("fractional") && !m.take("range") && !m.take("cvt")) m.unsupported(m.peek());
+  m.take("global");
+  for (const char* s : {"L2", "L2::evict_last", "L2::evict_normal", "L2::evict_first", "L2::evict_unchanged"}) m.take(s);
+  if (!m.take("b64")) m.unsupported(m.peek());
+  m.finish();
+  d.need(1, 4);
+  u32 zero = d.constant(0, 8), r = d.dst(d.op(0), Ty::B64);
+  Inst& in = d.emit(op_mov<u64>, Class::Int);
+  in.a = zero, in.d = r;
 }
 }  // namespace
 
@@ -251,8 +244,9 @@ void add_move_handlers(Handlers& h) {
   h["mov"] = h_mov;
   h["cvta"] = h_cvta;
   h["isspacep"] = h_isspacep;
-  h["cp"] = h_cp;
   h["membar"] = h["fence"] = h_fence;
+  h["discard"] = h["applypriority"] = h_line;
+  h["createpolicy"] = h_createpolicy;
   h["prefetch"] = h["prefetchu"] = h_prefetch;
 }
 }  // namespace kw

@@ -5,6 +5,15 @@
 #include "specials.h"
 
 namespace kw {
+namespace {
+template <class T>
+const Inst* op_stack_address(Warp& w, const Inst* in) {
+  const u64* a = slot<u64>(w, in->a);
+  put<T>(w, active(w, in), in->d, [&](int i) { return (T)(a[i] + (u64)in->imm); });
+  return in + 1;
+}
+}  // namespace
+
 const Operand& Decoder::op(u32 i) const {
   if (i >= ins_->count) throw PtxError("operand " + std::to_string(i + 1) + " is missing");
   return fn_->operands[ins_->first + i];
@@ -133,8 +142,22 @@ u32 Decoder::src_any(const Operand& o, Ty t, int& bytes) {
   if (o.name == "WARP_SZ") return constant(32, want);
   if (o.name[0] == '%') return special(o.name, t);
   Symbol s;
-  if (!find_symbol(o.name, s)) throw PtxError("unknown name '" + string(o.name) + "'");
+  if (!find_symbol(o.name, s)) {
+    auto f = program.module.function_index.find(o.name);
+    if (f == program.module.function_index.end()) throw PtxError("unknown name '" + string(o.name) + "'");
+    if (want != 8) throw PtxError("address of a function in a narrow register");
+    if (program.module.functions[f->second].is_entry) throw Unsupported("address of the kernel " + string(o.name));
+    return constant(function_address(f->second), 8);
+  }
   if (want < 4) throw PtxError("address in a narrow register");
+  if (s.on_stack) {
+    u32 sum = scratch(want);
+    Inst& in = emit(want == 8 ? op_stack_address<u64> : op_stack_address<u32>, Class::Int);
+    in.a = sp_, in.d = sum;
+    in.imm = (i64)s.value + o.value;
+    note(sum, false);
+    return sum;
+  }
   FixedSlot f{FixedSlot::Constant};
   f.bytes = (u8)want;
   f.bits = s.value + (u64)o.value;
@@ -176,6 +199,12 @@ u32 Decoder::dst(const Operand& o, Ty t) {
 u32 Decoder::pred_src(const Operand& o) {
   if (o.kind == Operand::Int) return constant(o.value ? FULL : 0, 0);
   u32 v;
+  if (o.kind == Operand::Name && o.name == "%is_explicit_cluster") {
+    FixedSlot s{FixedSlot::Special};
+    s.bytes = 0;
+    s.bits = (u64)special_named(o.name);
+    return fixed(s);
+  }
   const Name* n = o.kind == Operand::Name ? find(o.name, v) : nullptr;
   if (!n || n->type != Ty::Pred) throw PtxError("'" + string(o.name) + "' is no predicate");
   note(v, false);
@@ -209,7 +238,7 @@ u32 Decoder::special(string_view name, Ty t) {
 }
 
 Decoder::Address Decoder::address(const Operand& o) {
-  if (o.kind != Operand::Mem) throw PtxError("an address in brackets is expected");
+  if (o.kind != Operand::Mem || o.count) throw PtxError("a plain address in brackets is expected");
   Address a;
   a.offset = o.value;
   u32 v;
@@ -225,7 +254,7 @@ Decoder::Address Decoder::address(const Operand& o) {
     if (!find_symbol(o.name, a.symbol)) throw PtxError("unknown name '" + string(o.name) + "'");
     a.has_symbol = true;
   }
-  a.base = constant(0, 8);
+  a.base = a.symbol.on_stack ? sp_ : constant(0, 8);
   if (o.name.empty()) return a;
   a.offset += (i64)a.symbol.value;
   a.dynamic = a.symbol.dynamic;
@@ -243,11 +272,11 @@ void Decoder::set_address(Inst& in, const Operand& o, Space space) {
       if (s == Space::Shared) a.offset += (i64)SHARED_WINDOW;
       if (s == Space::Local) a.offset += (i64)LOCAL_WINDOW;
       if (s == Space::Param) a.offset += (i64)PARAM_WINDOW;
-    } else if (s != space) {
+    } else if (s != space && !(s == Space::Shared && space == Space::Cluster)) {
       throw PtxError("variable '" + string(o.name) + "' is in another space");
     }
   }
-  if (a.has_symbol && space == Space::Shared) a.base = constant(0, a.bytes = 4);
+  if (a.has_symbol && (space == Space::Shared || space == Space::Cluster)) a.base = constant(0, a.bytes = 4);
   in.a = a.base;
   in.y = a.bytes == 4;
   in.imm = a.offset;

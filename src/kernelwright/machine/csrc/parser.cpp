@@ -78,8 +78,10 @@ void Parser::statement() {
     if (lx_.peek().kind != Token::Number) lx_.fail("expected a version");
     lx_.next();
   } else if (d == ".target") {
-    do lx_.next();
-    while (lx_.accept(','));
+    do {
+      string_view target = lx_.next().text;
+      if (target == "map_f64_to_f32" || target == "texmode_independent") throw Unsupported("target " + string(target));
+    } while (lx_.accept(','));
   } else if (d == ".address_size") {
     if (lx_.peek().text != "64") throw Unsupported("address_size." + string(lx_.peek().text));
     lx_.next();
@@ -288,10 +290,15 @@ void Parser::performance_directives(Function& f) {
       f.max_threads = (u32)n;
     } else if (d == ".minnctapersm" || d == ".maxnreg" || d == ".maxclusterrank" || d == ".maxnctapersm") {
       small("count");
+    } else if (d == ".reqnctapercluster") {
+      std::fill(f.cluster, f.cluster + 3, 1);
+      int axis = 0;
+      do f.cluster[axis++] = small("cluster size");
+      while (axis < 3 && lx_.accept(','));
     } else if (d == ".pragma") {
       while (lx_.peek().kind == Token::String) lx_.next(), lx_.accept(',');
       lx_.accept(';');
-    } else if (d != ".noreturn") {
+    } else if (d != ".noreturn" && d != ".explicitcluster") {
       throw Unsupported("entry" + string(d));
     }
   }

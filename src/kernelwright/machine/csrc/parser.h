@@ -19,6 +19,7 @@ class Parser {
   bool body_directive(Function& f);
   void instruction(Function& f);
   void registers(Function& f);
+  void prototype(Function& f, string_view name);
   std::vector<Variable> parameters();
   Variable variable(Space space, bool is_extern, bool one_only);
   Variable declarator(Variable base);

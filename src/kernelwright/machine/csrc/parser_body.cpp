@@ -94,7 +94,7 @@ void Parser::instruction(Function& f) {
   in.opcode = lx_.next().text;
   if (in.guard.empty() && lx_.peek().is(':')) {
     lx_.next();
-    if (lx_.peek().text == ".branchtargets") {
+    if (lx_.peek().text == ".branchtargets" || lx_.peek().text == ".calltargets") {
       lx_.next();
       std::vector<string_view> names;
       do names.push_back(lx_.next().text);
@@ -104,8 +104,7 @@ void Parser::instruction(Function& f) {
       f.targets.push_back(std::move(names));
       return;
     }
-    if (lx_.peek().kind == Token::Directive && lx_.peek().text.substr(0, 5) == ".call")
-      throw Unsupported("call.indirect");
+    if (lx_.peek().text == ".callprototype") return prototype(f, in.opcode);
     f.items.push_back({Item::Label, 0, in.opcode});
     return;
   }
@@ -121,6 +120,25 @@ void Parser::instruction(Function& f) {
   lx_.expect(';');
   f.items.push_back({Item::Ins, (u32)f.instrs.size(), {}});
   f.instrs.push_back(in);
+}
+
+// name: .callprototype (results) _ (parameters);
+void Parser::prototype(Function& f, string_view name) {
+  lx_.next();
+  Function::Prototype p;
+  p.name = name;
+  if (lx_.peek().is('(')) p.returns = parameters();
+  if (lx_.next().text != "_") lx_.fail("expected '_'");
+  if (lx_.peek().is('(')) p.params = parameters();
+  while (lx_.peek().kind == Token::Directive) {
+    string_view d = lx_.next().text;
+    if (d == ".abi_preserve" || d == ".abi_preserve_control")
+      small("count");
+    else if (d != ".noreturn")
+      throw Unsupported("callprototype" + string(d));
+  }
+  lx_.expect(';');
+  f.prototypes.push_back(std::move(p));
 }
 
 Operand Parser::operand(Function& f) {
@@ -180,7 +198,7 @@ Operand Parser::list(Function& f, char close) {
   return o;
 }
 
-Operand Parser::memory(Function&) {
+Operand Parser::memory(Function& f) {
   Operand o;
   o.kind = Operand::Mem;
   if (lx_.peek().kind == Token::Word) {
@@ -193,14 +211,11 @@ Operand Parser::memory(Function&) {
   } else {
     o.value = integer();
   }
-  if (lx_.peek().is(',')) {  // texture coordinates and the like: kept only so that the opcode can be named
-    int depth = 1;
-    while (depth > 0) {
-      if (lx_.peek().kind == Token::End || lx_.peek().is(';')) lx_.fail("expected ']'");
-      Token t = lx_.next();
-      depth += t.is('[') ? 1 : t.is(']') ? -1 : 0;
-    }
-    o.kind = Operand::Sink;
+  if (lx_.accept(',')) {  // [tensorMap, {coordinates}], [texture, {coordinates}]
+    Operand rest = list(f, ']');
+    o.kind = Operand::Indexed;
+    o.first = rest.first;
+    o.count = rest.count;
     return o;
   }
   lx_.expect(']');

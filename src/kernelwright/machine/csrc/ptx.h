@@ -66,15 +66,16 @@ inline bool is_unsigned(Ty t) { return t >= Ty::U8 && t <= Ty::U64; }
 inline bool is_bits(Ty t) { return t >= Ty::B8 && t <= Ty::B128; }
 inline bool is_int(Ty t) { return is_signed(t) || is_unsigned(t); }
 
-enum class Space : u8 { Generic, Global, Shared, Local, Const, Param, Reg };
+enum class Space : u8 { Generic, Global, Shared, Local, Const, Param, Reg, Cluster };  // Cluster: shared::cluster
 
 struct Operand {
-  enum Kind : u8 { Name, Int, Float, Mem, Vec, Pair, Sink } kind = Sink;
+  enum Kind : u8 { Name, Int, Float, Mem, Vec, Pair, Sink, Indexed } kind = Sink;
   bool negated = false;      // !p
   bool is_double = false;    // Float written as 0d... or decimal
   string_view name;          // Name, and the base of Mem ("" for an absolute address)
   i64 value = 0;             // Int bits, Float bits, offset of Name and Mem
-  u32 first = 0, count = 0;  // Vec and Pair: elements in Function::operands
+  // Indexed: like Mem, with what stands behind the comma of [tensorMap, {coordinates}] or [texture, {coordinates}]
+  u32 first = 0, count = 0;  // Vec, Pair and Indexed: elements in Function::operands
 };
 
 struct Instr {
@@ -126,7 +127,13 @@ struct Function {
   std::vector<RegDecl> regs;
   std::vector<Variable> vars;
   std::vector<std::vector<string_view>> targets;  // .branchtargets lists
+  struct Prototype {
+    string_view name;
+    std::vector<Variable> params, returns;
+  };
+  std::vector<Prototype> prototypes;  // of calls through pointers
   u32 max_threads = 0;
+  u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster
 };
 
 struct Loc {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "launch.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -46,8 +46,23 @@ constexpr u32 ATOMIC = 1u << 31;
 constexpr u64 CLOCK_BITS = ((1ull << 22) - 1) << 10;
 
 string where(const Launch& l, u32 at) {
-  const Loc& loc = l.program->module.locs[l.kernel->meta[at].loc];
-  return loc.line ? " (line " + std::to_string(loc.line) + ")" : "";
+  u32 line = line_of(l, at);
+  return line ? " (line " + std::to_string(line) + ")" : "";
+}
+
+// The lines that stored to an allocation in this launch: one of them is the other side of a race.
+string stored_on(const Launch& l, const Region& r) {
+  u32 number = (u32)(&r - l.regions.data()) + 1;
+  std::vector<u32> lines;
+  for (u32 i = 0; i < l.stored_region.size(); i++) {
+    if (l.stored_region[i] != number) continue;
+    u32 line = line_of(l, i);
+    if (line && std::find(lines.begin(), lines.end(), line) == lines.end()) lines.push_back(line);
+  }
+  if (lines.empty() || lines.size() > 4) return "";
+  string out = lines.size() == 1 ? " (stored on line " : " (stored on one of lines ";
+  for (size_t i = 0; i < lines.size(); i++) out += (i ? ", " : "") + std::to_string(lines[i]);
+  return out + ")";
 }
 
 string thread_text(u32 t) { return "thread " + std::to_string(t & ~ATOMIC); }
@@ -57,7 +72,7 @@ void report_shared(Warp& w, const Inst* in, int lane, u64 offset, const char* ki
   Launch& l = *w.launch;
   int me = thread_of(w, lane);
   warn(w, in, me,
-       string("race ") + kind + ": shared[" + std::to_string(offset) + "] " + story + " by " + thread_text(other) +
+       string("race ") + kind + ": " + describe_shared(l, offset) + " " + story + " by " + thread_text(other) +
            where(l, at) + " with no barrier between");
 }
 
@@ -89,7 +104,7 @@ void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, To
       u32 reader = (u32)__builtin_ctz(others);
       if (k.read_clock > clock[reader] && !(value && !std::memcmp(l.shared + g * granule, value, granule))) {
         warn(w, in, thread_of(w, lane),
-             "race WAR: shared[" + std::to_string(g * granule) + "] written after read by warp " +
+             "race WAR: " + describe_shared(l, g * granule) + " written after read by warp " +
                  std::to_string(reader) + where(l, k.read_at) + " with no barrier between");
         break;
       }
@@ -106,6 +121,7 @@ void check_shared_mark(Warp& w, const Inst* in, int lane, u64 g, u32 granule, To
 void note_shared(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values) {
   Launch& l = *w.launch;
   if (!w.block->check_shared) return;
+  if (l.kernel->has_copies) check_pending(w, in, m, bytes, touch != Touch::Read);
   u32 granule = l.kernel->shared_granule, per = std::max(1u, bytes / granule), own = w.block->clock[w.id][w.id];
   Access& x = w.access;
   if (x.kind == Access::Uniform) m &= 0u - m;  // one lane stands for all
@@ -187,7 +203,8 @@ void note_global_load(Warp& w, const Inst* in, u32 m, u32 bytes) {
       if (k == 0 || (k & ~CLOCK_BITS & ~31ull) == mine || !unordered(w, k)) continue;
       return warn(w, in, thread_of(w, i),
                   "race RAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
-                      "] read after a write by " + mark_text(w, k) + " with nothing that orders them");
+                      "] read after a write by " + mark_text(w, k) + stored_on(l, *x.region) +
+                      " with nothing that orders them");
     }
   }
 }
@@ -198,6 +215,8 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
   if (!x.region) return;
   u64* marks = marks_of(l, *x.region);
   if (!marks) return;
+  if (l.stored_region.empty()) l.stored_region.resize(l.kernel->code.size());
+  l.stored_region[(size_t)(in - l.kernel->code.data())] = (u32)(x.region - l.regions.data()) + 1;
   u32 granule = l.kernel->global_granule, per = std::max(1u, bytes / granule);
   const Block& b = *w.block;
   u64 mine =
@@ -228,7 +247,8 @@ void note_global_store(Warp& w, const Inst* in, u32 m, u32 bytes, const u8* valu
       if (!std::memcmp(old, values + (u64)i * bytes + (u64)j * granule, std::min(granule, bytes))) continue;
       warn(w, in, thread_of(w, (int)i),
            "race WAW: " + x.region->name + "[byte " + std::to_string((g + j) * granule) +
-               "] overwrites another value stored by " + mark_text(w, k) + " with nothing that orders them");
+               "] overwrites another value stored by " + mark_text(w, k) + stored_on(l, *x.region) +
+               " with nothing that orders them");
     }
   }
 }
@@ -244,7 +264,7 @@ void begin_race_checks(Launch& l, Block& b, bool last_blocks) {
     b.sync_clock[i] = top;
     b.warps[i].known = top;
   }
-  b.check_shared = b.warps.size() > 1 && l.shared_bytes && (l.shared_checked < SHARED_CHECKS || last_blocks);
+  b.check_shared = (b.warps.size() > 1 || l.kernel->has_copies) && l.shared_bytes && (l.shared_checked < SHARED_CHECKS || last_blocks);
   if (b.check_shared && l.shared_marks.empty()) l.shared_marks.resize(l.shared_bytes / l.kernel->shared_granule + 32);
 }
 
@@ -256,6 +276,9 @@ static void refresh_known(Block& b, u32 w) {
 }
 
 void join_clocks(Block& b, u32 warps) {
+  Launch& l = *b.warps[0].launch;
+  for (u32 w = 0; l.watch && w < b.warps.size(); w++)
+    if (warps >> w & 1) l.watch->meet(b.warps[w], FULL);
   u32 joined[32] = {}, n = (u32)b.warps.size();
   for (u32 w = 0; w < n; w++)
     if (warps >> w & 1)

@@ -98,16 +98,24 @@ std::vector<u32> Decoder::assign_slots(std::vector<Interval>& intervals) {
   top += (4 * preds + 63) / 64 * 64;
   for (size_t v = 1; v < vregs_.size(); v++)
     if (vregs_[v].fixed && vregs_[v].bytes) offset[v] = top, top += slot_bytes(vregs_[v].bytes);
+  for (size_t v = 1; v < vregs_.size(); v++)
+    if (vregs_[v].pinned) offset[v] = top, top += slot_bytes(vregs_[v].bytes);
   std::vector<u32> order;
   for (u32 v = 1; v < vregs_.size(); v++)
-    if (vregs_[v].bytes && !vregs_[v].fixed && intervals[v].first != ~0u) order.push_back(v);
+    if (vregs_[v].bytes && !vregs_[v].fixed && !vregs_[v].pinned && intervals[v].first != ~0u) order.push_back(v);
   std::sort(order.begin(), order.end(), [&](u32 a, u32 b) {
     return intervals[a].first != intervals[b].first ? intervals[a].first < intervals[b].first : a < b;
   });
   std::vector<u32> free_slots[17];
   std::vector<std::pair<u32, u32>> heap;  // (end, vreg), smallest end first
   auto later = [](const std::pair<u32, u32>& a, const std::pair<u32, u32>& b) { return a > b; };
+  size_t routine = 0;
   for (u32 v : order) {
+    while (routine < kernel_.routines.size() && kernel_.routines[routine].code <= intervals[v].first) {
+      routine++;  // a routine shares no slot with those who call it
+      heap.clear();
+      for (auto& pool : free_slots) pool.clear();
+    }
     while (!heap.empty() && heap.front().first < intervals[v].first) {
       u32 dead = heap.front().second;
       std::pop_heap(heap.begin(), heap.end(), later);
@@ -141,7 +149,7 @@ void Decoder::allocate_registers() {
     bool spans = g.code_end > blocks[block].end;
     for (u32 r = g.ref_begin; r < g.ref_end; r++) {
       u32 v = refs_[r].vreg;
-      if (vregs_[v].fixed) continue;
+      if (vregs_[v].fixed || vregs_[v].pinned) continue;
       at[v].first = std::min(at[v].first, g.code_begin);
       at[v].last = std::max(at[v].last, g.code_end - 1);
       bool first_is_read = home[v] < 0 && (!refs_[r].def || g.guarded);
@@ -163,12 +171,16 @@ void Decoder::allocate_registers() {
     }
   }
   std::vector<u32> offset = assign_slots(at);
-  if (!blocks.empty())
-    for (u32 v = 1; v < vregs_.size(); v++) {
+  for (const BasicBlock& b : blocks) {
+    bool starts = b.begin == 0;
+    for (const Routine& r : kernel_.routines) starts |= b.begin == r.code;
+    for (u32 v = 1; starts && v < vregs_.size(); v++) {
       int s = shared_index[v];
-      if (s >= 0 && vregs_[v].bytes && (blocks[0].in[(size_t)s >> 6] >> (s & 63) & 1))
+      if (s >= 0 && vregs_[v].bytes && (b.in[(size_t)s >> 6] >> (s & 63) & 1))
         kernel_.poison.push_back({offset[v], slot_bytes(vregs_[v].bytes)});
     }
+  }
+  save_registers(at, offset);
   patch(offset);
 }
 }  // namespace kw

@@ -61,6 +61,7 @@ const Inst* op_directed(Warp& w, const Inst* in) {
   }
   if constexpr (sizeof(T) == 4) {
     for (int i = 0; i < LANES; i++) {
+      if (r[i] != r[i]) r[i] = bit_cast<T>(0x7fffffffu);
       if (in->y & 1) r[i] = flush(r[i]);
       if (in->y & 2) r[i] = r[i] > 0 ? (r[i] < 1 ? r[i] : 1.0f) : 0.0f;
     }

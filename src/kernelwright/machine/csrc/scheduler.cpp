@@ -1,18 +1,22 @@
-// Runs a launch: blocks one after another, the warps of a block by turns, the splits of a warp lowest address first.
+// Runs one block for a turn: its warps one after another, the splits of a warp lowest address first.
 #include <algorithm>
 
-#include "launch.h"
+#include "async.h"
 #include "specials.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
 constexpr u32 SLICE = 2048;  // backward jumps before another split or warp gets its turn
 constexpr u32 POLL = 32;     // the same for loops that may wait for another thread
+constexpr u32 PATIENCE = 4;  // rounds of nothing but polling before another block gets its turn
+constexpr u32 QUANTUM = 64;  // rounds before another block gets its turn in any case
 constexpr size_t MAX_WARNINGS = 64;
 
 void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
   if (s.bytes == 0) {
-    pred(w, s.offset) = (u32)s.bits;
+    bool on = s.kind == FixedSlot::Special && special_value(l, b, w, 0, (int)s.bits);
+    pred(w, s.offset) = s.kind == FixedSlot::Special ? (on ? FULL : 0) : (u32)s.bits;
     return;
   }
   for (int i = 0; i < LANES; i++) {
@@ -29,24 +33,60 @@ void fill_slot(Launch& l, Block& b, Warp& w, const FixedSlot& s) {
   }
 }
 
+}  // namespace
+
+void prepare_warps(Launch& l, Block& b, char* registers, size_t stride) {
+  const Kernel& k = *l.kernel;
+  b.threads = l.block[0] * l.block[1] * l.block[2];
+  b.warps.resize((b.threads + 31) / 32);
+  for (u32 i = 0; i < b.warps.size(); i++) {
+    Warp& w = b.warps[i];
+    w.regs = registers + stride * i;
+    w.id = i;
+    w.launch = &l;
+    w.block = &b;
+    w.ext = k.ext.data();
+    for (const FixedSlot& s : k.fixed) fill_slot(l, b, w, s);
+  }
+}
+
 void start_block(Launch& l, Block& b) {
   const Kernel& k = *l.kernel;
-  std::memset(l.shared, 0xff, l.shared_bytes);
-  if (k.local_bytes) std::memset(l.local, 0xff, (size_t)k.local_bytes * b.threads);
+  std::memset(l.shared, l.poison, l.shared_bytes);
+  if (k.local_bytes) std::memset(l.local, l.poison, (size_t)k.local_bytes * b.threads);
   b.live = b.threads;
   b.synced = false;
   for (Barrier& bar : b.barriers) bar = Barrier{};
+  reset_async(*b.seat);
   if (l.races) begin_race_checks(l, b, l.blocks_left < 2);
+  if (l.watch) l.watch->begin_block(b, l.blocks_left < 2);
   for (Warp& w : b.warps) {
     w.live = lanes_below(std::min(32u, b.threads - w.id * 32));
     w.nsplits = 0;
     w.turn = 0;
     w.fenced = w.polls = false;
+    w.polled = nullptr;
+    w.cluster_open = w.cluster_owed = 0;
+    w.choices = 0;
     for (const FixedSlot& s : k.fixed)
       if (s.kind == FixedSlot::Special && special_per_block((int)s.bits)) fill_slot(l, b, w, s);
-    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, 0xff, bytes);
+    for (auto [offset, bytes] : k.poison) std::memset(w.regs + offset, l.poison, bytes);
     push_split(w, k.code.data(), w.live, Wait::Run);
   }
+}
+
+// In random order a warp's paths sometimes run in another order than by address: code that counts on lock-step fails.
+// Only the first choices of a block are free, since paths meet again late.
+namespace {
+int any_split(Warp& w, int best) {
+  constexpr u32 FREE_CHOICES = 64;
+  if (w.choices >= FREE_CHOICES) return best;
+  w.choices++;
+  if (w.launch->random() % 2) return best;
+  int ready[LANES], n = 0;
+  for (int i = 0; i < w.nsplits; i++)
+    if (w.splits[i].wait == Wait::Run && w.splits[i].turn == w.splits[best].turn) ready[n++] = i;
+  return ready[w.launch->random() % (u64)n];
 }
 
 // Takes the runnable split with the lowest address (or the one that waited longest) and all others at the same place.
@@ -59,6 +99,7 @@ bool pick(Warp& w) {
       best = i;
   }
   if (best < 0) return false;
+  if (w.nsplits > 1 && w.launch->order == 2) best = any_split(w, best);
   const Inst* pc = w.splits[best].pc;
   w.turn = w.splits[best].turn;
   w.mask = 0;
@@ -78,7 +119,8 @@ bool pick(Warp& w) {
   return true;
 }
 
-void run_warp(Warp& w) {
+// False when the warp did nothing but poll.
+bool run_warp(Warp& w) {
   w.ticks = 0;
   while (pick(w)) {
     const Inst* in = w.segment;
@@ -88,10 +130,12 @@ void run_warp(Warp& w) {
       if (in > w.segment) close_segment(w, in - 1);
       push_split(w, in, w.mask, Wait::Run);
     } else if (w.event == Event::Yield && (w.polls || w.ticks >= 2 * SLICE)) {
+      bool polled = w.polls;
       w.polls = false;
-      return;
+      return !polled;
     }
   }
+  return true;
 }
 
 bool runnable(const Warp& w) {
@@ -106,43 +150,71 @@ string lanes_text(u32 mask) {
   return t;
 }
 
-[[noreturn]] void report_deadlock(Launch& l, Block& b) {
+}  // namespace
+
+string waiting_text(Launch& l, const Block& b, const Inst** first, int* thread) {
   string text;
-  const Inst* first = nullptr;
-  int thread = -1, listed = 0;
-  for (Warp& w : b.warps)
+  int listed = 0;
+  bool polling = false;  // the thread that polls is the one to name, not those that wait for it at a barrier
+  for (const Warp& w : b.warps)
     for (int i = 0; i < w.nsplits; i++) {
       const Split& s = w.splits[i];
-      const Inst* at = s.wait == Wait::Barrier ? s.pc - 1 : s.pc;  // a barrier's split already points behind it
-      if (!first) first = at, thread = thread_of(w, __builtin_ctz(s.mask));
+      const Inst* at = s.pc;
+      if (s.wait == Wait::Barrier) at--;  // its split already points behind it
+      bool polls = s.wait == Wait::Run && w.polled;
+      if (polls) at = w.polled;
+      if (!*first || (polls && !polling)) polling = polls, *first = at, *thread = thread_of(w, __builtin_ctz(s.mask));
       if (listed++ == 4) text += "; ...";
       if (listed > 4) continue;
       string op(l.kernel->meta[(size_t)(at - l.kernel->code.data())].text);
       text += (text.empty() ? "" : "; ") + string("warp ") + std::to_string(w.id) + " lanes " + lanes_text(s.mask) +
               " wait at '" + op.substr(0, 80) + "'";
     }
+  return text;
+}
+
+static bool waits_for_cluster(const Block& b) {
+  for (const Warp& w : b.warps)
+    for (int i = 0; i < w.nsplits; i++)
+      if (w.splits[i].wait == Wait::Cluster) return true;
+  return false;
+}
+
+[[noreturn]] static void report_deadlock(Launch& l, Block& b) {
+  const Inst* first = nullptr;
+  int thread = -1;
+  string text = waiting_text(l, b, &first, &thread);
   raise(first, thread, "barrier-deadlock",
         "deadlock: " + text + "; " + std::to_string(b.threads - b.live) + " of " + std::to_string(b.threads) +
             " threads have exited");
 }
 
-void run_block(Launch& l, Block& b) {
-  start_block(l, b);
-  std::vector<u32> turns(b.warps.size());
-  for (u32 i = 0; i < turns.size(); i++) turns[i] = l.order == 1 ? (u32)turns.size() - 1 - i : i;
-  while (b.live) {
+Turn run_turn(Launch& l, Block& b) {
+  u32 n = (u32)b.warps.size(), idle = 0;
+  std::vector<u32> turns(n);
+  for (u32 i = 0; i < n; i++) turns[i] = l.order == 1 ? n - 1 - i : i;
+  Turn result;
+  for (u32 round = 0; b.live; round++) {
+    if (idle == PATIENCE || (round == QUANTUM && l.kernel->may_wait)) return result;
     if (l.order == 2) std::shuffle(turns.begin(), turns.end(), l.random);
-    bool progress = false;
+    bool ran = false, worked = false;
+    u64 before = l.changes + l.count.global_stores + l.count.shared_stores;
     for (u32 t : turns) {
       Warp& w = b.warps[t];
       if (!runnable(w)) continue;
-      progress = true;
-      run_warp(w);
+      ran = true;
+      worked |= run_warp(w);
     }
-    if (!progress) report_deadlock(l, b);
+    worked |= before != l.changes + l.count.global_stores + l.count.shared_stores;
+    result.worked |= worked;
+    idle = worked ? 0 : idle + 1;
+    if (ran) continue;
+    if (!waits_for_cluster(b)) report_deadlock(l, b);
+    return result;
   }
+  result.done = result.worked = true;
+  return result;
 }
-}  // namespace
 
 void close_segment(Warp& w, const Inst* last) {
   Launch& l = *w.launch;
@@ -151,6 +223,7 @@ void close_segment(Warp& w, const Inst* last) {
   l.executed[(size_t)(w.segment - code)] += lanes;
   l.executed[(size_t)(last + 1 - code)] -= lanes;
   l.total += (u64)(last + 1 - w.segment) * (u64)lanes;
+  l.issued += (u64)(last + 1 - w.segment);
   if (l.total > l.budget)
     raise(last, thread_of(w, w.mask ? __builtin_ctz(w.mask) : 0), "instruction-budget",
           "instruction budget exceeded: more than " + std::to_string(l.budget) +
@@ -190,6 +263,8 @@ const Inst* jump(Warp& w, const Inst* from, const Inst* to) {
   return to;
 }
 
+void give_way(Warp& w) { w.ticks |= SLICE - 1; }
+
 bool take_guarded(Warp& w, const Inst* in) {
   u32 m = active(w, in);
   if (m == w.mask) return true;
@@ -218,6 +293,7 @@ bool arrive(Warp& w, const Inst* in, const u32* members) {
     if (w.splits[i].pc == in && w.splits[i].wait != Wait::Barrier) w.splits[i--] = w.splits[--w.nsplits];
   push_split(w, in, here & ~ready, Wait::Sync);
   w.mask = ready;
+  if (w.launch->watch) w.launch->watch->meet(w, ready);
   return true;
 }
 
@@ -232,50 +308,14 @@ void raise(const Inst* in, int thread, const char* kind, const string& message) 
   throw Fault{kind, message, in, thread};
 }
 
-void warn(Warp& w, const Inst* in, int thread, const string& message) {
+void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind) {
   Launch& l = *w.launch;
   for (const Warning& x : l.warnings)
-    if (x.fault.in == in) return;  // one report per instruction
+    if (x.fault.in == in && x.fault.kind == kind) return;  // one report per instruction
   if (l.warnings.size() >= MAX_WARNINGS) return;
-  Warning x{Fault{"data-race", message, in, thread}, {0, 0, 0}};
+  Warning x{Fault{kind, message, in, thread}, {0, 0, 0}};
   std::copy(w.block->index, w.block->index + 3, x.block);
   l.warnings.push_back(std::move(x));
 }
 
-void run_launch(Launch& l) {
-  const Kernel& k = *l.kernel;
-  Block b;
-  b.threads = l.block[0] * l.block[1] * l.block[2];
-  b.warps.resize((b.threads + 31) / 32);
-  size_t stride = (k.register_bytes + 63) / 64 * 64 + 64;
-  l.register_store.assign(stride * b.warps.size() + 64, 0);
-  l.executed.assign(k.code.size() + 1, 0);
-  l.hints.assign(k.sites + 1, 0);
-  char* base = reinterpret_cast<char*>((reinterpret_cast<uintptr_t>(l.register_store.data()) + 63) / 64 * 64);
-  for (u32 i = 0; i < b.warps.size(); i++) {
-    Warp& w = b.warps[i];
-    w.regs = base + stride * i;
-    w.id = i;
-    w.launch = &l;
-    w.block = &b;
-    w.ext = k.ext.data();
-    for (const FixedSlot& s : k.fixed) fill_slot(l, b, w, s);
-  }
-  u64 blocks = (u64)l.grid[0] * l.grid[1] * l.grid[2];
-  std::vector<u64> order;
-  if (l.order == 2 && blocks <= (1u << 22)) {
-    order.resize(blocks);
-    for (u64 i = 0; i < blocks; i++) order[i] = i;
-    std::shuffle(order.begin(), order.end(), l.random);
-  }
-  for (u64 i = 0; i < blocks; i++) {
-    b.linear = !order.empty() ? order[i] : l.order == 1 ? blocks - 1 - i : i;
-    b.index[0] = (u32)(b.linear % l.grid[0]);
-    b.index[1] = (u32)(b.linear / l.grid[0] % l.grid[1]);
-    b.index[2] = (u32)(b.linear / l.grid[0] / l.grid[1]);
-    std::copy(b.index, b.index + 3, l.at_block);
-    l.blocks_left = blocks - 1 - i;
-    run_block(l, b);
-  }
-}
 }  // namespace kw

@@ -31,6 +31,24 @@ enum Which {
   One,
   DynamicShared,
   TotalShared,
+  WorkspaceHigh,
+  WorkspaceLow,
+  ClusterNctaX,
+  ClusterNctaY,
+  ClusterNctaZ,
+  ClusterNctaRank,
+  NclusterX,
+  NclusterY,
+  NclusterZ,
+  ExplicitCluster,
+  FirstOfBlock,  // from here on they differ from block to block
+  ClusterCtaX = FirstOfBlock,
+  ClusterCtaY,
+  ClusterCtaZ,
+  ClusterCtaRank,
+  ClusterX,
+  ClusterY,
+  ClusterZ,
 };
 const std::unordered_map<string_view, int> names = {
     {"%tid.x", TidX},
@@ -60,20 +78,24 @@ const std::unordered_map<string_view, int> names = {
     {"%total_smem_size", TotalShared},
     {"%aggr_smem_size", TotalShared},
     // Without clusters every block is a cluster of one.
-    {"%cluster_ctaid.x", Zero},
-    {"%cluster_ctaid.y", Zero},
-    {"%cluster_ctaid.z", Zero},
-    {"%cluster_ctarank", Zero},
-    {"%cluster_nctaid.x", One},
-    {"%cluster_nctaid.y", One},
-    {"%cluster_nctaid.z", One},
-    {"%cluster_nctarank", One},
-    {"%clusterid.x", CtaX},
-    {"%clusterid.y", CtaY},
-    {"%clusterid.z", CtaZ},
-    {"%nclusterid.x", NctaX},
-    {"%nclusterid.y", NctaY},
-    {"%nclusterid.z", NctaZ},
+    {"%cluster_ctaid.x", ClusterCtaX},
+    {"%cluster_ctaid.y", ClusterCtaY},
+    {"%cluster_ctaid.z", ClusterCtaZ},
+    {"%cluster_ctarank", ClusterCtaRank},
+    {"%cluster_nctaid.x", ClusterNctaX},
+    {"%cluster_nctaid.y", ClusterNctaY},
+    {"%cluster_nctaid.z", ClusterNctaZ},
+    {"%cluster_nctarank", ClusterNctaRank},
+    {"%clusterid.x", ClusterX},
+    {"%clusterid.y", ClusterY},
+    {"%clusterid.z", ClusterZ},
+    {"%nclusterid.x", NclusterX},
+    {"%nclusterid.y", NclusterY},
+    {"%nclusterid.z", NclusterZ},
+    {"%is_explicit_cluster", ExplicitCluster},
+    // The driver's address of a cooperative grid's workspace, where cooperative_groups looks for it.
+    {"%envreg1", WorkspaceHigh},
+    {"%envreg2", WorkspaceLow},
 };
 }  // namespace
 
@@ -83,7 +105,11 @@ int special_named(string_view name) {
   return name.substr(0, 7) == "%envreg" ? Zero : -1;
 }
 
-bool special_per_block(int which) { return (which >= CtaX && which <= CtaZ) || which == Smid; }
+bool special_per_block(int which) {
+  return (which >= CtaX && which <= CtaZ) || which == Smid || which >= FirstOfBlock;
+}
+
+bool special_is_workspace(int which) { return which == WorkspaceLow; }
 
 u64 special_value(const Launch& l, const Block& b, const Warp& w, int lane, int which) {
   u32 t = w.id * 32 + (u32)lane, one = 1u << lane;
@@ -131,7 +157,34 @@ u64 special_value(const Launch& l, const Block& b, const Warp& w, int lane, int 
     case DynamicShared:
       return l.shared_bytes - l.kernel->dynamic_offset;
     case TotalShared:
-      return l.shared_bytes;
+      return l.shared_bytes - l.kernel->shared_gaps;
+    case WorkspaceHigh:
+      return l.workspace >> 32;
+    case WorkspaceLow:
+      return (u32)l.workspace;
+    case ExplicitCluster:
+      return l.clustered;
+    case ClusterNctaX:
+    case ClusterNctaY:
+    case ClusterNctaZ:
+      return l.cluster[which - ClusterNctaX];
+    case ClusterNctaRank:
+      return l.cluster[0] * l.cluster[1] * l.cluster[2];
+    case NclusterX:
+    case NclusterY:
+    case NclusterZ:
+      return l.grid[which - NclusterX] / l.cluster[which - NclusterX];
+    case ClusterCtaX:
+    case ClusterCtaY:
+    case ClusterCtaZ:
+      return b.index[which - ClusterCtaX] % l.cluster[which - ClusterCtaX];
+    case ClusterCtaRank:
+      return b.index[0] % l.cluster[0] +
+             l.cluster[0] * (b.index[1] % l.cluster[1] + l.cluster[1] * (b.index[2] % l.cluster[2]));
+    case ClusterX:
+    case ClusterY:
+    case ClusterZ:
+      return b.index[which - ClusterX] / l.cluster[which - ClusterX];
     default:
       return 0;
   }

@@ -1,13 +1,32 @@
 // What lanes do together: shuffles, votes, matches, reductions, barriers.
 #include "decode.h"
-#include "launch.h"
+#include "seats.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
+string hex_mask(u32 mask) {
+  char t[16];
+  std::snprintf(t, sizeof t, "0x%08x", mask);
+  return t;
+}
+
+// A thread that runs a warp-wide instruction must name itself among its members.
+void check_members(Warp& w, const Inst* in, const u32* members) {
+  u32 strangers = w.mask & ~bits_of([&](int i) { return (members[i] >> i & 1) != 0; });
+  if (!strangers) return;
+  int lane = __builtin_ctz(strangers);
+  warn(w, in, thread_of(w, lane),
+       "lane " + std::to_string(lane) + " executes a warp-wide operation whose mask " + hex_mask(members[lane]) +
+           " does not name it: its result is undefined",
+       "sync-mask");
+}
+
 // The start of every warp-wide instruction: true when all members are here and w.mask is the set that takes part.
 // Otherwise `*next` says where to go on.
 bool gather_lanes(Warp& w, const Inst* in, u32 members_slot, const Inst** next) {
   if (!take_guarded(w, in)) return *next = in + 1, false;
+  if (w.launch->watch) check_members(w, in, slot<u32>(w, members_slot));
   if (arrive(w, in, slot<u32>(w, members_slot))) return true;
   *next = STOP;
   return false;
@@ -22,6 +41,31 @@ void each_group(Warp& w, const Inst* in, F f) {
     u32 group = rest & bits_of([&](int i) { return members[i] == named; });
     rest &= ~group;
     f(group);
+  }
+}
+
+// The lane that lane i takes its value from, or i itself when that is out of its segment.
+template <int MODE>
+int shfl_source(int i, u32 b, u32 c) {
+  i32 n = (i32)(b & 31), clamp = (i32)(c & 31), segment = (i32)(c >> 8 & 31);
+  i32 most = (i & segment) | (clamp & ~segment), least = i & segment;
+  i32 j = MODE == 0 ? i - n : MODE == 1 ? i + n : MODE == 2 ? i ^ n : least | (n & ~segment);
+  bool ok = MODE == 0 ? j >= most : j <= most;
+  return ok ? j & 31 : i;
+}
+
+// What comes from a lane that takes no part is undefined: the lane gets poison, so that using it shows.
+template <int MODE>
+void shfl_from_absent(Warp& w, const Inst* in, const u32* b, const u32* c, u32* r) {
+  for (u32 m = w.mask; m; m &= m - 1) {
+    int i = __builtin_ctz(m), j = shfl_source<MODE>(i, b[i], c[i]);
+    if (w.mask >> j & 1) continue;
+    r[i] = w.launch->poison * 0x01010101u;
+    warn(w, in, thread_of(w, i),
+         "lane " + std::to_string(i) + " takes a value from lane " + std::to_string(j) +
+             ", which takes no part in the shuffle" + (w.live >> j & 1 ? "" : " (there is no such thread any more)") +
+             ": the value is undefined",
+         "shuffle-from-inactive");
   }
 }
 
@@ -49,6 +93,7 @@ const Inst* op_shfl(Warp& w, const Inst* in) {
     r[i] = a[ok ? j & 31 : lane];
     valid |= (u32)ok << i;
   }
+  if (w.launch->watch && w.mask != FULL) shfl_from_absent<MODE>(w, in, b, c, r);
   blend(slot<u32>(w, in->d), r, w.mask);
   if (in->y) set_pred(w, w.ext[in->ext + 1], w.mask, valid);
   return in + 1;
@@ -177,9 +222,33 @@ const Inst* op_barrier(Warp& w, const Inst* in) {
   return STOP;
 }
 
+// A barrier that all threads complete from different places in the program: __syncthreads() in divergent code.
+void check_sites(Block& b, u32 id) {
+  const Inst* first = nullptr;
+  int first_thread = 0;
+  for (Warp& w : b.warps)
+    for (int i = 0; i < w.nsplits; i++) {
+      const Split& s = w.splits[i];
+      if (s.wait != Wait::Barrier || s.barrier != id) continue;
+      const Inst* at = s.pc - 1;
+      int thread = thread_of(w, __builtin_ctz(s.mask));
+      if (!first) first = at, first_thread = thread;
+      if (at == first) continue;
+      Launch& l = *w.launch;
+      u32 here = (u32)(at - l.kernel->code.data()), there = (u32)(first - l.kernel->code.data());
+      if (line_of(l, here) == line_of(l, there)) continue;
+      warn(w, at, thread,
+           "divergent barrier: thread " + std::to_string(thread) + " waits at line " +
+               std::to_string(line_of(l, here)) + " while thread " + std::to_string(first_thread) + " waits at line " +
+               std::to_string(line_of(l, there)) + "; all threads of a block must reach the same __syncthreads()",
+           "divergent-barrier");
+    }
+}
+
 void complete(Block& b, u32 id) {
   Barrier bar = b.barriers[id];
   b.barriers[id] = Barrier{};
+  if (!bar.counted) check_sites(b, id);
   for (Warp& w : b.warps)
     for (int i = 0; i < w.nsplits; i++) {
       Split& s = w.splits[i];
@@ -281,6 +350,7 @@ void h_activemask(Decoder& d, Mods& m) {
 }
 
 void h_bar(Decoder& d, Mods& m) {
+  if (cluster_barrier(d, m)) return;
   if (m.take("warp")) {
     if (!m.take("sync")) m.unsupported("warp");
     m.finish();
@@ -320,12 +390,26 @@ void check_barriers(Launch&, Block& b) {
   }
 }
 
+void h_setmaxnreg(Decoder& d, Mods& m) {
+  if (!m.take("inc") && !m.take("dec")) m.unsupported(m.peek());
+  if (!m.take("sync")) m.unsupported(m.peek());
+  m.take("aligned");
+  if (!m.take("u32")) m.unsupported(m.peek());
+  m.finish();
+  d.need(1);
+  i64 count = d.immediate(d.op(0));
+  if (count < 24 || count > 256 || count % 8) throw PtxError("setmaxnreg of another count than 24, 32, ... 256");
+  u32 all = d.constant(FULL, 4);
+  d.emit(op_warpsync, Class::Sync).a = all;  // registers are not short here: it only gathers the warp
+}
+
 void add_warp_handlers(Handlers& h) {
   h["shfl"] = h_shfl;
   h["vote"] = h_vote;
   h["match"] = h_match;
   h["redux"] = h_redux;
   h["elect"] = h_elect;
+  h["setmaxnreg"] = h_setmaxnreg;
   h["activemask"] = h_activemask;
   h["bar"] = h["barrier"] = h_bar;
 }

@@ -1,0 +1,23 @@
+// The machine's C interface, as machine/csrc/capi.cpp, machine/csrc/texture.h and machine/library.py declare it. Where a
+// field of a launch lies is not taken from here but told by library.py, so that the structure may grow.
+#pragma once
+#include <cstdint>
+
+extern "C" {
+struct KwAllocation {
+  uint64_t address, bytes;
+  uint64_t flags;  // 1: may be written, 2: holds poison where nothing was written
+};
+struct KwTexture {
+  uint64_t handle, base, pitch, slice;
+  uint32_t kind, shape, width, height, depth, layers;
+  uint32_t channel_kind, channel_bits[4], address_mode[3];
+  uint32_t linear_filter, normalized_float, normalized_coords, surface;
+  float border[4];
+};
+struct KwDevice {
+  const KwTexture* textures;
+  uint64_t texture_count;
+  uint64_t print_limit;  // bytes of printf that are kept
+};
+}

@@ -1,0 +1,153 @@
+"""Triton's own compiler without ptxas and without a device, for the card that is pretended and for the machine.
+
+A kernel is compiled twice from the same source. First for sm_90, as on the card: its errors, its shared memory and its
+PTX are what a GPU's user would meet. Then for sm_80, whose tensor-core instructions the machine runs (`mma.sync`,
+`ldmatrix`, `cp.async` instead of `wgmma` and TMA): what a Triton kernel means does not depend on the target. Kernels
+with fp8 values take sm_89, the first with their conversions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
+
+CARD = GPUTarget("cuda", 90, 32)
+FUNCTION_ARCH, FP8_ARCH = 80, 89
+CARD_SHARED = 232448
+"""Bytes of shared memory that one block may have on sm_90, and on the machine."""
+PTX_VERSION = 88
+"""Of the PTX that Triton writes; fixed, because asking ptxas for its version means starting a program."""
+MAX_NOTES = 4000
+
+
+class MachineBackend(CUDABackend):  # type: ignore[misc]
+    """Triton's CUDA backend up to PTX. What it calls the binary is the PTX, which `ptxas` sees in the builder."""
+
+    def parse_options(self, opts: dict[str, Any]) -> Any:
+        return super().parse_options({"ptx_version": PTX_VERSION, **{k: v for k, v in opts.items() if v is not None}})
+
+    def add_stages(self, stages: dict[str, Any], options: Any, language: Any) -> None:
+        super().add_stages(stages, options, language)
+
+        def binary(ptx: str, metadata: dict[str, Any]) -> bytes:
+            # Warp specialisation changes what `num_warps` says; compiling again needs what was asked for.
+            metadata["requested_warps"] = options.num_warps
+            return ptx.encode()
+
+        stages["cubin"] = binary
+
+    def hash(self) -> str:
+        return f"kernelwright-{self.target.arch}"
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """A kernel as the machine runs it. `scratch_bytes` is global memory that each program needs."""
+
+    name: str
+    ptx: str
+    threads: int
+    shared: int
+    scratch_bytes: int
+    tensor_descriptors: Any
+
+
+def machine_code(source: Any, card: Any) -> MachineCode:
+    """Compiles `source` (Triton's ASTSource) for the machine. `card`: the metadata of its compilation for sm_90."""
+    arch = FP8_ARCH if _uses_fp8(source) else FUNCTION_ARCH
+    wanted: dict[str, Any] = {f.name: _hashable(getattr(card, f.name, None)) for f in dataclasses.fields(CUDAOptions)}
+    # A program's blocks of a cluster share its work without changing it, as pipeline stages do.
+    wanted |= {
+        "arch": f"sm{arch}",
+        "num_ctas": 1,
+        "num_warps": card.requested_warps,
+        "max_num_imprecise_acc_default": None,
+    }
+    wanted |= {"launch_pdl": False, "ir_override": None}
+    done = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=wanted)
+    if done.metadata.shared > CARD_SHARED and card.num_stages > 1:
+        done = triton.compile(source, target=GPUTarget("cuda", arch, 32), options={**wanted, "num_stages": 1})
+    made = done.metadata
+    return MachineCode(
+        made.name,
+        with_true_lines(done.asm["ptx"]),
+        made.num_warps * 32,
+        made.shared,
+        made.global_scratch_size,
+        getattr(made, "tensordesc_meta", None),
+    )
+
+
+def with_true_lines(ptx: str) -> str:
+    """PTX without the line numbers that LLVM makes up: it counts on within inline assembly, as which Triton's loads and
+    stores come. The first one of each block is right."""
+    kept: list[str] = []
+    inside = seen = False
+    for line in ptx.split("\n"):
+        text = line.strip()
+        if text == "// begin inline asm":
+            inside, seen = True, False
+        elif text == "// end inline asm":
+            inside = False
+        elif inside and text.startswith(".loc"):
+            if seen:
+                continue
+            seen = True
+        kept.append(line)
+    return "\n".join(kept)
+
+
+def _hashable(value: Any) -> Any:
+    """The tuple that a list was before the metadata went through JSON."""
+    return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
+
+
+def _uses_fp8(source: Any) -> bool:
+    """Whether fp8 of the kind that sm_80 lacks occurs: among the arguments, or in the kernel's own text."""
+    fn = source.fn
+    texts = [str(list(source.signature.values())), str(list(source.constants.values())), fn.src]
+    return any(word in text for text in texts for word in ("fp8e4nv", "float8e4nv", "float8_e4m3fn"))
+
+
+Compile = Callable[..., Any]
+
+
+def recording(compile_: Compile, note: Callable[[BaseException, str], None]) -> Compile:
+    """`triton.compile` that tells `note` of each failure, with what the compiler wrote to stderr; the error goes on."""
+
+    def compile(*args: Any, **kwargs: Any) -> Any:
+        with _stderr() as read:
+            try:
+                return compile_(*args, **kwargs)
+            except Exception as error:
+                note(error, read())
+                raise
+
+    return compile
+
+
+@contextmanager
+def _stderr() -> Iterator[Callable[[], str]]:
+    """Keeps what C++ writes to descriptor 2: MLIR says there what a failed pass did not like."""
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+
+        def read() -> str:
+            file.seek(0)
+            return file.read(1 << 20).decode(errors="replace")[-MAX_NOTES:]
+
+        try:
+            yield read
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)

@@ -1,0 +1,324 @@
+"""Triton's driver for the functional machine: what `triton.runtime.driver.active` is in a runner without a GPU.
+
+Answers Triton's questions as a card of sm_90 would, compiles and launches through `machine.runtime`, and stands in for
+`do_bench`: there is no time here, so a call's cost is counted in thread instructions.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import operator
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.compiler
+import triton.language as tl
+import triton.testing
+from triton.backends import Backend, backends
+from triton.backends.driver import GPUDriver, decompose_descriptor, expand_signature
+from triton.backends.nvidia.driver import ty_to_cpp
+from triton.runtime import _allocation
+from triton.runtime.autotuner import Autotuner
+from triton.runtime.errors import OutOfResources, PTXASError
+
+from kernelwright.backends import triton_compiler
+from kernelwright.backends.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine.runtime import KernelBuildFailed, Runtime
+
+TUNING_SECONDS = 3.0
+"""Wall seconds that choosing among configurations may take of a candidate's life; what is left then stays untried."""
+INSTRUCTIONS_PER_MS = 132 * 128 * 1.98e6
+"""Thread instructions that a card of 132 multiprocessors starts in a millisecond: only to give costs a unit."""
+CALL_MS = 0.002
+REGISTERS = 65536
+
+
+class Utilities:
+    """What Triton asks of its native helper, for one runner."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+
+    def get_device_properties(self, _device: int) -> dict[str, int]:
+        return {
+            "max_shared_mem": CARD_SHARED,
+            "max_num_regs": REGISTERS,
+            "multiprocessor_count": 132,
+            "warpSize": 32,
+            "sm_clock_rate": 1_980_000,
+            "mem_clock_rate": 3_201_000,
+            "mem_bus_width": 6144,
+        }
+
+    def load_binary(self, name: str, ptx: bytes, shared: int, _device: int) -> tuple[Any, Any, int, int, int]:
+        """Has ptxas look at the code of the card: module, function, registers, spilled bytes, threads a block."""
+        result = self.runtime.compile(BuildRequest("ptxas", name, cuda_source=ptx.decode()))
+        if result.status != "ok":
+            raise PTXASError(result.log)
+        registers, spilled = result.resources.get("registers", 0), result.resources.get("spilled_bytes", 0)
+        self._tell(name, shared, registers, spilled)
+        fits = REGISTERS // max(1, -(-registers // 8) * 8) // 32 * 32
+        return name, name, registers, spilled, min(1024, fits)
+
+    def unload_module(self, _module: Any) -> None: ...
+
+    def _tell(self, name: str, shared: int, registers: int, spilled: int) -> None:
+        if registers:
+            told = f"{name} on sm_90: {registers} registers a thread, {spilled} bytes spilled, {shared} bytes shared"
+            self.runtime.tell("kernel-resources", told, name)
+
+
+class Launcher:
+    """Launches one compiled kernel. Made by Triton from the source and the metadata of its compilation for the card."""
+
+    def __init__(self, source: Any, metadata: Any) -> None:
+        self.source, self.metadata = source, metadata
+        self.code: MachineCode | None = None
+        self.types: list[str] = []
+
+    def __call__(
+        self,
+        x: int,
+        y: int,
+        z: int,
+        stream: Any,
+        _function: Any,
+        _packed: Any,
+        launch_metadata: Any,
+        enter_hook: Any,
+        exit_hook: Any,
+        *args: Any,
+    ) -> None:
+        runtime = triton.runtime.driver.active.runtime
+        grid = (operator.index(x), operator.index(y), operator.index(z))
+        if self.code is None:
+            self.code = triton_compiler.machine_code(self.source, self.metadata)
+            expanded = expand_signature(self.source.signature.values(), self.code.tensor_descriptors, "nvTmaDesc")
+            self.types = [t for t in _flat(expanded) if t != "constexpr"]
+        program = runtime.program(BuildResult("ok", ptx=self.code.ptx))
+        programs = grid[0] * grid[1] * grid[2]
+        self._allocate_on_card(programs, stream)
+        values = list(_arguments(self.source.signature.values(), args))
+        packed = [_packed_argument(t, v, runtime) for t, v in zip(self.types, values, strict=True)]
+        scratch = torch.zeros(max(programs, 0) * self.code.scratch_bytes, dtype=torch.int8)
+        if scratch.numel():
+            runtime.register(scratch)
+        packed += [struct.pack("<Q", scratch.data_ptr() if scratch.numel() else 0), bytes(8)]
+        if enter_hook is not None:
+            enter_hook(launch_metadata)
+        if programs > 0:  # Triton's own launcher leaves an empty grid out
+            block = (self.code.threads, 1, 1)
+            runtime.launch(
+                program,
+                self.code.name,
+                grid,
+                block,
+                self.code.shared,
+                packed,
+                own_shared=False,
+                cooperative=bool(self.metadata.launch_cooperative_grid),
+            )
+        if exit_hook is not None:
+            exit_hook(launch_metadata)
+
+    def _allocate_on_card(self, programs: int, stream: Any) -> None:
+        """Asks the candidate's allocator for what the card's code needs: without one a launch fails there, and here."""
+        if self.metadata.global_scratch_size:
+            nbytes = programs * self.metadata.num_ctas * self.metadata.global_scratch_size
+            _allocation._allocator.get()(nbytes, self.metadata.global_scratch_align, stream)
+
+
+def _flat(types: Sequence[Any]) -> Iterator[str]:
+    for one in types:
+        if isinstance(one, tuple):
+            yield from _flat(one)
+        else:
+            yield one
+
+
+def _arguments(types: Any, values: Sequence[Any]) -> Iterator[Any]:
+    """The values that a kernel is passed: tuples flattened, constants left out, descriptors as pointer and numbers."""
+    for one, value in zip(types, values, strict=True):
+        if isinstance(one, tuple):
+            yield from _arguments(one, value)
+        elif one.startswith("tensordesc"):
+            yield from decompose_descriptor(value)
+        elif one != "constexpr":
+            yield value
+
+
+_INTEGERS = {f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32, 64)} | {"i1": 1, "u1": 1}
+
+
+def _packed_argument(kind: str, value: Any, runtime: Runtime) -> bytes:
+    """One argument as the bytes of its parameter, with the conversions of Triton's own launcher."""
+    if kind.startswith("*"):
+        return struct.pack("<Q", _address(value, runtime))
+    if kind in _INTEGERS:
+        bits = 8 * _INTEGERS[kind]
+        return (operator.index(value) & ((1 << bits) - 1)).to_bytes(bits // 8, "little")
+    if kind in ("fp32", "f32"):
+        return bytes(ctypes.c_float(float(value)))
+    if kind == "fp64":
+        return bytes(ctypes.c_double(float(value)))
+    if kind == "bf16":
+        return bytes(ctypes.c_float(float(value)))[2:]  # cut off, not rounded
+    if kind == "fp16":
+        return struct.pack("<e", float(value))
+    runtime.unsupported.append(f"triton: argument of type {kind}")
+    raise KernelBuildFailed(f"an argument of type {kind} cannot be passed on the functional machine")
+
+
+def _address(value: Any, runtime: Runtime) -> int:
+    if value is None:
+        return 0
+    if isinstance(value, int):
+        return value & (2**64 - 1)
+    holder = getattr(value, "base", value)  # what `triton.reinterpret` wraps
+    if isinstance(holder, torch.Tensor):
+        runtime.register(holder)
+    address = getattr(value, "data_ptr", None)
+    if address is None:
+        raise TypeError("Pointer argument must be either uint64 or have data_ptr method")
+    return int(address()) & (2**64 - 1)
+
+
+class Bench:
+    """Stands in for `do_bench`: calls once and answers with a cost in what would be milliseconds.
+
+    The cost follows from counted thread instructions, which rank configurations without being a time. Once tuning has
+    used up its seconds and a configuration of the same kernel has run, the others are left untried.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.left = TUNING_SECONDS
+        self.chosen = False
+
+    def begin(self) -> None:
+        """A new choice among configurations."""
+        self.chosen = False
+
+    def tune(self, call: Callable[[], Any], quantiles: Any = None, **_options: Any) -> Any:
+        """For the autotuner: one configuration's cost, infinite for one that is not tried any more."""
+        if self.chosen and self.left <= 0:
+            return [float("inf")] * len(quantiles or (0,))
+        started = time.monotonic()
+        try:
+            cost = self.do_bench(call, quantiles=quantiles)
+            self.chosen = True
+        finally:
+            self.left -= time.monotonic() - started
+        return cost
+
+    def do_bench(
+        self,
+        fn: Callable[[], Any],
+        warmup: Any = 25,
+        rep: Any = 100,
+        grad_to_none: Any = None,
+        quantiles: Any = None,
+        return_mode: str = "mean",
+    ) -> Any:
+        """The face of `triton.testing.do_bench`."""
+        before = self.runtime.instructions()
+        fn()
+        cost = CALL_MS + (self.runtime.instructions() - before) / INSTRUCTIONS_PER_MS
+        if quantiles is not None:
+            return [cost] * len(quantiles) if len(quantiles) != 1 else cost
+        return [cost] if return_mode == "all" else cost
+
+
+class MachineDriver(GPUDriver):  # type: ignore[misc]
+    """One card, one stream; kernels run on `runtime`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.runtime = runtime
+        self.utils = Utilities(runtime)
+        self.launcher_cls = Launcher
+        self.bench = Bench(runtime)
+        self.get_device_capability = lambda _device=0: divmod(CARD.arch, 10)
+        self.get_current_stream = lambda _device=0: 0
+        self.get_current_device = lambda: 0
+        self.set_current_device = lambda _device: None
+
+    @staticmethod
+    def is_active() -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return CARD
+
+    def get_active_torch_device(self) -> Any:
+        return torch.device("cuda", 0)
+
+    def get_device_interface(self) -> Any:
+        return torch.cuda
+
+    def map_python_to_cpp_type(self, ty: str) -> str:
+        return str(ty_to_cpp(ty))
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        return self.bench.tune
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        return torch.empty(1, dtype=torch.int)
+
+    def clear_cache(self, cache: Any) -> None:
+        cache.zero_()
+
+
+def activate(runtime: Runtime) -> None:
+    """Points this process's Triton at `runtime`, for good."""
+    made = MachineDriver(runtime)
+    backends["nvidia"] = Backend(MachineBackend, MachineDriver)
+    triton.runtime.driver.set_active(made)
+    triton.testing.do_bench = triton.testing.do_bench_cudagraph = made.bench.do_bench
+    tell = triton_compiler.recording(triton.compiler.compile, lambda e, notes: _note(runtime, e, notes))
+    triton.compile = triton.compiler.compile = tell
+    prune = Autotuner.prune_configs
+
+    def begin(self: Any, kwargs: dict[str, Any]) -> Any:
+        made.bench.begin()
+        return prune(self, kwargs)
+
+    Autotuner.prune_configs = begin
+
+
+def _note(runtime: Runtime, error: BaseException, notes: str) -> None:
+    """Keeps a failed compilation, whatever the candidate makes of it. What only a target lacks is no such failure."""
+    if isinstance(error, OutOfResources):
+        return
+    deepest: BaseException = error
+    while deepest.__cause__ is not None and hasattr(deepest.__cause__, "src"):
+        deepest = deepest.__cause__
+    node, source = getattr(deepest, "node", None), getattr(deepest, "src", None)
+    runtime.compile_errors.append(
+        {
+            "type": type(error).__name__,
+            "log": f"{error}\n{notes}".strip()[:8000],
+            "message": (getattr(deepest, "error_message", None) or str(error)).strip()[:500],
+            "source": str(source or ""),
+            "line": getattr(node, "lineno", None),
+        }
+    )
+
+
+@triton.jit
+def _first(x, y, n, size: tl.constexpr):  # type: ignore[no-untyped-def]
+    at = tl.program_id(0) * size + tl.arange(0, size)
+    tl.store(y + at, tl.exp(tl.load(x + at, mask=at < n)), mask=at < n)
+
+
+def warm() -> None:
+    """Compiles a small kernel for both targets, so that LLVM and Triton's lookups are set up."""
+    backends["nvidia"] = Backend(MachineBackend, MachineDriver)
+    signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "size": "constexpr"}
+    for arch in (CARD.arch, triton_compiler.FUNCTION_ARCH):
+        source = triton.compiler.ASTSource(_first, signature, {(3,): 256})
+        triton.compile(source, target=triton_compiler.GPUTarget("cuda", arch, 32))

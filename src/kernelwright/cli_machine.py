@@ -1,0 +1,68 @@
+"""The verbs of the functional machine: `kernelwright machine run FILE.cu`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+machine_app = typer.Typer(help="Run whole CUDA programs without a GPU.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@machine_app.callback()
+def _root() -> None:
+    pass
+
+
+@machine_app.command("run")
+def machine_run(
+    file: Annotated[Path, typer.Argument(help="A .cu file with main.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The program's own.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Option("--file", help="File or folder that it reads; repeatable.")
+    ] = None,
+    keep: Annotated[Path | None, typer.Option(help="Folder for the files that it leaves.")] = None,
+    flags: Annotated[list[str] | None, typer.Option("--flag", help="A flag of nvcc, e.g. -DN=4; repeatable.")] = None,
+    races: Annotated[bool, typer.Option(help="Look for data races, which takes longer.")] = True,
+    order: Annotated[str, typer.Option(help="Of blocks and warps: forward, reverse or random.")] = "forward",
+    timeout: Annotated[float, typer.Option(help="Wall seconds that it may run.")] = 120.0,
+    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory that it may take.")] = 8192,
+    sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Run one CUDA program on the processor: its output, then what the machine found wrong, with source lines.
+
+    It runs confined, in an empty folder of its own. Exit status: the program's own; 1 with findings, when it does not
+    compile, needs what is not there, or takes too long; 128 and the signal's number after a signal.
+    """
+    from kernelwright import programcheck, report
+    from kernelwright.errors import ConfigError
+    from kernelwright.evaluation.programs import ORDERS, Limits
+
+    if sandbox not in ("auto", "strict", "none"):
+        raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
+    if order not in ORDERS:
+        raise ConfigError(f"--order {order!r} is not an order", hint=f"use {', '.join(ORDERS)}")
+    if not 0 < timeout <= 86400 or memory_mb < 64:
+        raise ConfigError("--timeout or --memory-mb is out of range", hint="at least 0.1 s, and 64 MB")
+    with report.spinner(f"running {file.name}"):
+        complaint, step = programcheck.run_file(
+            file,
+            arguments or [],
+            files=files or [],
+            keep=keep,
+            flags=flags or [],
+            races=races,
+            order=order,
+            limits=Limits(timeout, memory_mb),
+            sandbox=sandbox,
+        )
+    if as_json:
+        print(json.dumps(programcheck.facts(complaint, step)))
+    else:
+        programcheck.print_run(file, complaint, step)
+    sys.stdout.flush()
+    raise typer.Exit(programcheck.exit_status(complaint, step))

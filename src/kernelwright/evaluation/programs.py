@@ -1,0 +1,333 @@
+"""Whole CUDA programs, judged: build, run the generator, the program and the comparison, each confined, in one folder.
+
+What the machine saw while kernels ran comes back as findings. The program is untrusted, and so are the scripts beside
+it: what they print is bounded, each wait has a deadline, and nothing of theirs runs in this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import dataclasses
+import importlib
+import re
+import signal
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kernelwright.backends.program import TABLE
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.errors import HarnessError, WorkerDied
+from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout
+from kernelwright.evaluation.pool import Child, Pool
+from kernelwright.evaluation.session import Builder
+from kernelwright.machine import library
+from kernelwright.machine.runtime import readable
+from kernelwright.records import Finding
+from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask
+
+BUILD_SECONDS = 300.0
+"""For a first build, which compiles our runtime as well."""
+FOLDER_MB = 8192
+SLACK = 30.0
+"""Seconds after a step's own deadline when its child is given up."""
+ORDERS = {"forward": 0, "reverse": 1, "random": 2}
+NO_GUARD = re.compile(r"#\s*include\s*<thrust/")
+"""Thrust's algorithms run on the host here, on device memory, which therefore stays open."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a row may use: wall seconds after its build, and memory."""
+
+    seconds: float = 300.0
+    memory_mb: int = 8192
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that ran. `status` is its exit status or minus a signal; `launches` counts launches and instructions by
+    kernel; `unsupported` and `broken` say what the machine lacks or where it failed."""
+
+    status: int
+    timeout: bool
+    stdout: str
+    stderr: str
+    seconds: float
+    findings: tuple[Finding, ...] = ()
+    launches: dict[str, tuple[int, int]] = field(default_factory=dict)
+    unsupported: str = ""
+    broken: str = ""
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it printed to stderr, or else to stdout."""
+        lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        return lines[-1].strip()[:300] if lines else "it printed nothing"
+
+    def how(self) -> str:
+        """How it ended, in words."""
+        if self.status >= 0:
+            return f"ended with exit status {self.status}"
+        with contextlib.suppress(ValueError):
+            return f"was ended by {signal.Signals(-self.status).name}"
+        return f"was ended by signal {-self.status}"
+
+
+def _request_layout() -> str:
+    """Where the fields of a launch lie, for the runtime that fills one in C++."""
+    request = library.LaunchRequest
+    parts = {name: getattr(request, name).offset for name, *_ in request._fields_}
+    parts["bytes"] = ctypes.sizeof(request)
+    if "device" in parts:  # textures are handed over
+        parts["texture_bytes"] = ctypes.sizeof(importlib.import_module("kernelwright.machine.texture").TextureEntry)
+    return ";".join(f"{name}={value}" for name, value in parts.items())
+
+
+def build(source: str, builder: Builder, flags: tuple[str, ...] = ()) -> BuildResult:
+    """The program's executable and device code, from the build cache where it is known."""
+    request = BuildRequest("program", cuda_source=source, cuda_flags=flags)
+    return builder.build(dataclasses.asdict(request), BUILD_SECONDS)
+
+
+class ProgramSession:
+    """The confined folder in which one program and its scripts run."""
+
+    def __init__(self, built: BuildResult, source: str, pool: Pool, limits: Limits) -> None:
+        self.executable = Path(built.library or "")
+        self.open_memory = NO_GUARD.search(source) is not None
+        self.left = limits.seconds
+        self.child: Child = pool.spawn(
+            "program",
+            cpu_seconds=int(limits.seconds * 4) + 30,
+            memory_mb=limits.memory_mb,
+            executables=(self.executable,),
+            file_mb=FOLDER_MB,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.child.end()
+
+    @property
+    def folder(self) -> Path:
+        """Where files of the program lie."""
+        return self.child.scratch
+
+    def script(self, name: str, source: str) -> Step:
+        """Runs a Python script in the folder."""
+        return self._ask({"kind": "script", "name": name, "source": source})
+
+    def program(
+        self, name: str, arguments: tuple[str, ...] = (), *, races: bool = False, order: str = "forward"
+    ) -> Step:
+        """Runs the program in the folder; `races` has the machine look for races and for memory that is read before it
+        is written, which takes longer."""
+        environment = {
+            "KERNELWRIGHT_MACHINE": str(library.build()),
+            "KERNELWRIGHT_PROGRAM": f"{self.executable}{TABLE}",
+            "KERNELWRIGHT_REQUEST": _request_layout(),
+            "KERNELWRIGHT_RACES": str(int(races)),
+            "KERNELWRIGHT_ORDER": str(ORDERS[order]),
+            **({"KERNELWRIGHT_HOST_ACCESS": "1"} if self.open_memory else {}),
+            **({"KERNELWRIGHT_POISON": "1"} if races else {}),
+        }
+        header = {"kind": "program", "path": str(self.executable), "name": name, "arguments": list(arguments)}
+        return self._ask({**header, "environment": environment})
+
+    def _ask(self, header: dict[str, Any]) -> Step:
+        timeout = max(self.left, 0.05)
+        started = time.monotonic()
+        try:
+            answer = self.child.ask({**header, "timeout": timeout}, deadline=started + timeout + SLACK).header
+        except (ChannelClosed, ChannelTimeout) as error:
+            fate = self.child.natural_fate()
+            if fate.full:
+                return Step(-9, False, "", f"its files took more than {FOLDER_MB} MB", time.monotonic() - started)
+            raise WorkerDied(f"the child that ran {header['name']} {fate}") from error
+        self.left -= time.monotonic() - started
+        return _step(answer)
+
+
+def _step(answer: dict[str, Any]) -> Step:
+    """What the child said, with the program's own file of findings read. That file is untrusted text."""
+    findings: list[Finding] = []
+    launches: dict[str, tuple[int, int]] = {}
+    words = {"unsupported": "", "broken": ""}
+    for line in str(answer["findings"]).splitlines():
+        kind, *fields = line.split("\t")
+        if kind in ("fault", "warning") and len(fields) >= 8:
+            findings.append(_finding(kind, fields))
+        elif kind == "misuse" and len(fields) >= 2:
+            findings.append(Finding(rule=fields[0], evidence=fields[1][:500], severity="warning"))
+        elif kind == "launched" and len(fields) >= 3 and fields[1].isdigit() and fields[2].isdigit():
+            launches[readable(fields[0])] = (int(fields[1]), int(fields[2]))
+        elif kind in words and fields:
+            words[kind] = words[kind] or fields[0][:300]
+    return Step(
+        int(answer["status"]),
+        bool(answer["timeout"]),
+        str(answer["stdout"]),
+        str(answer["stderr"]),
+        float(answer["seconds"]),
+        tuple(findings[:50]),
+        launches,
+        **words,
+    )
+
+
+def _finding(kind: str, fields: list[str]) -> Finding:
+    """One of the machine's lines: kernel, rule, message, block, thread, line, file, instruction."""
+    kernel, rule, message, block, thread, line, _file, ptx = fields[:8]
+    where = f" in kernel {readable(kernel)}"
+    if block and thread:
+        where += f", block ({block}), thread ({thread})"
+    where += f", line {line}" if line else ""
+    where += f" [{ptx.strip()}]" if ptx.strip() else ""
+    severity: Any = "fault" if kind == "fault" else "warning"
+    return Finding(
+        rule=rule, evidence=(message + where)[:600], severity=severity, line=int(line) if line.isdigit() else None
+    )
+
+
+@dataclass(frozen=True)
+class ProgramVerdict:
+    """What became of one row. `verdict` is one of `records.VERDICTS`, or `task_error` where a script failed."""
+
+    task_id: str
+    verdict: str
+    reason: str = ""
+    name: str = ""
+    seconds: float = 0.0
+    parts: dict[str, float] = field(default_factory=dict)
+    """Wall seconds of build, gen, run and compare."""
+    launches: int = 0
+    instructions: int = 0
+    findings: tuple[Finding, ...] = ()
+
+    def plain(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return {
+            "task_id": self.task_id,
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "seconds": round(self.seconds, 2),
+            "name": self.name,
+            "parts": {k: round(v, 2) for k, v in self.parts.items()},
+            "launches": self.launches,
+            "instructions": self.instructions,
+            "findings": [
+                f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in self.findings
+            ],
+        }
+
+
+class _Row:
+    """One row on its way to a verdict."""
+
+    def __init__(self, task: ProgramTask) -> None:
+        self.task = task
+        self.parts: dict[str, float] = {}
+        self.run: Step | None = None
+
+    def verdict(self, verdict: str, reason: str = "") -> ProgramVerdict:
+        run = self.run
+        counts = run.launches.values() if run else ()
+        return ProgramVerdict(
+            self.task.task_id,
+            verdict,
+            " ".join(reason.split())[:500],
+            self.task.name,
+            sum(self.parts.values()),
+            self.parts,
+            sum(c[0] for c in counts),
+            sum(c[1] for c in counts),
+            run.findings if run else (),
+        )
+
+
+def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    """Builds and runs one row's own program, and asks its comparison. A fault of ours is a verdict, too."""
+    row = _Row(task)
+    if task.problem:
+        return row.verdict("task_error", task.problem)
+    for attempt in (1, 2):
+        try:
+            return _judge(row, pool, builder, limits)
+        except HarnessError as error:
+            builder.close()
+            if attempt == 2:
+                return row.verdict("harness_error", f"{type(error).__name__}: {error}")
+    raise HarnessError("unreachable: a row ends within two attempts")
+
+
+def _judge(row: _Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    task = row.task
+    started = time.monotonic()
+    built = build(task.program, builder)
+    row.parts["build"] = time.monotonic() - started
+    if built.status != "ok":
+        return row.verdict(built.status, ", ".join(built.missing) or _first_error(built.log))
+    with ProgramSession(built, task.program, pool, limits) as session:
+        (session.folder / FOLDER).mkdir()
+        made = session.script(GENERATOR, task.generator)
+        row.parts["gen"] = made.seconds
+        if made.timeout or made.status:
+            return _script_failed(row, GENERATOR, made, limits)
+        row.run = run = session.program(PROGRAM.removesuffix(".cu"))
+        row.parts["run"] = run.seconds
+        failed = _program_failed(row, run, limits)
+        if failed:
+            return failed
+        compared = session.script(COMPARER, task.comparer)
+        row.parts["compare"] = compared.seconds
+    return _compared(row, compared, limits)
+
+
+def _script_failed(row: _Row, name: str, step: Step, limits: Limits) -> ProgramVerdict:
+    if step.timeout:
+        return row.verdict("timeout", f"{name} was still running after {limits.seconds:g} s in all")
+    module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", step.stderr)
+    if module:
+        return row.verdict("unsupported", f"{name} needs the Python module {module.group(1)}, which is not installed")
+    return row.verdict("task_error", f"{name} {step.how()}: {step.last_words}")
+
+
+def _program_failed(row: _Row, run: Step, limits: Limits) -> ProgramVerdict | None:
+    """The verdict on a program that did not end well; None where its output is worth a look."""
+    if run.broken:
+        return row.verdict("harness_error", run.broken)
+    if run.unsupported:
+        return row.verdict("unsupported", run.unsupported)
+    if run.timeout:
+        return row.verdict("timeout", f"the program was still running after {limits.seconds:g} s in all")
+    faults = [f for f in run.findings if f.severity == "fault"]
+    if faults:
+        return row.verdict("runtime_error", f"{faults[0].rule}: {faults[0].evidence}")
+    if run.status:
+        last = run.findings[-1].evidence if run.findings and run.status < 0 else run.last_words
+        return row.verdict("runtime_error", f"the program {run.how()}: {last}")
+    return None
+
+
+def _compared(row: _Row, step: Step, limits: Limits) -> ProgramVerdict:
+    words = [line.strip() for line in step.stdout.splitlines() if line.strip()]
+    answer = words[-1] if words else ""
+    if step.status == 0 and not step.timeout and answer == "T":
+        return row.verdict("correct")
+    if step.timeout or "ModuleNotFoundError" in step.stderr:
+        return _script_failed(row, COMPARER, step, limits)
+    if answer == "F":
+        return row.verdict("wrong", f"{COMPARER}: {' | '.join(words[-4:])}")
+    return row.verdict("wrong", f"{COMPARER} {step.how()} and did not print T: {step.last_words}")
+
+
+def _first_error(log: str) -> str:
+    """The first line that names an error."""
+    lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
+    return lines[0].strip()

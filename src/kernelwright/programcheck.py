@@ -1,0 +1,290 @@
+"""Whole programs from the command line: `tasks check` on CUDABench's rows, and `machine run` on one file.
+
+Rows are judged several at a time and shown in their order. Tables and verdicts go to stdout, progress to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from kernelwright import report, taskcheck
+from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.programs import Limits, ProgramSession, ProgramVerdict, Step, build, check_program
+from kernelwright.evaluation.session import Builder
+from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
+from kernelwright.tasks.files import MAX_BYTES
+
+STYLES = {"correct": "green", "wrong": "red", "unsupported": "yellow", "harness_error": "magenta"}
+MAX_FILE_MB = 1024
+
+
+def is_programs(source: str) -> bool:
+    """Whether a source names whole programs: a file in CUDABench's format, or one row of it."""
+    return is_cudabench(source.partition("#")[0])
+
+
+def read(source: str, *, id_field: str | None = None, limit: int | None = None) -> list[ProgramTask]:
+    """The programs of `FILE` or `FILE#ID`. Raises `TaskError`."""
+    file, _, wanted = source.partition("#")
+    found = read_programs(file, id_field=id_field, limit=None if wanted else limit)
+    if not wanted:
+        return found
+    chosen = [task for task in found if task.task_id == wanted]
+    if not chosen:
+        known = ", ".join(task.task_id for task in found[:8])
+        raise TaskError(f"{file!r} has no row {wanted!r}", hint=f"its rows are {known}, …")
+    return chosen
+
+
+def check(
+    tasks: Sequence[ProgramTask],
+    show: Callable[[ProgramVerdict], None],
+    *,
+    jobs: int = 1,
+    limits: Limits | None = None,
+    sandbox: str = "auto",
+) -> list[ProgramVerdict]:
+    """The verdicts on all tasks, in order; `show` gets each as soon as it and all before it are there."""
+    limits = limits or Limits()
+    found: list[ProgramVerdict] = []
+    with Pool(sandbox) as pool:
+        for verdict in _judged(tasks, pool, jobs, limits):
+            found.append(verdict)
+            show(verdict)
+    return found
+
+
+def check_files(
+    sources: Sequence[str],
+    id_field: str | None,
+    limit: int | None,
+    timeout: float,
+    jobs: int,
+    sandbox: str,
+    out: Path | None,
+    as_json: bool,
+) -> bool:
+    """`tasks check` on files of programs: whether every one passes. Raises `TaskError` for a file of another kind."""
+    tasks = [task for source in sources for task in read(source, id_field=id_field, limit=limit)]
+    if not tasks:
+        return True
+    with report.BatchView(len(tasks), None, False) as view:
+
+        def show(verdict: ProgramVerdict) -> None:
+            view.step(line(verdict))
+            if as_json:
+                print(json.dumps(verdict.plain()), flush=True)
+
+        found = check(tasks, show, jobs=jobs, limits=Limits(seconds=timeout), sandbox=sandbox)
+    if not as_json:
+        print_table(found)
+    if out is not None:
+        taskcheck.write(out, markdown(found, "Whole programs on the functional machine"))
+    return all(verdict.verdict == "correct" for verdict in found)
+
+
+def _judged(tasks: Sequence[ProgramTask], pool: Pool, jobs: int, limits: Limits) -> Iterator[ProgramVerdict]:
+    own = threading.local()
+    builders: list[Builder] = []
+
+    def one(task: ProgramTask) -> ProgramVerdict:
+        if not hasattr(own, "builder"):
+            own.builder = Builder(pool)
+            builders.append(own.builder)
+        return check_program(task, pool, own.builder, limits)
+
+    pool.warm()
+    threads = ThreadPoolExecutor(max(1, jobs), "rows")
+    try:
+        waiting: list[Future[ProgramVerdict]] = [threads.submit(one, task) for task in tasks]
+        for future in waiting:
+            yield future.result()
+    except BaseException:
+        threads.shutdown(wait=False, cancel_futures=True)
+        pool.close()  # ends what runs, so that its threads come back at once
+        raise
+    finally:
+        threads.shutdown(wait=True, cancel_futures=True)
+        for builder in builders:
+            builder.close()
+
+
+def line(verdict: ProgramVerdict) -> str:
+    """One row as a line of progress."""
+    name = f" {verdict.name}" if verdict.name else ""
+    return f"{verdict.task_id}{name}: {verdict.verdict}" + (f", {verdict.reason}" if verdict.reason else "")
+
+
+def counts(found: Sequence[ProgramVerdict]) -> str:
+    """How many rows got each verdict, in words."""
+    names = [verdict.verdict for verdict in found]
+    return ", ".join(
+        f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names, key=lambda n: n != "correct"))
+    )
+
+
+def print_table(found: Sequence[ProgramVerdict], console: Console | None = None) -> None:
+    """All rows as a table, and the counts."""
+    out = console or report.out
+    table = Table(box=None, header_style="dim")
+    for name in ("task", "name", "verdict", "reason", "instructions", "s"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("task", "verdict", "s"))
+    for v in found:
+        style = STYLES.get(v.verdict, "red")
+        cells = [report.escape(v.task_id), report.escape(v.name), f"[{style}]{v.verdict}[/]", report.escape(v.reason)]
+        table.add_row(*cells, f"{v.instructions:.3g}" if v.instructions else "", f"{v.seconds:.1f}")
+    out.print(table)
+    out.print(f"{len(found)} programs: {counts(found)}", soft_wrap=True)
+
+
+def markdown(found: Sequence[ProgramVerdict], title: str) -> str:
+    """All rows as a page."""
+    lines = [f"# {title}", "", f"{len(found)} programs: {counts(found)}.", ""]
+    lines += ["| task | name | verdict | reason | instructions | s |", "|---|---|---|---|---|---|"]
+    for v in found:
+        cells = [v.task_id, v.name, v.verdict, v.reason, f"{v.instructions:.3g}", f"{v.seconds:.1f}"]
+        lines.append("| " + " | ".join(report.plain(c).replace("\n", " ").replace("|", "\\|") for c in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+# --- one program ----------------------------------------------------------------------------------------------------
+
+
+def run_file(
+    path: Path,
+    arguments: Sequence[str],
+    *,
+    files: Sequence[Path] = (),
+    keep: Path | None = None,
+    flags: Sequence[str] = (),
+    races: bool = True,
+    order: str = "forward",
+    limits: Limits | None = None,
+    sandbox: str = "auto",
+) -> tuple[str, Step]:
+    """Builds and runs one program; `files` are copied to its folder first, and what it wrote there to `keep`.
+
+    Returns a compiler's complaint, or an empty text and how the program ended. Raises `CandidateError`, `UsageError`.
+    """
+    source = _source(path)
+    limits = limits or Limits()
+    with Pool(sandbox) as pool:
+        builder = Builder(pool)
+        built = build(source, builder, tuple(flags))
+        builder.close()
+        if built.status != "ok":
+            missing = f"unsupported: {', '.join(built.missing)}\n" if built.missing else ""
+            return missing + built.log, Step(1, False, "", "", 0.0)
+        with ProgramSession(built, source, pool, limits) as session:
+            for file in files:
+                _copy_in(file, session.folder)
+            step = session.program(path.stem, tuple(arguments), races=races, order=order)
+            if step.broken:
+                raise HarnessError(step.broken, "please report this program")
+            if keep is not None:
+                _copy_out(session.folder, keep)
+    return "", step
+
+
+def _source(path: Path) -> str:
+    try:
+        if not path.is_file():
+            raise CandidateError(f"there is no file {str(path)!r}", hint="name a .cu file with main")
+        if path.stat().st_size > MAX_BYTES:
+            raise CandidateError(f"{str(path)!r} is larger than {MAX_BYTES >> 20} MB", hint="name a .cu file")
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        raise CandidateError(f"{str(path)!r} is not UTF-8 text", hint="name a .cu file") from None
+    except OSError as error:
+        raise CandidateError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check the path") from error
+    if not text.strip():
+        raise CandidateError(f"{str(path)!r} is empty", hint="name a .cu file with main")
+    return text
+
+
+def _copy_in(file: Path, folder: Path) -> None:
+    try:
+        if file.is_dir():
+            shutil.copytree(file, folder / file.resolve().name)
+        else:
+            shutil.copy(file, folder / file.name)
+    except (OSError, shutil.Error) as error:
+        raise UsageError(f"{str(file)!r} cannot be copied: {error}", hint="check --file") from error
+
+
+def _copy_out(folder: Path, keep: Path) -> None:
+    """Regular files only: an untrusted program may leave links to anywhere."""
+    space = MAX_FILE_MB << 20
+    try:
+        for file in sorted(folder.rglob("*")):
+            inner = file.relative_to(folder)
+            if file.is_symlink() or not file.is_file() or any((folder / p).is_symlink() for p in inner.parents):
+                continue
+            space -= file.stat().st_size
+            if space < 0:
+                raise UsageError(f"the program's files take more than {MAX_FILE_MB} MB", hint="leave out --keep")
+            (keep / inner).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, keep / inner, follow_symlinks=False)
+    except OSError as error:
+        raise UsageError(f"{str(keep)!r} cannot be written: {error.strerror}", hint="check --keep") from error
+
+
+def facts(complaint: str, step: Step) -> dict[str, Any]:
+    """A run as plain data, for JSON."""
+    return {
+        "built": not complaint,
+        "log": complaint,
+        "exit": step.status,
+        "timeout": step.timeout,
+        "unsupported": step.unsupported,
+        "stdout": step.stdout,
+        "stderr": step.stderr,
+        "seconds": round(step.seconds, 3),
+        "launches": {name: {"count": c, "instructions": i} for name, (c, i) in step.launches.items()},
+        "findings": [
+            f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in step.findings
+        ],
+    }
+
+
+def print_run(path: Path, complaint: str, step: Step) -> None:
+    """What the program printed, then what the machine found. A program's words keep their line ends only."""
+    if complaint:
+        print(_printable(complaint.strip()), file=sys.stderr)
+        return
+    sys.stdout.write(_printable(step.stdout))
+    sys.stdout.flush()
+    sys.stderr.write(_printable(step.stderr))
+    for finding in step.findings:
+        where = f"{path.name}:{finding.line}: " if finding.line else ""
+        print(f"{where}{finding.severity}: {finding.rule}: {_printable(finding.evidence)}", file=sys.stderr)
+    if step.timeout:
+        print(f"stopped: still running after {step.seconds:.0f} s", file=sys.stderr)
+    elif step.status < 0:
+        print(f"the program {step.how()}", file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
+def exit_status(complaint: str, step: Step) -> int:
+    """The program's own where it ended by itself without a fault; as a shell has it after a signal; else 1."""
+    if complaint or step.timeout or step.unsupported:
+        return 1
+    if step.status < 0:
+        return 128 - step.status
+    if step.status == 0 and step.findings:
+        return 1
+    return step.status

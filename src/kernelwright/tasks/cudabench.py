@@ -1,0 +1,78 @@
+"""CUDABench's format: a row is a whole CUDA program (`bench.cu`), a script that writes its input and the expected
+output (`gen.py`), and one that compares (`compare.py`, which prints T or F). Reading executes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import TaskError
+from kernelwright.tasks.files import MAX_BYTES
+from kernelwright.tasks.jsonl import json_lines, row_name
+
+PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
+FOLDER = "data"
+"""The folder that programs and scripts share. Most generators make it, the others take it as given."""
+_FIELDS = (PROGRAM, GENERATOR, COMPARER)
+
+
+@dataclass(frozen=True)
+class ProgramTask:
+    """One row, or `problem`, why it cannot be used."""
+
+    task_id: str
+    name: str = ""
+    program: str = ""
+    generator: str = ""
+    comparer: str = ""
+    problem: str = ""
+
+
+def is_cudabench(path: Path | str) -> bool:
+    """Whether a file's rows are in this format: the first row that can be read tells."""
+    file = Path(path)
+    if file.suffix not in (".jsonl", ".json") or not file.is_file():
+        return False
+    for _number, value, _problem in json_lines(file):
+        if value is not None:
+            return any(name in value for name in (PROGRAM, GENERATOR))
+    return False
+
+
+def read_programs(path: Path | str, *, id_field: str | None = None, limit: int | None = None) -> list[ProgramTask]:
+    """The rows of a file, in order. Raises `TaskError` when the file or every row is unusable."""
+    file = Path(path)
+    tasks: list[ProgramTask] = []
+    seen: dict[str, int] = {}
+    for index, (number, value, problem) in enumerate(json_lines(file)):
+        if limit is not None and index >= limit:
+            break
+        name = f"line-{number}" if value is None else row_name(value, id_field, index)
+        seen[name] = seen.get(name, 0) + 1
+        name = name if seen[name] == 1 else f"{name}#{seen[name]}"
+        tasks.append(ProgramTask(name, problem=problem) if value is None else _task(name, value))
+    if not tasks:
+        raise TaskError(f"{str(file)!r} holds no rows", hint="name a file with one JSON object a line")
+    if all(task.problem for task in tasks):
+        raise TaskError(f"no row of {str(file)!r} is a program: {tasks[0].problem}")
+    return tasks
+
+
+def _task(name: str, value: dict[str, Any]) -> ProgramTask:
+    title = value.get("task_name")
+    title = title if isinstance(title, str) else ""
+    for field in _FIELDS:
+        text = value.get(field)
+        if not isinstance(text, str) or not text.strip():
+            what = "is missing" if text is None else "is empty" if isinstance(text, str) else "is not a text"
+            return ProgramTask(name, title, problem=f"the field {field!r} {what}")
+        if len(text) > MAX_BYTES:
+            return ProgramTask(name, title, problem=f"the field {field!r} is larger than {MAX_BYTES >> 20} MB")
+    return ProgramTask(name, title, *(_encodable(value[field]) for field in _FIELDS))
+
+
+def _encodable(text: str) -> str:
+    """Without lone surrogates, which no file can hold."""
+    return text.encode("utf-8", "replace").decode()
