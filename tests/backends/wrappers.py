@@ -46,8 +46,14 @@ def x_of(*shape: int) -> torch.Tensor:
 WRAPPERS = [
     Wrapper("declared_in_cpp", lambda m: [(m.relu(x_of(5, 37)), x_of(5, 37).relu())], functions=("relu",)),
     Wrapper(
-        "default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)
+        "launches_with_attributes",
+        lambda m: [
+            (m.normalised(x_of(777).abs()), x_of(777).abs() / x_of(777).abs().sum()),
+            (m.rotated(x_of(256), 4), x_of(256).reshape(2, 4, 32).roll(-1, 1).reshape(256)),
+            (m.corner(x_of(12, 24)), F.pad(x_of(12, 24)[8:, 16:], (0, 8, 0, 4))),
+        ],
     ),
+    Wrapper("default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)),
     Wrapper(
         "dispatch_with_half",
         lambda m: [

@@ -84,7 +84,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) window(int* y) {
                   8 * (__isClusterShared(&s) != 0) + 16 * a + 32 * b;
   c.sync();
 }
-"""
+"""  # noqa: E501
 
 
 def fault(kernel: str, grid: object, block: object, args: list[object], shared: int = 0, **options: object) -> Fault:

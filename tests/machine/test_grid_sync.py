@@ -1,4 +1,4 @@
-"""Blocks that wait for one another: grid barriers, look-back, locks; and grids that cannot wait because they do not fit."""
+"""Blocks that wait for one another: grid barriers, look-back; and grids that cannot wait because they do not fit."""
 
 from __future__ import annotations
 

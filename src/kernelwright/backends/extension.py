@@ -192,7 +192,17 @@ class Host:
             return
         data = [ctypes.string_at(args[k], sizes[k]) for k in range(count)]
         c = config[0]
-        self.running[-1].launch(kernel.decode(), expression.decode(), tuple(c.grid), tuple(c.block), c.shared, data)
+        cluster = tuple(c.cluster) if any(c.cluster) else None
+        self.running[-1].launch(
+            kernel.decode(),
+            expression.decode(),
+            tuple(c.grid),
+            tuple(c.block),
+            c.shared,
+            data,
+            cooperative=bool(c.cooperative),
+            cluster=cluster,
+        )
 
     def _symbol(self, name: bytes, address: int, count: int, offset: int, to_device: int) -> None:
         self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
@@ -273,10 +283,13 @@ class Extension:
         block: tuple[int, ...],
         shared: int,
         args: list[bytes],
+        *,
+        cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs one kernel; template instances that the first build did not hold are built now."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
-        self.runtime.launch(program, entry, grid, block, shared, args)
+        self.runtime.launch(program, entry, grid, block, shared, args, cooperative=cooperative, cluster=cluster)
 
     def function(self, kernel: str, expression: str) -> int:
         """The CUfunction of a kernel, on a real GPU."""

@@ -31,9 +31,10 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
+TENSOR_MAP = HERE.parent / "machine" / "csrc" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
-LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "cublas", "gpu"), ("module", "fence"))
+LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
 """Sources that are compiled together: most of the time goes into reading the headers."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
@@ -75,7 +76,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR]:
+    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kernelwright.backends import diagnose, host_build, includes
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
-from kernelwright.backends.split import Split, UnsupportedSource, split
+from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
@@ -136,9 +136,14 @@ def _host_unit(parts: Split) -> str:
 def _compile_host(request: BuildRequest, parts: Split, cache: Path, folder: Path) -> CompilerRun:
     (folder / "unit.cpp").write_text(_host_unit(parts), errors="replace")
     standard = next((f for f in request.cuda_flags if re.fullmatch(r"-std=(?:gnu|c)\+\+(?:14|17|20|23)", f)), STANDARD)
-    flags = [standard, *HOST_FLAGS, *_include_flags(), *_openmp(request)]
+    thrust = ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"] if THRUST.search(request.cuda_source) else []
+    flags = [standard, *HOST_FLAGS, *thrust, *_defines(request), *_include_flags(), *_openmp(request)]
     done = run_compiler([*flags, "-c", "unit.cpp", "-o", "unit.o"], folder, HOST_TIMEOUT)
     return CompilerRun(done.status, _own_names(done.log, folder))
+
+
+def _defines(request: BuildRequest) -> list[str]:
+    return [flag for flag in request.cuda_flags if re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag)]
 
 
 def _openmp(request: BuildRequest) -> list[str]:

@@ -50,9 +50,15 @@ class Meta(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    """A launch configuration; `shared` in bytes."""
+    """A launch configuration; `shared` in bytes, `cluster` zeros where the launch names none."""
 
-    _fields_ = [("grid", ctypes.c_uint * 3), ("block", ctypes.c_uint * 3), ("shared", ctypes.c_uint64)]
+    _fields_ = [
+        ("grid", ctypes.c_uint * 3),
+        ("block", ctypes.c_uint * 3),
+        ("shared", ctypes.c_uint64),
+        ("cluster", ctypes.c_uint * 3),
+        ("cooperative", ctypes.c_uint),
+    ]
 
 
 class Options(NamedTuple):

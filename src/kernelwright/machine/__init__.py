@@ -39,9 +39,10 @@ class Fault:
     """What a kernel did wrong, and where.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock, grid-deadlock,
-    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free; or a
-    warning: data-race, divergent-barrier, sync-mask, uninitialised-read, shuffle-from-inactive. `block` and `thread`
-    are indices as CUDA counts them,
+    instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
+    barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, divergent-barrier, sync-mask,
+    uninitialised-read, shuffle-from-inactive, async-copy (memory used before the copy to it was waited for) or
+    leaked-copy. `block` and `thread` are indices as CUDA counts them,
     `line` is the user's source line, `ptx` the instruction.
     """
 
@@ -195,10 +196,10 @@ class Program:
         detect_races: bool = True,
         order: str = "forward",
         seed: int = 0,
-        textures: Sequence[Texture] = (),
-        print_limit: int = 1 << 20,
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
+        textures: Sequence[Texture] = (),
+        print_limit: int = 1 << 20,
         watch: bool = False,
         poison: int = 0xFF,
         sample: int = 0,

@@ -192,6 +192,10 @@ def load() -> ctypes.CDLL:
         "kw_result_fault": (ctypes.c_int, [handle]),
         "kw_result_text": (text, [handle]),
         "kw_result_free": (None, [handle]),
+        "kw_encode_tiled": (
+            ctypes.c_int,
+            [handle, ctypes.c_int, ctypes.c_uint32, handle, *[handle] * 4, *[ctypes.c_int] * 4],
+        ),
         "kw_heap_limit": (None, [ctypes.c_uint64]),
         "kw_result_printed": (handle, [handle, ctypes.POINTER(ctypes.c_uint64)]),
     }

@@ -41,6 +41,9 @@ _ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
     "grid-deadlock": "the launch timed out and was terminated",
+    "barrier-misuse": "unspecified launch failure",
+    "mbarrier-misuse": "unspecified launch failure",
+    "bad-descriptor": "an illegal instruction was encountered",
     "misaligned-access": "misaligned address",
     "invalid-launch": "invalid configuration argument",
     "assert": "device-side assert triggered",
@@ -196,6 +199,7 @@ class Runtime:
         *,
         own_shared: bool = True,
         cooperative: bool = False,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
         """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
 
@@ -219,6 +223,7 @@ class Runtime:
                 watch=watch,
                 poison=POISONS[self._calls % len(POISONS)],
                 cooperative=cooperative,
+                cluster=cluster,
             )
         except MachineFault as fault:
             self._print(fault.printed)

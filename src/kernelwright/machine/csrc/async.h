@@ -42,7 +42,7 @@ struct Inbound {
 struct AsyncState {
   std::vector<std::unique_ptr<AsyncQueue>> queues;  // of the block's warps
   std::vector<Inbound> inbound;                     // in the order of issue
-  std::vector<u32> pending;                         // per 4 bytes of shared memory: 1 + the instruction that copies there
+  std::vector<u32> pending;  // per 4 bytes of shared memory: 1 + the instruction that copies there
   u32 under_way = 0;                                // bytes of `pending` that are set
 };
 
@@ -61,6 +61,9 @@ void deliver_stores(Warp& w, u32 m, u32 allowed);  // all but the last `allowed`
 void arrive_on(Launch& l, const Inst* in, int thread, char* barrier, u32 count);
 void complete_bytes(const Inst* in, int thread, char* barrier, u32 bytes);
 void expect_arrival(const Inst* in, int thread, char* barrier);
+
+// capi.cpp: the line of the user's own text, following inlined calls outwards; 0 when there is none.
+u32 source_line(const Program& p, u32 loc);
 
 inline char* lane_address(const Access& x, int lane, u32 bytes) {
   return x.kind == Access::Gather ? x.at[lane] : x.base + (x.kind == Access::Contiguous ? (u64)lane * bytes : 0);

@@ -57,11 +57,11 @@ void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
     u64 offset = (u64)(lane_address(w.access, i, bytes) - reinterpret_cast<char*>(s.shared));
     for (u64 g = offset / 4; g < (offset + bytes + 3) / 4; g++) {
       if (!a.pending[g]) continue;
-      const Loc& loc = l.program->module.locs[l.kernel->meta[a.pending[g] - 1].loc];
+      u32 line = source_line(*l.program, l.kernel->meta[a.pending[g] - 1].loc);
       return note(w, in, thread_of(w, i), "async-copy",
                   "shared[" + std::to_string(g * 4) + "] is " + (write ? "written" : "read") +
                       " while the asynchronous copy to it" +
-                      (loc.line ? " (line " + std::to_string(loc.line) + ")" : "") +
+                      (line ? " (line " + std::to_string(line) + ")" : "") +
                       " has not been waited for: the data may not be there yet");
     }
   }
@@ -116,7 +116,8 @@ void deliver_arrival(Warp& w, AsyncCopy& arrival, u32 m) {
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (w.launch->races) atomic_order(w, true);
-    arrive_on(*w.launch, arrival.in, thread_of(w, i), reinterpret_cast<char*>(w.block->seat->shared) + arrival.at[i], 1);
+    char* barrier = reinterpret_cast<char*>(w.block->seat->shared) + arrival.at[i];
+    arrive_on(*w.launch, arrival.in, thread_of(w, i), barrier, 1);
   }
   arrival.mask &= ~m;
 }
@@ -133,6 +134,20 @@ void each_group_count(const u32* committed, u32 m, F f) {
   }
 }
 
+// Lanes that read fewer bytes than they write: only those must be there.
+void read_partly(Warp& w, const Inst* in, u32 m, const u32* wanted, AsyncCopy& copy) {
+  const u64* base = slot<u64>(w, in->a);
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    u64 address = base[i] + (u64)in->imm;
+    if (address % in->n)
+      raise(in, thread_of(w, i), "misaligned-access",
+            "misaligned source of cp.async: no multiple of " + std::to_string(in->n) + " bytes");
+    check_global(w, in, i, address, wanted[i], false);
+    std::memcpy(copy.data[i], reinterpret_cast<const char*>(address), wanted[i]);
+  }
+}
+
 // cp.async, first half: in->n bytes of which in->b are read.
 const Inst* op_copy_in(Warp& w, const Inst* in) {
   u32 m = active(w, in);
@@ -140,15 +155,18 @@ const Inst* op_copy_in(Warp& w, const Inst* in) {
   AsyncCopy& copy = queue_of(w).staged;
   copy.in = in, copy.bytes = in->n, copy.arrives = false;
   const u32* wanted = slot<u32>(w, in->b);
-  u32 reading = 0;
+  u32 reading = 0, partly = 0;
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     if (wanted[i] > in->n)
       raise(in, thread_of(w, i), "misaligned-access",
             "cp.async of " + std::to_string(in->n) + " bytes with a source of " + std::to_string(wanted[i]));
-    if (wanted[i]) reading |= r & -r;
-    if (wanted[i] < in->n) std::memset(copy.data[i], 0, 16);
+    if (wanted[i] == in->n) reading |= r & -r;
+    if (wanted[i] == in->n) continue;
+    std::memset(copy.data[i], 0, 16);
+    if (wanted[i]) partly |= r & -r;
   }
+  if (partly) read_partly(w, in, partly, wanted, copy);
   if (!reading) return in + 1;
   resolve(w, in, reading, in->n, Space::Global, false);
   count_access(w, reading, in->n, false);
@@ -214,7 +232,8 @@ const Inst* op_arrive_behind(Warp& w, const Inst* in) {  // in->x: space; in->n:
   for (u32 r = m; r; r &= r - 1) {
     int i = __builtin_ctz(r);
     char* at = lane_address(w.access, i, 8);
-    if (w.access.space != Space::Shared) raise(in, thread_of(w, i), "mbarrier-misuse", "the mbarrier is not in this block's shared memory");
+    if (w.access.space != Space::Shared)
+      raise(in, thread_of(w, i), "mbarrier-misuse", "the mbarrier is not in this block's shared memory");
     arrival.at[i] = (u32)(at - reinterpret_cast<char*>(s.shared));
     if (!in->n) expect_arrival(in, thread_of(w, i), at);
   }

@@ -1,5 +1,5 @@
-// cp.async.bulk and cp.reduce.async.bulk of plain ranges. Sources outside of shared memory are read when the copy starts;
-// copies out of shared memory read it when somebody waits, so that a buffer that is reused too early shows.
+// cp.async.bulk and cp.reduce.async.bulk of plain ranges. Sources outside of shared memory are read when the copy
+// starts; copies out of shared memory read it when somebody waits, so that a buffer that is reused too early shows.
 #include "bulk.h"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ const Inst* op_address(Warp& w, const Inst* in) {
 
 u32 address_slot(Decoder& d, const Operand& o, Space space) {
   Operand plain = o;
-  if (plain.kind == Operand::Indexed) plain.kind = Operand::Mem;
+  if (plain.kind == Operand::Indexed) plain.kind = Operand::Mem, plain.count = 0;  // coordinates are read elsewhere
   u32 out = d.scratch(8);
   Inst& in = d.emit(op_address, Class::Memory);
   d.set_address(in, plain, space);
@@ -58,13 +58,16 @@ void check_global(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, boo
   Launch& l = *w.launch;
   if (!bytes) return;
   Region* r = find_region(l, address);
-  if (!r || bytes > r->begin + r->bytes - address || (write && !r->writable))
+  if (!r || bytes > r->begin + r->bytes - address || (write && !r->writable)) {
+    string where = describe_address(l, address);
+    if (r)
+      where = "across the end of the " + std::to_string(r->bytes) + "-byte allocation '" + r->name + "' (offset " +
+              std::to_string(address - r->begin) + ")";
+    if (r && write && !r->writable) where = "to read-only " + r->name;
     raise(in, thread_of(w, lane), write ? "out-of-bounds-write" : "out-of-bounds-read",
-          string("bulk copy: global ") + (write ? "write" : "read") + " of " + std::to_string(bytes) + " bytes, " +
-              (r && write && !r->writable ? "to read-only " + r->name
-               : r ? "across the end of the " + std::to_string(r->bytes) + "-byte allocation '" + r->name + "' (offset " +
-                         std::to_string(address - r->begin) + ")"
-                   : describe_address(l, address)));
+          string("asynchronous copy: global ") + (write ? "write" : "read") + " of " + std::to_string(bytes) +
+              " bytes, " + where);
+  }
   (write ? r->written : r->read) += bytes;
   (write ? l.count.global_store_bytes : l.count.global_load_bytes) += bytes;
 }
@@ -72,7 +75,8 @@ void check_global(Warp& w, const Inst* in, int lane, u64 address, u64 bytes, boo
 void each_destination(Warp& w, const Inst* in, int lane, BulkTarget to, BulkTarget barrier, i64 multicast,
                       const std::function<void(BulkTarget, char*)>& f) {
   if (to.seat != barrier.seat)
-    raise(in, thread_of(w, lane), "mbarrier-misuse", "bulk copy: the mbarrier is in another block than the destination");
+    raise(in, thread_of(w, lane), "mbarrier-misuse",
+          "bulk copy: the mbarrier is in another block than the destination");
   if (multicast < 0) return f(to, reinterpret_cast<char*>(to.seat->shared) + barrier.offset);
   auto& seats = to.seat->cluster->seats;
   for (u32 rank = 0; rank < 16; rank++) {

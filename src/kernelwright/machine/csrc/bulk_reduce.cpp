@@ -61,7 +61,8 @@ Reduce take_reduction(Mods& m) {
 }
 
 bool can_reduce(Reduce op, Ty t) {
-  bool logic = op == Reduce::And || op == Reduce::Or || op == Reduce::Xor, counts = op == Reduce::Inc || op == Reduce::Dec;
+  bool logic = op == Reduce::And || op == Reduce::Or || op == Reduce::Xor;
+  bool counts = op == Reduce::Inc || op == Reduce::Dec;
   if (logic) return t == Ty::B32 || t == Ty::B64;
   if (counts) return t == Ty::U32;
   if (t == Ty::F32 || t == Ty::F64) return op == Reduce::Add;

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "decode.h"
+#include "async.h"
 #include "heap.h"
 #include "texture.h"
 #include "watch.h"
@@ -95,14 +95,23 @@ std::pair<string, u32> source_of(const Program& p, u32 index) {
   Loc l = m.locs[index];
   for (int depth = 0; depth < 32 && l.at_line && is_header(name(l.file)); depth++) {
     Loc outer{l.at_file, l.at_line, l.at_column, 0, 0, 0};
-    for (const Loc& o : m.locs)
-      if (o.file == outer.file && o.line == outer.line && o.column == outer.column && o.at_line) outer = o;
+    for (u32 i = index; i-- > 0;) {  // the nearest before it: another call of the same function has the same place
+      const Loc& o = m.locs[i];
+      if (o.file != outer.file || o.line != outer.line || o.column != outer.column || !o.at_line) continue;
+      outer = o;
+      break;
+    }
     l = outer;
   }
   string file = name(l.file);
   return {file.substr(file.rfind('/') + 1), l.line};
 }
 
+}  // namespace
+
+u32 source_line(const Program& p, u32 loc) { return source_of(p, loc).second; }
+
+namespace {
 string clean(string s) {
   for (char& c : s)
     if (c == '\t' || c == '\n' || c == '\r') c = ' ';

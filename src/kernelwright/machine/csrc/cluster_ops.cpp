@@ -129,7 +129,8 @@ const Inst* op_mapa(Warp& w, const Inst* in) {
     if (rank[i] >= size)
       raise(in, thread_of(w, i), "trap",
             "mapa for block " + std::to_string(rank[i]) + " of a cluster of " + std::to_string(size));
-    if (in->x && (u64)a[i] >> 60 != 1) raise(in, thread_of(w, i), "trap", "mapa of an address outside of shared memory");
+    if (in->x && (u64)a[i] >> 60 != 1)
+      raise(in, thread_of(w, i), "trap", "mapa of an address outside of shared memory");
   }
   put<T>(w, m, in->d, [&](int i) { return (T)((a[i] & ~((T)0xff << RANK_SHIFT)) | (T)(rank[i] + 1) << RANK_SHIFT); });
   return in + 1;

@@ -116,7 +116,8 @@ const Inst* op_test_wait(Warp& w, const Inst* in) {
   if (!m) return in + 1;
   resolve(w, in, m, 8, (Space)in->x, false);
   if (w.access.space != Space::Shared)
-    raise(in, thread_of(w, __builtin_ctz(m)), MISUSE, "a wait for an mbarrier of another block or outside of shared memory");
+    raise(in, thread_of(w, __builtin_ctz(m)), MISUSE,
+          "a wait for an mbarrier of another block or outside of shared memory");
   char* at[LANES];
   for (u32 r = m; r; r &= r - 1) at[__builtin_ctz(r)] = lane_address(w.access, __builtin_ctz(r), 8);
   const u64* states = slot<u64>(w, in->b);

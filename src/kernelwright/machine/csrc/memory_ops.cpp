@@ -333,6 +333,7 @@ void h_ld(Decoder& d, Mods& m) {
 }
 
 void h_st(Decoder& d, Mods& m) {
+  if (m.take("async")) return async_store(d, m);
   Space space = take_space(m);
   bool strong = take_hints(m, false), hint = m.take("L2::cache_hint");
   int v = take_vector(m);

@@ -13,4 +13,5 @@ Space take_space(Mods& m);                          // Generic when none is name
 void note_granule(Decoder& d, Space s, int bytes);  // an access of this size exists: race marks must be as fine
 Fn mov_fn(int bytes);                               // the move of registers of this size
 void add_move_handlers(Handlers& h);
+void async_store(Decoder& d, Mods& m);  // bulk_store.cpp: st.async
 }  // namespace kw

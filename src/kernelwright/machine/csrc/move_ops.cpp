@@ -185,7 +185,7 @@ void h_fence(Decoder& d, Mods& m) {
     } else if (!m.take("async") && !m.take("alias") && !m.take("async::generic") && !m.take("tensormap")) {
       m.unsupported("proxy." + string(m.peek()));
     }
-    for (const char* s : {"acquire", "release", "sync_restrict::shared::cta", "sync_restrict::shared::cluster"}) m.take(s);
+    for (const char* s : {"acquire", "release"}) m.take(s);
     for (const char* s : {"global", "shared", "shared::cta", "shared::cluster"}) m.take(s);
   }
   m.take("mbarrier_init");

@@ -9,7 +9,9 @@
 
 namespace kw {
 namespace {
-constexpr u64 MULTIPROCESSORS = 132, MOST_THREADS = 2048, MOST_BLOCKS = 32, SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
+// An H200. Registers are not counted: only ptxas knows how many a thread takes.
+constexpr u64 MULTIPROCESSORS = 132, MOST_THREADS = 2048, MOST_BLOCKS = 32;
+constexpr u64 SHARED_BYTES = 233472, SHARED_RESERVE = 1024;
 constexpr u64 SEAT_BYTES = 1ull << 30;  // memory of the machine that all seats may take
 constexpr u64 STALL_ROUNDS = 16;        // turns of each cluster without any change before it counts as a deadlock
 constexpr u64 STALL_TURNS = 256;        // and of all of them
@@ -100,8 +102,8 @@ std::unique_ptr<Cluster> Residents::make() {
   return c;
 }
 
-// A GPU starts blocks in the order of their indices; kernels whose blocks wait for earlier ones rely on it. So the other
-// orders end as soon as a block waits.
+// A GPU starts blocks in the order of their indices; kernels whose blocks wait for earlier ones rely on it. So the
+// other orders end as soon as a block waits.
 u64 Residents::next_cluster() {
   if (chosen_) return order_[from_end_++];
   if (l_.order == 0 || (order_.empty() && l_.order == 2)) return from_start_++;

@@ -35,7 +35,8 @@ TensorMap read_map(Warp& w, const Inst* in, int lane, u64 address) {
   std::memcpy(&m, at, sizeof m);
   if (m.magic != TensorMap::MAGIC)
     raise(in, thread, "bad-descriptor",
-          "there is no tensor map of cuTensorMapEncodeTiled here (a kernel parameter must be const __grid_constant__ CUtensorMap)");
+          "there is no tensor map of cuTensorMapEncodeTiled here (a kernel parameter must be const __grid_constant__ "
+          "CUtensorMap)");
   return m;
 }
 
@@ -135,7 +136,8 @@ void load_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32*
 void store_tile(Warp& w, const Inst* in, int lane, const TensorMap& m, const i32* at, Reduce op) {
   Box box = box_of(m, at);
   Ty type = element_type(m);
-  if (op != Reduce::None && !can_reduce(op, op >= Reduce::And && m.element_bytes >= 4 ? (m.element_bytes == 8 ? Ty::B64 : Ty::B32) : type))
+  if (op >= Reduce::And) type = m.element_bytes == 8 ? Ty::B64 : m.element_bytes == 4 ? Ty::B32 : Ty::None;
+  if (op != Reduce::None && !can_reduce(op, type))
     raise(in, thread_of(w, lane), "bad-descriptor", "the tensor map's type has no such reduction");
   BulkTarget from =
       shared_target(w, in, lane, slot<u64>(w, w.ext[in->ext + Shared_])[lane], box.bytes, 128, false);
@@ -188,7 +190,7 @@ u32 take_dimensions(Mods& m) {
 void take_mode(Mods& m) { m.take("tile"); }
 
 std::vector<u32> coordinates(Decoder& d, const Operand& o, u32 dimensions) {
-  if (o.kind != Operand::Indexed) throw PtxError("[tensorMap, coordinates] is expected");
+  if (o.kind != Operand::Indexed || o.count != 1) throw PtxError("[tensorMap, coordinates] is expected");
   const Operand c = d.element(o, 0);
   if (c.kind != Operand::Vec || c.count != dimensions) throw PtxError("coordinates of the wrong length");
   std::vector<u32> slots;
@@ -216,7 +218,8 @@ void tensor_copy(Decoder& d, Mods& m, bool reduce) {
   if (!m.take(store ? "shared::cta" : "global")) m.unsupported("async.bulk.tensor." + string(m.peek()));
   Reduce op = reduce ? take_reduction(m) : Reduce::None;
   take_mode(m);
-  if (!m.take(store ? "bulk_group" : "mbarrier::complete_tx::bytes")) m.unsupported("async.bulk.tensor." + string(m.peek()));
+  if (!m.take(store ? "bulk_group" : "mbarrier::complete_tx::bytes"))
+    m.unsupported("async.bulk.tensor." + string(m.peek()));
   bool multicast = !store && m.take("multicast::cluster"), hint = m.take("L2::cache_hint");
   m.finish();
   d.need((store ? 2u : 3u) + multicast + hint);

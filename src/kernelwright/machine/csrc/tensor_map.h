@@ -1,6 +1,6 @@
 // The 128 bytes of a CUtensorMap as this machine encodes them. NVIDIA does not publish the hardware's layout, and no
-// program looks inside; ours is the struct below. Host code that stands in for cuTensorMapEncodeTiled includes this file,
-// so it depends on nothing.
+// program looks inside; ours is the struct below. Host code that stands in for cuTensorMapEncodeTiled includes this
+// file, so it depends on nothing.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -36,7 +36,8 @@ inline int tensor_element_bytes(int type) {
 inline int begin_tensor_map(TensorMap& m, int type, uint32_t rank, const void* address, const uint64_t* dims,
                             const uint64_t* strides, const uint32_t* element_strides, int interleave, int swizzle,
                             int promotion, int fill) {
-  if (interleave < 0 || interleave > 2 || promotion < 0 || promotion > 3 || fill < 0 || fill > 1) return TENSOR_MAP_INVALID;
+  bool known = interleave >= 0 && interleave <= 2 && promotion >= 0 && promotion <= 3 && fill >= 0 && fill <= 1;
+  if (!known) return TENSOR_MAP_INVALID;
   m.element_bytes = (uint8_t)tensor_element_bytes(type);
   if (!m.element_bytes || interleave || swizzle > 3) return TENSOR_MAP_UNSUPPORTED;
   if (rank < 1 || rank > 5 || swizzle < 0 || !address || (uint64_t)address % 16) return TENSOR_MAP_INVALID;
@@ -64,7 +65,8 @@ inline int encode_tiled(void* out, int type, uint32_t rank, const void* address,
                         int swizzle, int promotion, int fill) {
   TensorMap m;
   if ((uint64_t)out % 64) return TENSOR_MAP_INVALID;
-  int status = begin_tensor_map(m, type, rank, address, dims, strides, element_strides, interleave, swizzle, promotion, fill);
+  int status =
+      begin_tensor_map(m, type, rank, address, dims, strides, element_strides, interleave, swizzle, promotion, fill);
   if (status) return status;
   for (uint32_t i = 0; i < rank; i++) {
     if (box[i] == 0 || box[i] > 256) return TENSOR_MAP_INVALID;

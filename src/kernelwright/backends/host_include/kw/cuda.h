@@ -23,6 +23,7 @@ enum cudaMemcpyKind {
 };
 enum cudaFuncAttribute {
   cudaFuncAttributeMaxDynamicSharedMemorySize = 8, cudaFuncAttributePreferredSharedMemoryCarveout = 9,
+  cudaFuncAttributeNonPortableClusterSizeAllowed = 14,
 };
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
 enum cudaSharedMemConfig { cudaSharedMemBankSizeDefault, cudaSharedMemBankSizeFourByte, cudaSharedMemBankSizeEightByte };
@@ -208,11 +209,6 @@ cudaError_t cudaLaunchKernel(T* kernel, dim3 grid, dim3 block, void** args, size
 }
 
 template <class T>
-cudaError_t cudaLaunchCooperativeKernel(T* kernel, dim3 grid, dim3 block, void** args, size_t shared = 0,
-                                        cudaStream_t stream = nullptr) {
-  return kw_launch((const void*)kernel, grid, block, args, shared, stream);
-}
-template <class T>
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, T kernel, int threads, size_t shared,
                                                                    unsigned) {
   return kw_occupancy(blocks, (const void*)kernel, threads, shared);
@@ -366,3 +362,5 @@ using c10::cuda::device_count;
 #define C10_CUDA_IGNORE_ERROR(expression) ((void)(expression), (void)cudaGetLastError())
 #define C10_CUDA_CLEAR_ERROR() ((void)cudaGetLastError())
 #define C10_CUDA_ERROR_HANDLED(expression) (expression)
+
+#include "launch_ex.h"

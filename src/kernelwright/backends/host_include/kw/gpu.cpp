@@ -43,7 +43,9 @@ void* gpu_function(const char* kernel, const std::string& expression) { return l
 void gpu_launch(const char* kernel, const std::string& expression, const Config& c, void* stream, void** args) {
   Loaded& one = loaded(kernel, expression);
   if (c.shared > 49152) gpu->cuFuncSetAttribute(one.function, 8, static_cast<int>(c.shared));
-  int status = gpu->cuLaunchKernel(one.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2],
+  bool plain = !c.cooperative && !c.cluster[0];
+  int status = !plain ? gpu_launch_ex(one.function, c, stream, args)
+      : gpu->cuLaunchKernel(one.function, c.grid[0], c.grid[1], c.grid[2], c.block[0], c.block[1], c.block[2],
                                    static_cast<unsigned>(c.shared), stream, args, nullptr);
   if (status) fail("CUDA error: " + gpu_error(status) + " (kernel " + (expression.empty() ? kernel : expression) + ")");
   ++one.launches;

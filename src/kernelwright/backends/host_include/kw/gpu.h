@@ -40,6 +40,8 @@ extern const Driver* gpu;
 
 // The CUfunction of a kernel of the module that is running; asks the runner to load it when it is met first.
 void* gpu_function(const char* kernel, const std::string& expression);
+// Launches with the configuration's attributes; returns a CUresult.
+int gpu_launch_ex(void* function, const Config& config, void* stream, void** args);
 void gpu_launch(const char* kernel, const std::string& expression, const Config& config, void* stream, void** args);
 std::string gpu_error(int status);
 

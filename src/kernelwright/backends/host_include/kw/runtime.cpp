@@ -119,9 +119,19 @@ static std::string* identity = nullptr;    // set by identify(): the stub only t
 static std::map<std::string, int> shared_limit;
 static cudaError_t last_error = cudaSuccess;
 
+static Config attributes{};  // of the next launch
+
+void set_attributes(bool cooperative, const unsigned* cluster) {
+  attributes.cooperative = cooperative;
+  std::copy(cluster, cluster + 3, attributes.cluster);
+}
+
 void configure(dim3 grid, dim3 block, size_t shared, cudaStream_t stream) {
   pending_stream = stream;
   pending = Config{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+  std::copy(attributes.cluster, attributes.cluster + 3, pending.cluster);
+  pending.cooperative = attributes.cooperative;
+  attributes = Config{};
   configured = true;
 }
 

@@ -86,6 +86,8 @@ struct Config {
   unsigned grid[3];
   unsigned block[3];
   uint64_t shared;
+  unsigned cluster[3] = {0, 0, 0};  // zeros: the kernel's own
+  unsigned cooperative = 0;
 };
 
 // Filled in by the runner. Each returns 0, or 1 after it has called kw_set_error.
@@ -140,6 +142,8 @@ struct Expression {
   }
 };
 
+// For the launch that is configured next.
+void set_attributes(bool cooperative, const unsigned* cluster);
 void launch(const char* kernel, const void* const* args, const unsigned* sizes, int count);
 void launch(const char* kernel, const Expression& expression, const void* const* args, const unsigned* sizes, int count);
 // The kernel's key, found by calling its stub in a mode where it only tells its name.
