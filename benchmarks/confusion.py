@@ -30,6 +30,8 @@ def outcome(row: Row) -> str:
     """`correct`; `wrong` for what a candidate is refused for; `none` where there is no verdict on it."""
     if row["verdict"] == "correct":
         return PASSED
+    if "did not finish within" in row["reason"]:  # a build that ran out of time says nothing of the kernel
+        return NONE
     return FAILED if row["verdict"] in ("wrong", "runtime_error", "timeout", "compile_error", "rejected") else NONE
 
 

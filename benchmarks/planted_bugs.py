@@ -3,7 +3,8 @@
     python benchmarks/planted_bugs.py [--out benchmarks/results/planted_bugs.json] [--table docs/planted_bugs.md]
 
 A bug is *flagged* when its verdict is not `correct`, and *named* when a finding of the right kind names a line that
-takes part in it (bugs that only values can show have no such finding). The originals must be correct and without a finding.
+takes part in it (bugs that only values can show have no such finding). The originals must be correct and without a
+finding.
 """
 
 from __future__ import annotations

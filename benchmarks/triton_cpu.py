@@ -12,10 +12,12 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import datetime
 import importlib.metadata
 import importlib.util
 import json
+import os
 import statistics
 import sys
 import time
@@ -23,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 from honest import FAMILIES, Case
 from triton_interpreter import compare_with_interpreter
 from triton_wrong import CASES_WRONG, Wrong
@@ -68,12 +71,26 @@ def problem(entry: Entry, result: Evaluation, backend: str) -> str:
     return ""
 
 
+def processor_seconds() -> float:
+    """Of all processes that this one has started and of those that they waited for; other load hardly changes it."""
+    total = 0.0
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # it may end meanwhile
+            t = process.cpu_times()
+            total += t.user + t.system + t.children_user + t.children_system
+    return total
+
+
 def judged(entry: Entry, evaluator: Evaluator, backend: str, repeat: int) -> dict[str, object]:
-    """One row: the verdict of the last of `1 + repeat` evaluations, and the seconds of each."""
+    """One row: the verdict of the last of `1 + repeat` evaluations, and the seconds of each; of processors, too, those
+    of the task's reference included."""
     seconds: list[float] = []
     for _ in range(1 + repeat):
+        before = processor_seconds()
         result = evaluator.evaluate(entry.case.task(), entry.case.candidate(f"{time.time_ns()}"))
         seconds.append(round(result.seconds.total, 3))
+        time.sleep(0.05)  # until the runner has been waited for
+        spent = processor_seconds() - before
     findings = [f for f in result.findings if f.severity != "info"]
     return {
         "name": entry.case.name,
@@ -84,6 +101,7 @@ def judged(entry: Entry, evaluator: Evaluator, backend: str, repeat: int) -> dic
         "findings": [f"{f.severity} {f.rule} line {f.line}: {f.evidence}"[:300] for f in findings],
         "kernels": [{"name": k.kernel, "launches": k.count, "instructions": k.instructions} for k in result.launches],
         "seconds": seconds,
+        "cpu_s": round(spent, 3),
         "problem": problem(entry, result, backend),
     }
 
@@ -92,7 +110,9 @@ def shown(row: dict[str, object]) -> str:
     trouble = f"  PROBLEM: {row['problem']}" if row["problem"] else ""
     seconds = " ".join(f"{s:6.2f}" for s in row["seconds"])  # type: ignore[attr-defined]
     reason = "" if row["verdict"] == "correct" else f"  {str(row['reason'])[:130]}"
-    return f"{row['backend']} {row['name']!s:36} {row['verdict']!s:14} {seconds} s{reason}{trouble}"
+    return (
+        f"{row['backend']} {row['name']!s:36} {row['verdict']!s:14} {seconds} s {row['cpu_s']:6} cpu-s{reason}{trouble}"
+    )
 
 
 def summary(rows: list[dict[str, object]], backend: str) -> dict[str, object]:
@@ -107,6 +127,7 @@ def summary(rows: list[dict[str, object]], backend: str) -> dict[str, object]:
         "verdicts": dict(collections.Counter(str(r["verdict"]) for r in own)),
         "seconds_median": round(statistics.median(seconds), 3) if seconds else None,
         "seconds_most": max(seconds) if seconds else None,
+        "cpu_s_median": round(statistics.median(r["cpu_s"] for r in honest), 3) if honest else None,  # type: ignore[type-var]
     }
 
 
@@ -151,6 +172,8 @@ def main() -> int:
         "date": datetime.date.today().isoformat(),
         "triton": importlib.metadata.version("triton"),
         "trials": args.trials,
+        "load": [round(load, 1) for load in os.getloadavg()],
+        "processors": os.cpu_count(),
         "backends": {backend: summary(rows, backend) for backend in backends},
         "disagreements": disagreements(rows),
         "interpreter": interpreted,

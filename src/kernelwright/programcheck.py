@@ -22,6 +22,7 @@ from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageEr
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.programs import Limits, ProgramSession, ProgramVerdict, Step, build, check_program
 from kernelwright.evaluation.session import Builder
+from kernelwright.machine import library
 from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.tasks.files import MAX_BYTES
 
@@ -58,6 +59,7 @@ def check(
     """The verdicts on all tasks, in order; `show` gets each as soon as it and all before it are there."""
     limits = limits or Limits()
     found: list[ProgramVerdict] = []
+    library.build()  # on first use it takes longer than a worker process may take to start
     with Pool(sandbox) as pool:
         for verdict in _judged(tasks, pool, jobs, limits):
             found.append(verdict)
@@ -179,6 +181,7 @@ def run_file(
     """
     source = _source(path)
     limits = limits or Limits()
+    library.build()
     with Pool(sandbox) as pool:
         builder = Builder(pool)
         built = build(source, builder, tuple(flags))

@@ -115,7 +115,7 @@ GAPS = {
     "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
     "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
-    "cublas": ("cublasHandle_t handle;", "cublasHandle_t"),
+    "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
 }
 

@@ -224,6 +224,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
     request = BuildRequest("extension", "omp", cpp_source=source, cpp_flags=("-O3", "-fopenmp"))
     result = build(request, cache)
     assert result.status == "ok", result.log
+    runtime = Runtime(lambda request: build(request, cache))
+    runtime.device = "cpu"  # a candidate for the processor: its host code may read every tensor
     x = torch.randn(1000)
     torch.testing.assert_close(Extension(result, runtime).forward(x), x * 2 + 1)
 

@@ -53,7 +53,9 @@ WRAPPERS = [
             (m.corner(x_of(12, 24)), F.pad(x_of(12, 24)[8:, 16:], (0, 8, 0, 4))),
         ],
     ),
-    Wrapper("default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)),
+    Wrapper(
+        "default_arguments_in_both_files", lambda m: [(m.scale(x_of(33), 3.0), x_of(33) * 3)], functions=("scale",)
+    ),
     Wrapper(
         "dispatch_with_half",
         lambda m: [

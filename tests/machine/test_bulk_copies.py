@@ -277,7 +277,7 @@ def test_an_mbarrier_that_expects_more_bytes_than_come() -> None:
         (1, 64, "misaligned-access", "global address"),
         (0, 72, "misaligned-access", "number of bytes"),
         (16, 128, "out-of-bounds-read", "across the end of the 128-byte allocation"),
-        (0, 256, "out-of-bounds-write", "shared memory"),
+        (0, 4096, "out-of-bounds-write", "shared memory"),
     ],
 )
 def test_bulk_copies_that_do_not_fit(skip: int, size: int, kind: str, text: str) -> None:

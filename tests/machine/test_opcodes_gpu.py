@@ -26,7 +26,7 @@ needs_recording = pytest.mark.skipif(not RECORDING.exists(), reason=f"not record
 WITHOUT_CASE = {
     "trap": "ends the kernel with an error: tests/machine/test_faults.py",
     "brkpt": "ends the kernel with an error: tests/machine/test_faults.py",
-    "setmaxnreg": "changes no value",
+    **dict.fromkeys(("setmaxnreg", "applypriority", "discard"), "changes no value that is defined"),
     **dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "suq"), "needs a texture or surface object of the driver"),
 }
 """Opcodes that the decoder accepts and that have no conformance case, and why."""

@@ -136,8 +136,8 @@ def host_library(cache: Path) -> Path:
         target = folder / f"kwhost.{os.getpid()}.tmp"
         flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so", "-ldl"]
         done = run_compiler([*flags, "-include", str(ACCESSOR), *sources, "-o", str(target)], folder, timeout=300)
-        for unit in sources:
-            Path(unit).unlink(missing_ok=True)
+        for path in sources:
+            Path(path).unlink(missing_ok=True)
         if not done.ok:
             raise HarnessError(f"the host library does not compile: {done.log[:500]}", "is g++ 11 or newer installed?")
         target.rename(library)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from kernelwright.backends import diagnose, host_build, includes
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
-from kernelwright.backends.split import Split, UnsupportedSource, split
+from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
@@ -136,9 +136,14 @@ def _host_unit(parts: Split) -> str:
 def _compile_host(request: BuildRequest, parts: Split, cache: Path, folder: Path) -> CompilerRun:
     (folder / "unit.cpp").write_text(_host_unit(parts), errors="replace")
     standard = next((f for f in request.cuda_flags if re.fullmatch(r"-std=(?:gnu|c)\+\+(?:14|17|20|23)", f)), STANDARD)
-    flags = [standard, *HOST_FLAGS, *_include_flags(), *_openmp(request)]
+    thrust = ["-DTHRUST_DEVICE_SYSTEM=THRUST_DEVICE_SYSTEM_CPP"] if THRUST.search(request.cuda_source) else []
+    flags = [standard, *HOST_FLAGS, *thrust, *_defines(request), *_include_flags(), *_openmp(request)]
     done = run_compiler([*flags, "-c", "unit.cpp", "-o", "unit.o"], folder, HOST_TIMEOUT)
     return CompilerRun(done.status, _own_names(done.log, folder))
+
+
+def _defines(request: BuildRequest) -> list[str]:
+    return [flag for flag in request.cuda_flags if re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag)]
 
 
 def _openmp(request: BuildRequest) -> list[str]:
@@ -166,8 +171,14 @@ def _blame(request: BuildRequest, parts: Split, host: CompilerRun, seconds: dict
     device = _compile_device(request, parts, ())
     if device.status != "ok":
         return BuildResult(device.status, device.log, device.missing, seconds=seconds)
-    missing = diagnose.host_missing(host.log)
+    missing = diagnose.host_missing(host.log) or _library_names(host.log)
     return BuildResult("unsupported" if missing else "compile_error", host.log, missing, seconds=seconds)
+
+
+def _library_names(log: str) -> tuple[str, ...]:
+    """Algorithms of CUB or Thrust that the first error is about: ours lack overloads that theirs have."""
+    first = next((line for line in log.splitlines() if "error:" in line), "")
+    return tuple(dict.fromkeys(re.findall(r"\b(?:cub|thrust)::\w+(?:::\w+)?", first)))[:4]
 
 
 def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:

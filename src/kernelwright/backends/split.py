@@ -24,6 +24,9 @@ _HOST_ONLY = re.compile(
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
     r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\bcudnn\w+|\bIntArrayRef\b"
 )
+THRUST = re.compile(r"#\s*include\s*<thrust/")
+HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
+"""Algorithms that run on the host half of a whole program, with the device functions that they are given."""
 _DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
 
@@ -65,6 +68,8 @@ class _State:
     qualifiers: dict[str, set[str]] = field(default_factory=dict)
     whole: bool = False
     """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
+    on_host: bool = False
+    """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
@@ -88,7 +93,8 @@ def split(source: str, whole: bool = False) -> Split:
     """
     source = expand_kernel_macros(source)
     tokens = tokenize(source)
-    state = _State(source, tokens, HostText(source, tokens), whole=whole)
+    on_host = whole and HOST_ALGORITHMS.search(source) is not None
+    state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
@@ -198,7 +204,7 @@ def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) 
     if not chunk.is_function:
         device = _without_static(raw).replace("__managed__", "__device__") if state.whole else raw
         state.emit(chunk.start, chunk.stop, device, _shadow(state, chunk, words))
-    elif "__host__" in words:
+    elif "__host__" in words or state.on_host:
         state.emit(chunk.start, chunk.stop, raw, state.text.render(chunk.start, chunk.stop))
     else:
         replace: dict[int, str] = {}
@@ -272,6 +278,8 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     device: str | None = raw if both or is_constant else None
     if device is not None and _HOST_ONLY.search(raw) and "__device__" not in raw:
         device = None
+    if state.on_host and re.search(r"\bthrust\b", raw) and "__global__" not in raw:
+        device = None
     if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or "PYBIND11" in chunk.name:
         device = None
     if re.match(r"namespace\s+\w+\s*=", raw):
@@ -286,7 +294,7 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
 def _strip_members(state: _State, chunk: Chunk) -> str:
     """A class for the host: member functions that are for the device only lose their bodies."""
     replace: dict[int, str] = {}
-    k = chunk.start
+    k = chunk.stop if state.on_host else chunk.start
     while k < chunk.stop:
         if state.tokens[k].text == "__device__" or "__device__" in state.qualifiers.get(state.tokens[k].text, ()):
             k = _strip_member(state, chunk, k, replace)

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernelwright.backends.program import TABLE
+from kernelwright.backends.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError, WorkerDied
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout
@@ -35,8 +36,6 @@ FOLDER_MB = 8192
 SLACK = 30.0
 """Seconds after a step's own deadline when its child is given up."""
 ORDERS = {"forward": 0, "reverse": 1, "random": 2}
-NO_GUARD = re.compile(r"#\s*include\s*<thrust/")
-"""Thrust's algorithms run on the host here, on device memory, which therefore stays open."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,8 @@ class ProgramSession:
 
     def __init__(self, built: BuildResult, source: str, pool: Pool, limits: Limits) -> None:
         self.executable = Path(built.library or "")
-        self.open_memory = NO_GUARD.search(source) is not None
+        # Thrust's algorithms run on the host here, on device memory, which therefore stays open.
+        self.open_memory = THRUST.search(source) is not None
         self.left = limits.seconds
         self.child: Child = pool.spawn(
             "program",

@@ -207,8 +207,8 @@ class Program:
         """Runs one kernel to its end.
 
         `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps, and random
-        also that of a warp's divergent paths. `textures` are the texture and surface objects that it may use;
+        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps; random is
+        that of a warp's divergent paths, too. `textures` are the texture and surface objects that it may use;
         `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
         is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
         hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten

@@ -176,6 +176,7 @@ def compile_ptx(
 _IMPLIED = (
     ("kernelwright_scalar.h", r"\b(?:Half|BFloat16|acc_type|opmath_type|AccumulateType|OpMathType)\b"),
     ("kernelwright_accessor.h", r"\b(?:\w*TensorAccessor(?:32|64)?|\w*PtrTraits)\b"),
+    ("cuda.h", r"\A(?![\s\S]*\bstruct\b[^;{]*\bCUtensorMap\s*\{)[\s\S]*\bCUtensorMap\b"),
     ("cuda_fp16.h", r"\b(?:__half2?|half2?|__half2float|__float2half\w*)\b"),
     ("cuda_bf16.h", r"\b(?:__nv_bfloat162?|nv_bfloat162?|__bfloat162float|__float2bfloat16\w*)\b"),
 )

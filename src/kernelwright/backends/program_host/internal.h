@@ -53,6 +53,7 @@ struct Open {
   Open();
   ~Open();
 };
+void hold_open(bool open);
 bool in_device_memory(const void* address);
 // Checks a copy's two ends and makes it; rows of `width` bytes.
 cudaError_t copy_rows(void* to, u64 to_pitch, const void* from, u64 from_pitch, u64 width, u64 height,

@@ -374,3 +374,20 @@ int blocks_per_multiprocessor(const Kernel& k, int threads, u64 shared) {
   return most;
 }
 }  // namespace kw
+
+// For algorithms that the host half computes on device memory.
+extern "C" cudaError_t kw_open_memory(cudaStream_t stream) {
+  KW_LOCKED;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  if (!kw::valid_stream(stream)) return kw::note(cudaErrorInvalidResourceHandle);
+  cudaStreamIsCapturing(stream, &status);
+  if (status != cudaStreamCaptureStatusNone) kw::unsupported("cub algorithms in a stream that is captured");
+  cudaError_t error = kw::synchronize();
+  if (error == cudaSuccess) kw::hold_open(true);
+  return error;
+}
+extern "C" void kw_close_memory() {
+  KW_LOCKED;
+  kw::hold_open(false);
+}
+extern "C" void kw_unsupported(const char* what) { kw::unsupported(what); }

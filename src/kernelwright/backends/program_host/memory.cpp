@@ -40,16 +40,14 @@ bool poisoned() {
 static void protect(const Mapping& m, bool open) {
   mprotect(reinterpret_cast<void*>(m.begin), m.bytes, open ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
-Open::Open() {
-  if (opened++ || !guarded()) return;
+void hold_open(bool open) {
+  if (open ? opened++ : --opened) return;
+  if (!guarded()) return;
   for (auto& [at, m] : mappings)
-    if (m.device) protect(m, true);
+    if (m.device) protect(m, open);
 }
-Open::~Open() {
-  if (--opened || !guarded()) return;
-  for (auto& [at, m] : mappings)
-    if (m.device) protect(m, false);
-}
+Open::Open() { hold_open(true); }
+Open::~Open() { hold_open(false); }
 
 static void on_segv(int number, siginfo_t* info, void*) {
   const void* at = info->si_addr;

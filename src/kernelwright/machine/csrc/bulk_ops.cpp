@@ -47,6 +47,11 @@ BulkTarget shared_target(Warp& w, const Inst* in, int lane, u64 address, u64 byt
           string("bulk copy ") + (write ? "to " : "from ") + std::to_string(bytes) + " bytes at offset " +
               std::to_string(offset) + " of " + std::to_string(size) + " bytes of shared memory" +
               (s ? "" : " of a block that the cluster does not have"));
+  for (const SharedVariable& v : w.launch->kernel->shared_variables)
+    if (v.bytes && offset >= v.offset && offset < v.offset + v.bytes && offset + bytes > v.offset + v.bytes)
+      raise(in, thread, write ? "out-of-bounds-write" : "out-of-bounds-read",
+            string("bulk copy ") + (write ? "to " : "from ") + std::to_string(bytes) + " bytes of shared memory, to " +
+                describe_shared(*w.launch, offset + bytes));
   if (s->done)
     raise(in, thread, write ? "out-of-bounds-write" : "out-of-bounds-read",
           "bulk copy with the shared memory of block " + std::to_string(s->rank) + " of the cluster, which has exited");

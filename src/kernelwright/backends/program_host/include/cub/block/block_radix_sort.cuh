@@ -1,0 +1,3 @@
+// Device code only.
+#pragma once
+#include "../cub.cuh"

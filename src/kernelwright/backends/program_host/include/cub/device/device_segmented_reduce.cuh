@@ -1,0 +1,3 @@
+// As cub.cuh.
+#pragma once
+#include "../cub.cuh"

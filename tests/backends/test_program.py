@@ -1,0 +1,209 @@
+"""Whole programs on the functional machine: the language on both sides, the runtime's calls, what goes wrong."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelwright.backends import program
+from kernelwright.backends.split import split
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.programs import Limits, ProgramSession, Step, build
+from kernelwright.evaluation.session import Builder
+from kernelwright.machine import library
+
+SOURCES = Path(__file__).parent / "program_sources"
+HEAD = "#include <cuda_runtime.h>\n#include <cstdio>\n"
+
+
+class Runner:
+    """Builds and runs programs with one pool."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.builder = Builder(pool)
+
+    def __call__(self, source: str, *arguments: str, seconds: float = 60, races: bool = False) -> Step:
+        built = build(source, self.builder)
+        assert built.status == "ok", built.log
+        with ProgramSession(built, source, self.pool, Limits(seconds)) as session:
+            return session.program("program", arguments, races=races)
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Runner]:
+    library.build()
+    with Pool() as pool:
+        runner = Runner(pool)
+        yield runner
+        runner.builder.close()
+
+
+def test_language_of_both_sides(run: Runner) -> None:
+    step = run((SOURCES / "language.cu").read_text(), "word", "more")
+    assert step.stdout.splitlines() == [
+        "apply 54 counter 7 seen 23",
+        "functor 3.5 70.5",
+        "managed 962",
+        "pack 6.5",
+        "half 3.75",
+        "tile 496",
+        "arguments 3 word",
+    ], step.stderr
+    assert step.status == 7 and not step.findings
+    assert step.launches["plain"][0] == 1
+
+
+def test_calls_of_the_runtime(run: Runner) -> None:
+    step = run((SOURCES / "api.cu").read_text())
+    assert step.stdout == "done\n" and step.status == 0, step.stderr
+    rules = [f.rule for f in step.findings]
+    assert rules.count("invalid-launch") == 4 and "bad-free" in rules and "copy-out-of-bounds" in rules
+    assert step.findings[-1].rule == "out-of-bounds-read" and step.findings[-1].severity == "fault"
+
+
+def test_host_code_cannot_follow_device_pointers(run: Runner) -> None:
+    step = run(HEAD + "int main() { float* d; cudaMalloc(&d, 64); printf("
+               + '"before\\n"); fflush(stdout); d[3] = 1; printf("after\\n"); }')  # fmt: skip
+    assert step.status == -11 and step.stdout == "before\n"
+    assert [f.rule for f in step.findings] == ["host-access"] and "byte 12" in step.findings[0].evidence
+
+
+KERNEL = """
+__global__ void last(float* x, int n) {
+  __shared__ float s[64];
+  s[threadIdx.x] = x[threadIdx.x];
+  SYNC;
+  if (threadIdx.x < n) x[threadIdx.x] = s[63 - threadIdx.x];
+}
+int main() {
+  float *d, h[64] = {};
+  cudaMalloc(&d, sizeof h);
+  cudaMemcpy(d, h, sizeof h, cudaMemcpyHostToDevice);
+  last<<<1, 64>>>(d, 64);
+  cudaError_t error = cudaDeviceSynchronize();
+  printf("%s\\n", cudaGetErrorString(error));
+}
+"""
+
+
+def test_a_race_is_found_where_it_is_looked_for(run: Runner) -> None:
+    racing = HEAD + KERNEL.replace("SYNC", "")
+    found = run(racing, races=True).findings
+    assert [f for f in found if "race" in f.rule and f.line], found
+    assert run(racing).findings == ()
+    assert run(HEAD + KERNEL.replace("SYNC", "__syncthreads()"), races=True).findings == ()
+
+
+def test_a_program_that_does_not_end_is_stopped(run: Runner) -> None:
+    step = run(HEAD + "__global__ void k(volatile int* x) { while (*x == 0) {} }\n"
+               "int main() { int* d; cudaMalloc(&d, 4); cudaMemset(d, 0, 4); k<<<1, 1>>>(d);"
+               " return cudaDeviceSynchronize(); }", seconds=2)  # fmt: skip
+    assert step.timeout and step.seconds < 20
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "words"),
+    [
+        ("#include <cufft.h>\nint main() { cufftHandle h; }", "unsupported", "cufft.h"),
+        ("int main() { cudaExternalMemory_t m; cudaDestroyExternalMemory(m); }", "unsupported", "cudaDestroyExternal"),
+        ("int main() { return undeclared; }", "compile_error", "undeclared"),
+        ("__global__ void k(int* p) { p[0] = undeclared; }\nint main() {}", "compile_error", "undeclared"),
+        (
+            "template <class F> __global__ void k(F f) { f(1); }\nint main() { k<<<1, 1>>>([=] __device__(int) {}); }",
+            "unsupported",
+            "lambda",
+        ),
+    ],
+)
+def test_what_does_not_build_is_named(run: Runner, source: str, status: str, words: str) -> None:
+    built = build(HEAD + source, run.builder)
+    assert built.status == status, built.log
+    assert words in built.log + " ".join(built.missing)
+    assert "/tmp/" not in built.log
+
+
+def test_errors_have_the_lines_of_the_source(run: Runner) -> None:
+    built = build(HEAD + "\n\nint main() {\n  return undeclared;\n}\n", run.builder)
+    assert "cuda.cu:6" in built.log
+
+
+def test_launch_fields_are_those_of_the_library() -> None:
+    """The runtime fills launches by name; every name that it cannot do without is one of the library's."""
+    text = (program.HOST / "launch.cpp").read_text()
+    named = set(re.findall(r'request\.put\("(\w+)"', text)) - set(re.findall(r'has\("(\w+)"\)', text))
+    assert named <= {name for name, *_ in library.LaunchRequest._fields_}
+    assert len(named) > 10
+
+
+def test_variables_have_one_name_on_both_sides() -> None:
+    parts = split("static __device__ int a = 1;\n__managed__ int b;\nint main() {}\n", whole=True)
+    assert "static" not in parts.device + parts.host
+    assert "kw_managed_b" in parts.host and "__managed__" not in parts.device
+
+
+ALGORITHMS = (
+    HEAD
+    + r"""
+#include <cub/cub.cuh>
+#include <thrust/device_vector.h>
+#include <thrust/functional.h>
+#include <thrust/reduce.h>
+#include <thrust/sort.h>
+#include <thrust/transform.h>
+struct Square {
+  float k;
+  __device__ float operator()(float x) const { return k * x * x; }
+};
+__global__ void twice(float* x, int n) {
+  typedef cub::BlockReduce<float, 128> Reduce;
+  __shared__ typename Reduce::TempStorage storage;
+  float sum = Reduce(storage).Sum((int)threadIdx.x < n ? 1.f : 0.f);
+  if (threadIdx.x == 0 && sum != n) x[0] = -1;
+  if ((int)threadIdx.x < n) x[threadIdx.x] *= 2;
+}
+int main() {
+  thrust::device_vector<float> v(100, 3.f);
+  thrust::transform(v.begin(), v.end(), v.begin(), Square{2});
+  twice<<<1, 128>>>(thrust::raw_pointer_cast(v.data()), 100);
+  printf("%g %s\n", thrust::reduce(v.begin(), v.end()), cudaGetErrorString(cudaDeviceSynchronize()));
+  unsigned h[6] = {0x21, 0x13, 0x35, 0x02, 0x44, 0x10}, *d, *o;
+  cudaMalloc(&d, sizeof h);
+  cudaMalloc(&o, sizeof h);
+  cudaMemcpy(d, h, sizeof h, cudaMemcpyHostToDevice);
+  void* space = nullptr;
+  size_t bytes = 0;
+  cub::DeviceRadixSort::SortKeys(space, bytes, d, o, 6, 0, 4);
+  cudaMalloc(&space, bytes);
+  cub::DeviceRadixSort::SortKeys(space, bytes, d, o, 6, 0, 4);
+  cudaMemcpy(h, o, sizeof h, cudaMemcpyDeviceToHost);
+  for (unsigned x : h) printf("%x ", x);
+  cub::DeviceScan::InclusiveSum(space, bytes, d, o, 6);
+  cudaMemcpy(h, o, sizeof h, cudaMemcpyDeviceToHost);
+  printf("%x\n", h[5]);
+  thrust::device_ptr<unsigned> p(d);
+  thrust::sort(p, p + 6, thrust::greater<unsigned>());
+  cudaMemcpy(h, d, sizeof h, cudaMemcpyDeviceToHost);
+  printf("%x %x\n", h[0], h[5]);
+}
+"""
+)
+
+
+def test_algorithms_on_device_memory(run: Runner) -> None:
+    step = run(ALGORITHMS)
+    assert step.stdout.splitlines() == ["3600 no error", "10 21 2 13 44 35 bf", "44 2"], (step.stdout, step.stderr)
+    assert step.findings == ()
+
+
+def test_a_long_sum_keeps_its_small_terms(run: Runner) -> None:
+    source = (
+        HEAD
+        + "#include <thrust/device_vector.h>\n#include <thrust/reduce.h>\n"
+        + "int main() { thrust::device_vector<float> v(1 << 25, 1.f);"
+        + ' printf("%.0f\\n", thrust::reduce(v.begin(), v.end(), 0.f)); }'
+    )
+    assert run(source).stdout == "33554432\n"

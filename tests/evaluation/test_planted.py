@@ -1,0 +1,58 @@
+"""A few planted bugs are flagged and named; the whole set is `benchmarks/planted_bugs.py`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[2]))
+
+from benchmarks.planted import MUTANTS, ORIGINALS
+from benchmarks.planted_bugs import named
+from kernelwright.evaluation import EvalOptions, Evaluator
+
+CHOSEN = (
+    "row-sum/half-mask",
+    "softmax/box-reused-too-early",
+    "layernorm/last-warp-writes-no-sum",
+    "histogram/plain-add-in-shared",
+    "histogram/index-in-32-bits",
+    "tiled-matmul/one-product-too-many",
+    "attention-row/query-without-syncwarp",
+)
+BY_NAME = {f"{o.name}/{m.name}": (o, m) for o, m in MUTANTS}
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=1)) as shared:
+        yield shared
+
+
+def test_the_set_is_whole() -> None:
+    assert len(ORIGINALS) == 12 and len(BY_NAME) == len(MUTANTS) == 60
+    for original, mutant in MUTANTS:
+        assert original.candidate(mutant).text != original.source
+        assert original.lines(mutant) or not mutant.rules
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_planted_bug_is_named(evaluator: Evaluator, name: str) -> None:
+    original, mutant = BY_NAME[name]
+    result = evaluator.evaluate(original.task(), original.candidate(mutant))
+    assert result.verdict in ("wrong", "runtime_error"), result.reason
+    assert named(original, mutant, result), result.reason
+
+
+@pytest.mark.parametrize("name", ["layernorm", "attention-row"])
+def test_original_has_no_finding(evaluator: Evaluator, name: str) -> None:
+    original = next(o for o in ORIGINALS if o.name == name)
+    result = evaluator.evaluate(original.task(), original.candidate())
+    assert (result.verdict, result.findings) == ("correct", ()), result.reason
+    launch = result.launches[0]
+    read = {m.name.split("'")[1]: m.read for m in launch.memory}
+    assert read["y"] == 0 and all(n > 0 for k, n in read.items() if k in ("x", "q", "k", "v"))
+    assert launch.counters["flops_f32"] > 0
