@@ -155,7 +155,7 @@ def test_recursion(order: str) -> None:
     loaded = program(CALLS)
     x = np.random.default_rng(1).integers(0, 11, 70, dtype=np.int32)
     y = np.zeros(70, np.int32)
-    launch(loaded, "recurse", 2, 64, [x, y, 70], order=order)
+    assert not launch(loaded, "recurse", 2, 64, [x, y, 70], order=order).warnings
     assert y.tolist() == [fib(v) * 1000 + 100 * (v & 1) + ackermann(2, v & 3) for v in x.tolist()]
 
     values = np.random.default_rng(2).integers(-99, 99, (40, 31), dtype=np.int32)

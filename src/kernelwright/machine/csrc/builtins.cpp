@@ -4,6 +4,7 @@
 #include "calls.h"
 #include "format.h"
 #include "heap.h"
+#include "watch.h"
 
 namespace kw {
 namespace {
@@ -16,7 +17,9 @@ u64 argument(const Warp& w, const Inst* in, int lane, size_t i, size_t bytes) {
 }
 
 void set_result(Warp& w, const Inst* in, int lane, size_t i, u64 v, size_t bytes) {
-  std::memcpy(caller_frame(w, in, lane) + w.launch->kernel->tables[(size_t)in->imm][i], &v, bytes);
+  u8* at = caller_frame(w, in, lane) + w.launch->kernel->tables[(size_t)in->imm][i];
+  std::memcpy(at, &v, bytes);
+  if (w.launch->watch) w.launch->watch->filled(reinterpret_cast<const char*>(at), bytes);
 }
 
 // How many bytes from a generic address on are one allocation's, and where they are.

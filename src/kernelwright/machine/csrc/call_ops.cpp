@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "watch.h"
+
 namespace kw {
 namespace {
 const Routine& routine_at(Warp& w, const Inst* in, int lane, u64 address, const CallSite& site) {
@@ -19,6 +21,12 @@ const Routine& routine_at(Warp& w, const Inst* in, int lane, u64 address, const 
     raise(in, thread_of(w, lane), "trap",
           "call through a pointer to " + string(callee.name) + ", whose parameters or result have other sizes");
   return r;
+}
+
+// Arguments and results go from frame to frame.
+void copy_over(Warp& w, u8* to, const u8* from, u64 bytes) {
+  std::memcpy(to, from, bytes);
+  if (w.launch->watch) w.launch->watch->filled(reinterpret_cast<const char*>(to), bytes);
 }
 
 void save(const Warp& w, const Routine& r, int lane, u8* at) {
@@ -51,7 +59,7 @@ void enter(Warp& w, const Inst* in, int lane, const CallSite& site, const Routin
               " needs more than the " + std::to_string(k.local_bytes - k.stack_begin) + " bytes of a thread's stack");
   u8* local = local_of(w, lane);
   std::memset(local + next, 0xff, r.frame);
-  for (const CallSite::Copy& c : site.in) std::memcpy(local + next + c.to, local + frame + c.from, c.bytes);
+  for (const CallSite::Copy& c : site.in) copy_over(w, local + next + c.to, local + frame + c.from, c.bytes);
   CallRecord record{(u32)(in - k.code.data()), (u32)frame, (u32)top, (u32)(&r - k.routines.data())};
   std::memcpy(local + base, &record, sizeof record);
   save(w, r, lane, local + base + sizeof record);
@@ -127,7 +135,7 @@ const Inst* op_return(Warp& w, const Inst* in) {  // in->imm: routine
                 string(w.launch->program->module.functions[r.function].name) + " cannot return");
     const CallSite& site = k.call_sites[(size_t)k.code[record.site].imm];
     for (const CallSite::Copy& c : site.out)
-      std::memcpy(local + record.frame + c.to, local + frame + c.from, c.bytes);
+      copy_over(w, local + record.frame + c.to, local + frame + c.from, c.bytes);
     restore(w, r, lane, local + frame - r.record + sizeof record);
     frame = record.frame;
     top = record.top;

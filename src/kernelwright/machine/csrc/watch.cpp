@@ -160,6 +160,11 @@ void Watch::shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write
 }
 
 void Watch::filled(const char* at, u64 bytes) {
+  const char* local = reinterpret_cast<const char*>(l_.local);
+  if (at >= local && at + bytes <= local + local_state_.size() && !local_state_.empty()) {  // results and arguments
+    std::memset(local_state_.data() + (at - local), Written, bytes);
+    return;
+  }
   u64 offset = (u64)(at - reinterpret_cast<char*>(l_.shared));
   if (sane && offset + bytes <= l_.shared_bytes) std::memset(shared_state_.data() + offset, Written, bytes);
 }
