@@ -21,7 +21,7 @@ from kernelwright.tasks import candidate_from_text
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[2]))
 
-from honest import HONEST
+from honest_sources import HONEST
 from tasks import TASKS
 
 from benchmarks.honest import CASES, FAMILIES, Case

@@ -209,7 +209,7 @@ def test_every_rule_is_documented() -> None:
 
 
 def test_honest_candidates_get_nothing_that_rejects() -> None:
-    from honest import HONEST
+    from honest_sources import HONEST
     from tasks import TASKS
 
     from benchmarks.honest import CASES
