@@ -23,10 +23,11 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernelwright.config import cache_dir
-from kernelwright.errors import HarnessError, WorkerDied
+from kernelwright.errors import HarnessError, KernelwrightError, WorkerDied
 from kernelwright.evaluation import sandbox
 from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
 from kernelwright.evaluation.roles import Role, library_paths
+from kernelwright.machine import library
 
 START_SECONDS = 120.0
 """How long the zygote may take to import torch on a busy machine."""
@@ -124,6 +125,8 @@ class Pool:
         self.close()
 
     def _start(self) -> socket.socket:
+        with contextlib.suppress(KernelwrightError):  # what cannot be built is told when it is needed
+            library.build()  # longer than a worker may take to start, the first time
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
