@@ -220,9 +220,8 @@ ATTACKS = [
             "const float* a = x.data_ptr<float>(); float* b = y.data_ptr<float>();\n"
             "    for (int i = 0; i < n; ++i) b[i] = a[i] > 0 ? 2 * a[i] : 0;"
         ),
-        NOT_OWN,
-        "no-own-kernel",
-        gpu=ENDED,
+        ENDED,
+        "host-access",
     ),
     Exploit("B46 torch from host code", "scale", only_host("y = torch::relu(x) * 2;"), NOT_OWN),
     Exploit(

@@ -349,8 +349,8 @@ TRICKS = [
             launch="const float* a = x.data_ptr<float>(); float* b = y.data_ptr<float>();\n"
             "    for (int i = 0; i < n; ++i) b[i] = a[i] > 0 ? 2 * a[i] : 0;"
         ),
-        ("rejected",),
-        "no-own-kernel",
+        ("runtime_error",),
+        "host-access",
         gpu=("runtime_error",),
     ),
     Exploit(
@@ -361,9 +361,9 @@ TRICKS = [
             "    for (int i = 0; i < n; ++i) b[i] = a[i] > 0 ? 2 * a[i] : 0;",
             body="if (i < n) y[i] = 0.0f;",
         ),
-        ("rejected", "wrong", "runtime_error"),
+        ("runtime_error",),
+        "host-access",
         gpu=("runtime_error",),
-        known_gap="the functional machine's memory is the host's (README, Limits)",
     ),
     Exploit(
         "B46 cuBLAS behind a token kernel",
@@ -392,7 +392,8 @@ class ModelNew(nn.Module):
     def forward(self, x, *more):
         return extension.product(x, more[0])
 """,
-        ("unsupported",),
+        ("rejected",),
+        "library-op",
         gpu=("rejected", "unsupported"),
     ),
     Exploit(

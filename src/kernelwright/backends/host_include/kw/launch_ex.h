@@ -3,14 +3,13 @@
 
 #include <tuple>
 
+// Only what is handed on: the others would be lost without a word, and launches that overlap are not run so here.
 enum cudaLaunchAttributeID {
   cudaLaunchAttributeIgnore = 0, cudaLaunchAttributeCooperative = 2, cudaLaunchAttributeClusterDimension = 4,
-  cudaLaunchAttributeClusterSchedulingPolicyPreference = 5, cudaLaunchAttributeProgrammaticStreamSerialization = 6,
-  cudaLaunchAttributePriority = 8,
 };
 union cudaLaunchAttributeValue {
   char pad[64];
-  int cooperative, clusterSchedulingPolicyPreference, programmaticStreamSerializationAllowed, priority;
+  int cooperative;
   struct { unsigned x, y, z; } clusterDim;
 };
 struct cudaLaunchAttribute {
