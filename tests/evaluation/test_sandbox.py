@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import encodings.idna  # noqa: F401  (an ordinary user may be unable to import what root's interpreter loads late)
 import fcntl
+import functools
 import mmap
 import os
 import platform
@@ -29,7 +30,6 @@ from confined import LIBC, NOBODY, Outcome, Place, attempt, become, bystander, c
 
 from kernelwright.errors import SandboxError
 from kernelwright.evaluation import landlock, sandbox, seccomp
-from kernelwright.evaluation.roles import library_paths
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no landlock")
@@ -114,6 +114,12 @@ def test_no_socket(place: Place, family: int, kind: int) -> None:
     refused(lambda: socket.socket(family, kind).close(), place)
 
 
+def landlock_alone(place: Place) -> None:
+    """Landlock without the other layers; a user without powers must first give up gaining any."""
+    LIBC.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+    assert landlock.restrict((Path("/usr"),), (place.scratch,), False) == landlock.abi()
+
+
 @pytest.mark.skipif(landlock.abi() < 4, reason="landlock here knows no network rules")
 def test_landlock_alone_stops_tcp(place: Place) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -123,13 +129,13 @@ def test_landlock_alone_stops_tcp(place: Place) -> None:
             socket.create_connection(address, timeout=5).close()
 
         assert attempt(connect, place, level=None).worked
-        confine = lambda: landlock.restrict(library_paths(), (place.scratch,), False)  # noqa: E731
+        confine = functools.partial(landlock_alone, place)
         assert attempt(connect, place, level=None, before=confine).refused
 
 
 @pytest.mark.skipif(landlock.abi() < 6, reason="landlock here has no scopes")
 def test_landlock_alone_stops_signals_and_abstract_sockets(place: Place) -> None:
-    confine = lambda: landlock.restrict(library_paths(), (place.scratch,), False)  # noqa: E731
+    confine = functools.partial(landlock_alone, place)
     with bystander(place.uid) as pid:
         assert attempt(lambda: os.kill(pid, 0), place, level=None).worked
         assert attempt(lambda: os.kill(pid, 0), place, level=None, before=confine).refused

@@ -17,7 +17,7 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import chosen_gpus
 from kernelwright.executor import as_completed, load_executor
 from kernelwright.executor.local import Local
-from kernelwright.records import Candidate
+from kernelwright.records import Candidate, SourceFile
 
 OPTIONS = EvalOptions(backend="cpu", trials=2)
 # Host functions are no kernels, which is all the same to an executor.
@@ -26,8 +26,11 @@ SECONDS = 60.0
 
 
 def _python(number: int) -> Candidate:
-    """A candidate that goes the GPU's way."""
-    return candidate(number).model_copy(update={"language": "cuda"})
+    """A candidate that goes the GPU's way, where host code could not touch tensors."""
+    text = (
+        f"import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + {number}\n"
+    )
+    return Candidate(sources=(SourceFile(path="c.py", content=text),), language="torch")
 
 
 def test_right_wrong_and_broken() -> None:
