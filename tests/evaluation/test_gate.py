@@ -10,6 +10,7 @@ import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator, gate
 from kernelwright.evaluation.gate import GATE_PROTOCOL
+from kernelwright.machine import library
 from kernelwright.records import Candidate, SourceFile, Task, Workload
 
 
@@ -80,6 +81,7 @@ PRODUCT = _task("torch.cumprod(x, 1)", "torch.randn(8, 4000)", "long-product")
 @pytest.fixture(scope="module")
 def evaluator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Evaluator]:
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELWRIGHT_MACHINE", str(library.build()))  # it need not be built again for that
         patch.setenv("KERNELWRIGHT_CACHE", str(tmp_path_factory.mktemp("cache")))
         with Evaluator(EvalOptions(backend="cpu", policy="libraries", seed=5)) as made:
             yield made

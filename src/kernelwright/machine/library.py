@@ -151,7 +151,12 @@ def _compile(files: list[Path], target: Path) -> None:
 
 
 def path() -> Path:
-    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler."""
+    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler.
+
+    `$KERNELWRIGHT_MACHINE` names another one: so a worker process is told whose cache folder has none.
+    """
+    if given := os.environ.get("KERNELWRIGHT_MACHINE"):
+        return Path(given)
     return cache_folder() / f"machine-{_inputs()[1]}.so"
 
 
