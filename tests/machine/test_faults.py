@@ -339,3 +339,12 @@ def test_a_fault_leaves_the_program_usable() -> None:
     launch(loaded, "store_one", 1, 32, [y])
     assert y.tolist() == [1.0] * 32
     assert isinstance(loaded, Program)
+
+
+@pytest.mark.parametrize("mark", ["\\v", "\\f", "\\x1c", "\\xc2\\x85", "\\xe2\\x80\\xa8"])
+def test_text_of_the_kernel_that_python_takes_for_ends_of_lines(mark: str) -> None:
+    source = f"""
+    extern "C" __global__ void k() {{ __assertfail("one {mark} line", "mine.cu", 37, "k", 1); }}"""
+    with pytest.raises(MachineFault) as caught:
+        launch(program(source), "k", 1, 32, [])
+    assert caught.value.fault.kind == "assert" and "line" in caught.value.fault.message

@@ -172,9 +172,9 @@ class Program:
         if status:
             lib.kw_unload(handle)
             if status == 2:
-                raise UnsupportedPTX(text.splitlines())
+                raise UnsupportedPTX([name for name in text.split("\n") if name])
             raise PTXError(text)
-        rows = [line.split("\t") for line in text.splitlines()]
+        rows = [line.split("\t") for line in text.split("\n")]
         kernels = {row[1]: _kernel(row[1:]) for row in rows if row[0] == "kernel"}
         variables = {row[1]: (int(row[2]), int(row[3])) for row in rows if row[0] == "variable"}
         return cls(handle, kernels, variables)
@@ -287,7 +287,7 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     warnings: list[Fault] = []
     hotspots: list[Hotspot] = []
     fault: Fault | None = None
-    for line in text.splitlines():
+    for line in text.split("\n"):
         word, *fields = line.split("\t")
         if word == "counter":
             counters[fields[0]] = int(fields[1])
