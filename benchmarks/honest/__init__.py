@@ -21,6 +21,7 @@ from . import (
     toolkit,
     triton_kernels,
     triton_models,
+    triton_products,
 )
 from .case import Case
 
@@ -38,7 +39,7 @@ FAMILIES: dict[str, tuple[Case, ...]] = {
     "toolkit": toolkit.CASES,
     "habits": habits.CASES,
     "streams_graphs": streams_graphs.CASES,
-    "triton_kernels": triton_kernels.CASES + triton_models.CASES,
+    "triton_kernels": triton_kernels.CASES + triton_products.CASES + triton_models.CASES,
     "libraries": libraries.CASES,
 }
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES.values() for case in family)
