@@ -40,7 +40,8 @@ def machine_run(
     """
     from kernelwright import programcheck, report
     from kernelwright.errors import ConfigError
-    from kernelwright.evaluation.programs import ORDERS, Limits
+    from kernelwright.evaluation.programs import Limits
+    from kernelwright.machine import ORDERS
 
     if sandbox not in ("auto", "strict", "none"):
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")

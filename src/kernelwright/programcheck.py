@@ -20,7 +20,15 @@ from rich.table import Table
 from kernelwright import report, taskcheck
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.programs import Limits, ProgramSession, ProgramVerdict, Step, build, check_program
+from kernelwright.evaluation.programs import (
+    Limits,
+    ProgramSession,
+    ProgramVerdict,
+    Step,
+    build,
+    check_program,
+    plain_findings,
+)
 from kernelwright.evaluation.session import Builder
 from kernelwright.machine import library
 from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
@@ -59,7 +67,7 @@ def check(
     """The verdicts on all tasks, in order; `show` gets each as soon as it and all before it are there."""
     limits = limits or Limits()
     found: list[ProgramVerdict] = []
-    library.build()  # on first use it takes longer than a worker process may take to start
+    library.build()  # without a compiler nothing can be judged: say so once
     with Pool(sandbox) as pool:
         for verdict in _judged(tasks, pool, jobs, limits):
             found.append(verdict)
@@ -255,9 +263,7 @@ def facts(complaint: str, step: Step) -> dict[str, Any]:
         "stderr": step.stderr,
         "seconds": round(step.seconds, 3),
         "launches": {name: {"count": c, "instructions": i} for name, (c, i) in step.launches.items()},
-        "findings": [
-            f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in step.findings
-        ],
+        "findings": plain_findings(step.findings),
     }
 
 

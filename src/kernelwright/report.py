@@ -19,7 +19,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from kernelwright.evaluation import counters
-from kernelwright.evaluation.lines import quoted
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
@@ -74,12 +73,11 @@ _CLAIMED = "[yellow]by KernelBench's own protocol: a claim that nothing protects
 
 def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     """One verdict with its evidence: the reason and the line it is about, then sizes, other findings, and the log."""
-    deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
-    reason = _unquoted(evaluation.reason, candidate.text, deciding[0].line if deciding else None)
-    out.print(f"{_styled(evaluation.verdict)}  {escape(reason)}".rstrip(), soft_wrap=True)
+    out.print(f"{_styled(evaluation.verdict)}  {escape(evaluation.reason)}".rstrip(), soft_wrap=True)
     if evaluation.environment.get("protocol"):
         out.print(_CLAIMED, soft_wrap=True)
     lines = candidate.text.splitlines()
+    deciding = [f for f in evaluation.findings if f.evidence[:200] in evaluation.reason]
     for finding in deciding[:1]:
         _print_line(lines, finding.line)
     if evaluation.workloads:
@@ -93,8 +91,7 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
         out.print(table)
     for finding in [f for f in evaluation.findings if f not in deciding][:10]:
-        evidence = escape(_unquoted(finding.evidence, candidate.text, finding.line))
-        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {evidence}", soft_wrap=True)
+        out.print(f"[dim]{finding.severity}[/] {finding.rule}: {escape(finding.evidence)}", soft_wrap=True)
         _print_line(lines, finding.line)
     if evaluation.verdict != "correct" and evaluation.log:
         out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)
@@ -121,11 +118,6 @@ def speed_line(timing: Timing) -> str:
         text += f"; speedup {timing.speedup:.3f}"
         text += f" ({timing.interval[0]:.3f} to {timing.interval[1]:.3f})" if timing.interval else ""
     return text
-
-
-def _unquoted(told: str, text: str, line: int | None) -> str:
-    """Without the source line that evidence ends with, since it is printed below."""
-    return told.replace(quoted(text, line), "") if line else told
 
 
 def _print_line(lines: list[str], number: int | None) -> None:

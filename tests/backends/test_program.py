@@ -98,6 +98,13 @@ def test_a_race_is_found_where_it_is_looked_for(run: Runner) -> None:
     assert run(HEAD + KERNEL.replace("SYNC", "__syncthreads()"), races=True).findings == ()
 
 
+@pytest.mark.parametrize("mark", ["\\v", "\\x1c", "\\xe2\\x80\\xa8"])
+def test_a_finding_keeps_its_fields_whatever_the_kernels_text_holds(run: Runner, mark: str) -> None:
+    kernel = f'__global__ void k() {{ __assertfail("one {mark} line", "mine.cu", 37, "k", 1); }}\n'
+    found = run(HEAD + kernel + "int main() { k<<<1, 32>>>(); cudaDeviceSynchronize(); }").findings
+    assert [f.rule for f in found] == ["assert"] and "line" in found[0].evidence
+
+
 def test_a_program_that_does_not_end_is_stopped(run: Runner) -> None:
     step = run(HEAD + "__global__ void k(volatile int* x) { while (*x >= 0) *x = (*x + 1) & 1023; }\n"
                "int main() { int* d; cudaMalloc(&d, 4); cudaMemset(d, 0, 4); k<<<1, 1>>>(d);"

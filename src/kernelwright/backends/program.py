@@ -21,7 +21,6 @@ from pathlib import Path
 from kernelwright.backends import diagnose, host_build, includes
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
 from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
-from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc
@@ -270,9 +269,3 @@ def _table(kernels: list[_Kernel], symbols: list[_Symbol], device: BuildResult) 
 _VARIABLE = re.compile(
     r"^(?:\.visible |\.weak |\.extern )?\.(?:global|const)\b[^;={]*?([\w$]+)(?:\[\d*\])*\s*(?:=|;)", re.M
 )
-
-
-def has_main(source: str) -> bool:
-    """Whether a text defines `main`."""
-    words = tokenize(source)
-    return any(a.text == "main" and b.text == "(" for a, b in zip(words, words[1:], strict=False))

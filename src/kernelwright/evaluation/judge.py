@@ -34,6 +34,7 @@ from kernelwright.evaluation.session import (
     TrialData,
     missing_library,
 )
+from kernelwright.machine.runtime import SUSPECTS
 from kernelwright.records import (
     Candidate,
     Distribution,
@@ -57,8 +58,6 @@ ESCALATE_ELEMENTS = 48_000_000
 ESCALATE_FLOPS = 6_000_000_000
 """Up to here it is run when a candidate failed at a size that the task does not state."""
 _RACES = ("data-race", "divergent-barrier", "sync-mask")
-SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
-"""Findings of the machine that a right kernel may have as well; `machine.runtime` hands them on as suspects."""
 MAX_HOTSPOTS = 8
 _RANKS = ("fault", "reject", "warning", "info")
 KERNEL_COMPILE_ERROR = "kernel-compile-error"
@@ -279,7 +278,7 @@ def machine_findings(
         evidence = lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
         finding = Finding(
             rule=str(one.get("rule", "machine")),
-            evidence=(evidence + lines.quoted(text, line))[:1000],
+            evidence=evidence[:1000],
             severity=severity if severity in ("info", "warning", "fault") else "warning",
             line=line,
             workload="" if severity == "info" else workload,

@@ -58,12 +58,6 @@ def in_own_lines(text: str, requests: Sequence[dict[str, Any]], kernel: str, evi
     return re.sub(r"\b(lines? )(\d+(?:, \d+)*)(?: of the CUDA source)?", replaced, evidence)
 
 
-def quoted(text: str, line: int | None) -> str:
-    """` | LINE` with the text of a line of the candidate's file; nothing where there is none."""
-    rows = text.split("\n")
-    return f" | {rows[line - 1].strip()[:160]}" if line and line <= len(rows) and rows[line - 1].strip() else ""
-
-
 def of_error(text: str, request: dict[str, Any], log: str) -> int | None:
     """The line of `text` that a compiler's first error is about."""
     found = _ERROR.search(log)

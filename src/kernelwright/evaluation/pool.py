@@ -28,7 +28,6 @@ from kernelwright.evaluation import sandbox
 from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
 from kernelwright.evaluation.roles import Role, library_paths
 from kernelwright.machine import library
-from kernelwright.machine.library import cache_folder
 
 START_SECONDS = 120.0
 """How long the zygote may take to import torch on a busy machine."""
@@ -126,10 +125,8 @@ class Pool:
         self.close()
 
     def _start(self) -> socket.socket:
-        machine: dict[str, str] = {}
         with contextlib.suppress(KernelwrightError):  # what cannot be built is told when it is needed
-            # The first time that takes longer than a worker may take to start.
-            machine = {"KERNELWRIGHT_MACHINE": str(library.build())}
+            library.build()  # the first time, that takes longer than a worker may take to start
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = {
             "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
@@ -146,7 +143,6 @@ class Pool:
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCHINDUCTOR_CACHE_DIR": str(self.home / "inductor"),
             "LC_ALL": "C.UTF-8",
-            **machine,
             # Which card a number means follows from this, here and in the children.
             **{k: v for k, v in os.environ.items() if k == "CUDA_DEVICE_ORDER"},
         }
@@ -185,7 +181,7 @@ class Pool:
         limits = sandbox.Limits(cpu_seconds=0, memory_mb=0, file_mb=0)
         return sandbox.Jail(
             scratch=self.home,
-            readable=(*library_paths(), cache_folder(), *(Path(p) for p in sys.path if p and Path(p).is_dir())),
+            readable=(*library_paths(), *(Path(p) for p in sys.path if p and Path(p).is_dir())),
             writable=(self.home, self.cache),
             limits=limits,
             allow_exec=True,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
-import importlib
 import re
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +25,9 @@ from kernelwright.errors import HarnessError, WorkerDied
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout
 from kernelwright.evaluation.pool import Child, Pool
 from kernelwright.evaluation.session import Builder
-from kernelwright.machine import library
+from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
+from kernelwright.machine.texture import TextureEntry
 from kernelwright.records import Finding
 from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask
 
@@ -35,7 +36,6 @@ BUILD_SECONDS = 300.0
 FOLDER_MB = 8192
 SLACK = 30.0
 """Seconds after a step's own deadline when its child is given up."""
-ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,7 @@ def _request_layout() -> str:
     request = library.LaunchRequest
     parts = {name: getattr(request, name).offset for name, *_ in request._fields_}
     parts["bytes"] = ctypes.sizeof(request)
-    if "device" in parts:  # textures are handed over
-        parts["texture_bytes"] = ctypes.sizeof(importlib.import_module("kernelwright.machine.texture").TextureEntry)
+    parts["texture_bytes"] = ctypes.sizeof(TextureEntry)
     return ";".join(f"{name}={value}" for name, value in parts.items())
 
 
@@ -159,7 +158,7 @@ def _step(answer: dict[str, Any]) -> Step:
     findings: list[Finding] = []
     launches: dict[str, tuple[int, int]] = {}
     words = {"unsupported": "", "broken": ""}
-    for line in str(answer["findings"]).splitlines():
+    for line in str(answer["findings"]).split("\n"):  # a kernel's own text may hold other ends of lines
         kind, *fields = line.split("\t")
         if kind in ("fault", "warning") and len(fields) >= 8:
             findings.append(_finding(kind, fields))
@@ -195,6 +194,11 @@ def _finding(kind: str, fields: list[str]) -> Finding:
     )
 
 
+def plain_findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Findings of a whole program as plain data, for JSON."""
+    return [f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in findings]
+
+
 @dataclass(frozen=True)
 class ProgramVerdict:
     """What became of one row. `verdict` is one of `records.VERDICTS`, or `task_error` where a script failed."""
@@ -221,9 +225,7 @@ class ProgramVerdict:
             "parts": {k: round(v, 2) for k, v in self.parts.items()},
             "launches": self.launches,
             "instructions": self.instructions,
-            "findings": [
-                f.model_dump(mode="json", include={"rule", "evidence", "severity", "line"}) for f in self.findings
-            ],
+            "findings": plain_findings(self.findings),
         }
 
 

@@ -19,7 +19,7 @@ from kernelwright.errors import MachineError
 from kernelwright.machine import library
 from kernelwright.machine.texture import Texture, entries
 
-_ORDERS = {"forward": 0, "reverse": 1, "random": 2}
+ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 
 
 class UnsupportedPTX(Exception):
@@ -217,11 +217,11 @@ class Program:
         `ValueError` for an unknown order.
         """
         info = self.kernels[kernel]
-        if order not in _ORDERS:
-            raise ValueError(f"order {order!r} is none of {', '.join(_ORDERS)}")
+        if order not in ORDERS:
+            raise ValueError(f"order {order!r} is none of {', '.join(ORDERS)}")
         request = self._request(info, grid, block, args, shared_bytes, allocations)
         request.budget, request.seed = min(max(budget, 0), 2**63), seed & (2**64 - 1)
-        request.races, request.order = int(detect_races), _ORDERS[order]
+        request.races, request.order = int(detect_races), ORDERS[order]
         table = entries(textures)
         device = library.DeviceRequest(table, len(textures), print_limit)
         request.device = ctypes.pointer(device)

@@ -102,12 +102,17 @@ def _compiler() -> str:
     return found
 
 
+@cache
+def _version(compiler: str) -> bytes:
+    """What the compiler says of itself."""
+    return subprocess.run([compiler, "--version"], capture_output=True, timeout=30.0).stdout
+
+
 def _inputs() -> tuple[list[Path], str]:
     """The source files, and a digest of everything the result depends on."""
     files = sorted(SOURCES.glob("*.cpp"))
     compiler = _compiler()
-    version = subprocess.run([compiler, "--version"], capture_output=True, timeout=30.0).stdout
-    digest = hashlib.sha256(version + repr((_FLAGS, _EXTRA, _cpu_flags())).encode())
+    digest = hashlib.sha256(_version(compiler) + repr((_FLAGS, _EXTRA, _cpu_flags())).encode())
     for path in sorted([*files, *SOURCES.glob("*.h")]):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return files, digest.hexdigest()[:16]
@@ -151,12 +156,7 @@ def _compile(files: list[Path], target: Path) -> None:
 
 
 def path() -> Path:
-    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler.
-
-    `$KERNELWRIGHT_MACHINE` names another one: so a worker process is told whose cache folder has none.
-    """
-    if given := os.environ.get("KERNELWRIGHT_MACHINE"):
-        return Path(given)
+    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler."""
     return cache_folder() / f"machine-{_inputs()[1]}.so"
 
 

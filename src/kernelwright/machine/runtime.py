@@ -18,7 +18,16 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.machine import Allocation, Fault, LaunchReport, MachineFault, Program, PTXError, UnsupportedPTX
+from kernelwright.machine import (
+    ORDERS,
+    Allocation,
+    Fault,
+    LaunchReport,
+    MachineFault,
+    Program,
+    PTXError,
+    UnsupportedPTX,
+)
 from kernelwright.machine.texture import Texture
 
 if TYPE_CHECKING:
@@ -26,7 +35,6 @@ if TYPE_CHECKING:
 
 BUDGET = 4_000_000_000
 """Thread instructions that one launch may take: about four seconds of one core."""
-ORDERS = ("forward", "reverse", "random")
 POISONS = (0xFF, 0x7E, 0xFE)
 """What unwritten shared and local memory holds, call by call: NaN, then large, then large and negative numbers."""
 WATCHED = 200_000_000
@@ -217,7 +225,7 @@ class Runtime:
                 shared_bytes,
                 table,
                 budget=self.budget,
-                order=ORDERS[self._calls % len(ORDERS)],
+                order=list(ORDERS)[self._calls % len(ORDERS)],
                 seed=self._calls,
                 textures=tuple(self.textures.values()),
                 watch=watch,

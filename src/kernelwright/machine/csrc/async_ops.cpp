@@ -58,11 +58,12 @@ void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
     for (u64 g = offset / 4; g < (offset + bytes + 3) / 4; g++) {
       if (!a.pending[g]) continue;
       u32 line = source_line(*l.program, l.kernel->meta[a.pending[g] - 1].loc);
-      return note(w, in, thread_of(w, i), "async-copy",
+      return warn(w, in, thread_of(w, i),
                   "shared[" + std::to_string(g * 4) + "] is " + (write ? "written" : "read") +
                       " while the asynchronous copy to it" +
                       (line ? " (line " + std::to_string(line) + ")" : "") +
-                      " has not been waited for: the data may not be there yet");
+                      " has not been waited for: the data may not be there yet",
+                  "async-copy");
     }
   }
 }
@@ -242,8 +243,8 @@ const Inst* op_arrive_behind(Warp& w, const Inst* in) {  // in->x: space; in->n:
 }
 
 void note_leak(Warp& w, const Inst* in, int lane) {
-  note(w, in, thread_of(w, lane), "leaked-copy",
-       "the thread ended while this asynchronous copy was under way: nobody has waited for it");
+  warn(w, in, thread_of(w, lane),
+       "the thread ended while this asynchronous copy was under way: nobody has waited for it", "leaked-copy");
 }
 }  // namespace
 
@@ -272,8 +273,9 @@ void leave_block(Seat& s) {
         if (c.mask && !c.arrives) note_leak(w, c.in, __builtin_ctz(c.mask));
   if (s.async->inbound.empty()) return;
   const Inbound& first = s.async->inbound.front();
-  note(s.block.warps[0], first.in, -1, "leaked-copy",
-       "the block ended while this bulk copy into its shared memory was under way: nobody has waited for it");
+  warn(s.block.warps[0], first.in, -1,
+       "the block ended while this bulk copy into its shared memory was under way: nobody has waited for it",
+       "leaked-copy");
   s.async->inbound.clear();
 }
 

@@ -114,7 +114,7 @@ u32 source_line(const Program& p, u32 loc) { return source_of(p, loc).second; }
 namespace {
 string clean(string s) {
   for (char& c : s)
-    if (c == '\t' || c == '\n' || c == '\r') c = ' ';
+    if ((unsigned char)c < ' ') c = ' ';
   return s;
 }
 

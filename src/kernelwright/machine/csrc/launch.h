@@ -119,9 +119,6 @@ void atomic_order(Warp& w, bool lock_like);  // an atomic ran: it may order what
 // `values` holds bytes per lane, or is null.
 void note_access(Warp& w, const Inst* in, u32 m, u32 bytes, Touch touch, const u8* values);
 void warn(Warp& w, const Inst* in, int thread, const string& message, const char* kind = "data-race");  // no fault
-inline void note(Warp& w, const Inst* in, int thread, const char* kind, const string& message) {
-  warn(w, in, thread, message, kind);
-}
 // async_ops.cpp: an access to shared memory to which a copy is under way.
 void check_pending(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
 // cluster_ops.cpp: true when all addresses are of the own block, then as plain shared addresses in w.access.

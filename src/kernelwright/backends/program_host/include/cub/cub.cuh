@@ -2,6 +2,7 @@
 // algorithms are device code, which gets CUB's own headers.
 #pragma once
 #include <cuda_runtime.h>
+#include <kw_tree.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -34,20 +35,8 @@ cudaError_t run(void* temporary, size_t& bytes, cudaStream_t stream, Work work) 
   kw_close_memory();
   return cudaSuccess;
 }
-template <class T, class It, class Op>
-T tree(It first, std::ptrdiff_t n, Op& op) {
-  if (n > 128) {
-    T left = tree<T>(first, n / 2, op);
-    return op(left, tree<T>(first + n / 2, n - n / 2, op));
-  }
-  T result = *first;
-  for (std::ptrdiff_t k = 1; k < n; k++) result = op(result, *++first);
-  return result;
-}
-template <class T, class It, class Op>
-T fold(It first, std::ptrdiff_t n, Op op, T init) {
-  return n > 0 ? T(op(init, tree<T>(first, n, op))) : init;
-}
+using ::kw_reduce::fold;
+using ::kw_reduce::tree;
 }  // namespace kw
 
 struct Sum {
