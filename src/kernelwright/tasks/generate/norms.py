@@ -265,8 +265,8 @@ def standardize(t: Draft) -> None:
         ),
         "mean",
     )
-    var = t.pick(f"{x}.var(dim={dim}, keepdim=True, unbiased=False)", f"torch.var({x}, dim={dim}, keepdim=True,
-    unbiased=False)",
+    var = t.pick(f"{x}.var(dim={dim}, keepdim=True, unbiased=False)",
+                 f"torch.var({x}, dim={dim}, keepdim=True, unbiased=False)",
                  f"(({x} - {mean}) ** 2).mean(dim={dim}, keepdim=True)")  # fmt: skip
     spread = t.named(t.step(var, x.shape, "var"), "var")
     forms = (f"({x} - {mean}) / torch.sqrt({spread} + {eps})", f"({x} - {mean}) * torch.rsqrt({spread} + {eps})")

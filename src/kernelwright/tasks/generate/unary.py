@@ -30,13 +30,15 @@ class Unary:
     held_out: bool = False
 
 
+REQUIRED = "required"
+"""In place of a default: the option has none."""
 _SLOPES = (0.2, 0.1, 0.05, 0.3, 0.02, 0.15, 0.25)
 _ALPHAS = (0.5, 1.5, 2.0, 0.7, 1.2, 0.1)
 ACTIVATIONS: tuple[Unary, ...] = (
     Unary("relu", "ReLU", "ReLU", ("torch.relu", "F.relu"), ("relu",),
           ("torch.clamp({x}, min=0)", "torch.clamp_min({x}, 0)", "{x}.clamp(min=0.0)"), weight=2),
-    Unary("relu6", "ReLU6", "ReLU6", ("F.relu6",), (), ("torch.clamp({x}, 0, 6)", "torch.clamp({x}, min=0.0,
-          max=6.0)")),
+    Unary("relu6", "ReLU6", "ReLU6", ("F.relu6",), (),
+          ("torch.clamp({x}, 0, 6)", "torch.clamp({x}, min=0.0, max=6.0)")),
     Unary("leaky_relu", "Leaky ReLU", "LeakyReLU", ("F.leaky_relu",), (), ("torch.where({x} > 0, {x}, {x} * 0.01)",),
           (("negative_slope", 0.01, _SLOPES),), weight=1.5),
     Unary("sigmoid", "the sigmoid", "Sigmoid", ("torch.sigmoid", "F.sigmoid"), ("sigmoid",),
@@ -71,8 +73,8 @@ ACTIVATIONS: tuple[Unary, ...] = (
     Unary("softshrink", "softshrink", "Softshrink", ("F.softshrink",), (), (), (("lambd", 0.5, (0.3, 0.1, 1.0)),)),
     Unary("hardshrink", "hardshrink", "Hardshrink", ("F.hardshrink",), (), (), (("lambd", 0.5, (0.3, 0.1, 1.0)),)),
     Unary("threshold", "a threshold", "Threshold", ("F.threshold",), (), (),
-          (("threshold", type, (0.1, 0.0, 0.5, -0.2)), ("value", type, (0.0, 1.0, -1.0, 20.0))), keywords=False),
-                 # type: ignore[arg-type]
+          (("threshold", REQUIRED, (0.1, 0.0, 0.5, -0.2)), ("value", REQUIRED, (0.0, 1.0, -1.0, 20.0))),
+          keywords=False),
 )  # fmt: skip
 """Activations with a module or a name of their own."""
 MATH: tuple[Unary, ...] = (
@@ -126,8 +128,8 @@ def apply(t: Draft, x: Tensor, op: Unary, kind: str = "activation") -> Tensor:
     return t.step(text, x.shape, kind, dtype=x.dtype, flops=4.0 * x.elements)
 
 
-def _value(t: Draft, default: Option | type, others: tuple[Option, ...]) -> Option:
-    if isinstance(default, type) or t.chance(0.5):
+def _value(t: Draft, default: Option, others: tuple[Option, ...]) -> Option:
+    if default == REQUIRED or t.chance(0.5):
         return t.random.choice(others)
     return default
 
@@ -140,7 +142,7 @@ def _arguments(t: Draft, op: Unary, values: dict[str, Option], where: str) -> li
         if value == default and not t.chance(0.3):
             found.append((name, None))
         else:
-            found.append((name, t.option(name, value, default=default, where=where)))
+            found.append((name, t.option(name, value, default=value if default == REQUIRED else default, where=where)))
     return found
 
 
