@@ -27,6 +27,13 @@ class Node:
     options: tuple[tuple[str, str], ...] = ()
     """Python text of keyword arguments by canonical name, e.g. (("dim", "1"), ("keepdim", "True"))."""
 
+    def __post_init__(self) -> None:
+        # Once, from the operands' own: an expression whose parts are shared would else be walked once a path.
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.text, self.options)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
+
     def option(self, name: str, default: str = "") -> str:
         return dict(self.options).get(name, default)
 
@@ -185,7 +192,7 @@ _COMPARE = {ast.Gt: "gt", ast.GtE: "ge", ast.Lt: "lt", ast.LtE: "le"}
 
 def expression(reference: Reference) -> Node:
     """The value that forward returns; raises `Unreadable`. Assignments to plain names are followed."""
-    values: dict[str, Node] = {name: Node("input", text=safe_name(name)) for name in reference.inputs}
+    values: dict[str, Node] = {name: Node("input", text=name) for name in reference.inputs}
     for statement in reference.forward.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
@@ -304,7 +311,14 @@ def _function(op: str, args: list[ast.expr], node: ast.Call, values: dict[str, N
             operands = (*operands, _value(keyword.value, values, reference))
         else:
             options[name] = _text(keyword.value, values, reference)
-    return Node(op, operands, options=tuple(sorted(options.items())))
+    return _settled(Node(op, operands, options=tuple(sorted(options.items()))))
+
+
+def _settled(node: Node) -> Node:
+    """Operators whose option names another one."""
+    if node.op == "gelu":
+        return Node("gelu_tanh" if "tanh" in node.option("approximate") else "gelu", node.args)
+    return node
 
 
 def _text(node: ast.expr, values: dict[str, Node], reference: Reference) -> str:
