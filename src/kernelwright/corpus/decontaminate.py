@@ -16,7 +16,7 @@ remove it all the same, as the papers have them; the report says how many of wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -261,7 +261,7 @@ class Text:
 
 def decontaminate(
     tasks: Iterable[Text],
-    suites: dict[str, Sequence[Text]],
+    suites: Mapping[str, Sequence[Text]],
     rules: Rules | None = None,
     embed: Embed | None = None,
     on_task: Callable[[Text, Near], None] | None = None,
