@@ -33,6 +33,7 @@ def operand(writer: Writer, node: Node) -> Operand:
         rank = len(inner.shape)
         if rank < 2:
             return inner
+        _check_last_two(node, rank)
         text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
         return Operand(text, (*inner.shape[:-2], inner.shape[-1], inner.shape[-2]), not inner.by_rows, inner.half)
     shape = writer.shape(node)
@@ -42,6 +43,13 @@ def operand(writer: Writer, node: Node) -> Operand:
     if isinstance(found, Declared) and writer.schedule.product == "tensor" and found.dtype in _HALVES:
         return Operand(node.text, shape, half=_HALVES[found.dtype])
     return Operand(writer.tensor(node), shape)
+
+
+def _check_last_two(node: Node, rank: int) -> None:
+    """That a transposition swaps the last two dimensions."""
+    given = node.option("dims")
+    if given and sorted(int(d) % rank for d in given.split(",")) != [rank - 2, rank - 1]:
+        raise Unreadable(f"no template for transpose({given}) of {rank} dimensions")
 
 
 _HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
@@ -60,6 +68,7 @@ def product_shape(writer: Writer, node: Node) -> Shape:
 def _shape(writer: Writer, node: Node) -> Shape:
     if node.op == "transpose":
         shape = _shape(writer, node.args[0])
+        _check_last_two(node, len(shape))
         return (*shape[:-2], *shape[: -len(shape) - 1 : -1][:2]) if len(shape) > 1 else shape
     return writer.shape(node)
 
@@ -133,7 +142,7 @@ def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
 
 def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
     """A tensor times a matrix or vector: its rows, stacked, times the matrix."""
-    left = f"{a.text}.reshape(-1, {a.text}.shape[-1])"
+    left = a.text if len(a.shape) == 2 else f"{a.text}.flatten(0, -2)"
     column = len(b.shape) == 1
     right = f"{b.text}.unsqueeze(1)" if column else b.text
     rank = len(a.shape) - column
@@ -160,8 +169,7 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
             lead = "batch"
             add_lines(writer, "batch = torch.broadcast_shapes(@a.shape[:-2], @b.shape[:-2])", a=a.text, b=b.text)
         wide = "" if known else ".expand(*batch, -1, -1)"
-        left = f"{a.text}{wide}.reshape(-1, *{a.text}.shape[-2:])"
-        right = f"{b.text}{wide}.reshape(-1, *{b.text}.shape[-2:])"
+        left, right = (f"{x.text}{wide}.flatten(0, -3)" for x in (a, b))
     axes = {rank - 2: "m", rank - 1: "n", **({0: "blockIdx.z"} if rank == 3 else {})}
     start = "a += blockIdx.z * az;\nb += blockIdx.z * bz;"
     name = writer.kernel_name("bmm")
