@@ -29,6 +29,18 @@ def add_lines(writer: Writer, template: str, **values: str) -> None:
             writer.line(line)
 
 
+def add_kernel(writer: Writer, op: str, text: str) -> str:
+    """Adds a kernel whose name is the mark `@name`, and returns its name; one that is there already is used again."""
+    text = text.strip("\n")
+    for number in range(1, len(writer.kernels) + 1):
+        name = f"{op}_kernel{number if number > 1 else ''}"
+        if text.replace("@name", name) in writer.kernels:
+            return name
+    name = writer.kernel_name(op)
+    writer.kernel(text.replace("@name", name))
+    return name
+
+
 def _forward_names(writer: Writer) -> set[str]:
     """Inputs, and names that forward takes from the module."""
     forward = writer.reference.forward

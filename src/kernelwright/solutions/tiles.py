@@ -204,8 +204,6 @@ extern "C" __global__ void __launch_bounds__(256) @name(@parameters) {
 class Product:
     """What a kernel of this module multiplies and where results go, as CUDA text."""
 
-    name: str
-    """Of the kernel."""
     parameters: str
     """Of the kernel; the epilogue's are appended."""
     left: Callable[[str, str], str]
@@ -255,7 +253,7 @@ TILINGS = ("naive", "shared8", "shared16", "shared32", *SHAPES)
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel's text, and how it is launched: rows and columns of a block's tile, its threads as Python text."""
+    """A kernel's text, with `@name` still open, and how it is launched: rows and columns of a block's tile, its threads as Python text."""
 
     text: str
     rows: int
@@ -297,7 +295,7 @@ def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]
 def _render(text: str, p: Product, epilogue: Epilogue, axes: Mapping[int, str], **marks: str) -> str:
     text = re.sub(r"@left\[(.*?)\|(.*?)\]", lambda m: p.left(m[1], m[2]), text)
     text = re.sub(r"@right\[(.*?)\|(.*?)\]", lambda m: p.right(m[1], m[2]), text)
-    marks = {"name": p.name, "start": p.start, "finish": p.finish, **marks}
+    marks = {"start": p.start, "finish": p.finish, **marks}
     return fuse(put(text, **marks), p.parameters, epilogue, p.index, axes)
 
 

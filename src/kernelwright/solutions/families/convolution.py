@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
 from kernelwright.solutions.facts import Shape
-from kernelwright.solutions.host import add_lines, argument
+from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
@@ -218,11 +218,10 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if len(writer.shape(node.args[0])) < 3:
         raise Unreadable("a convolution of an input without batch")
     c = read_convolution(writer, node)
-    r, name, y = c.rank, writer.kernel_name(c.name), writer.fresh("y")
+    r, y = c.rank, writer.fresh("y")
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
     parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
-    text = tiles.fuse(tiles.put(_direct(c), name=name), parameters, epilogue, "i", {0: "n", **win.axes(r)})
-    writer.kernel(text)
+    name = add_kernel(writer, c.name, tiles.fuse(_direct(c), parameters, epilogue, "i", {0: "n", **win.axes(r)}))
     block = writer.schedule.block
     template = f"""
 {_sizes(c)}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernelwright.solutions import tiles
 from kernelwright.solutions.facts import Declared, Shape
-from kernelwright.solutions.host import add_lines, argument
+from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
@@ -98,14 +98,13 @@ def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
 
 
 def _write(
-    writer: Writer, epilogue: Epilogue, name: str, a: Operand, b: Operand, axes: dict[int, str], index: str, start: str
-) -> tiles.Written:
-    """The kernel over strides; its parameters are (a, b, y, M, N, K, strides)."""
+    writer: Writer, epilogue: Epilogue, op: str, a: Operand, b: Operand, axes: dict[int, str], index: str, start: str
+) -> tuple[str, tiles.Written]:
+    """The kernel over strides and its name; its parameters are (a, b, y, M, N, K, strides)."""
     strides = ", ".join(f"long long {s}" for s in (["az"] if start else []) + ["am", "ak"])
     strides += ", " + ", ".join(f"long long {s}" for s in (["bz"] if start else []) + ["bk", "bn"])
     kind = a.half or "float"
     p = tiles.Product(
-        name=name,
         parameters=f"const {kind}* a, const {kind}* b, float* y, int M, int N, int K, {strides}",
         left=lambda m, k: f"a[{m} * am + {k} * ak]",
         right=lambda k, n: f"b[{k} * bk + {n} * bn]",
@@ -116,8 +115,7 @@ def _write(
         b_by_rows=b.by_rows,
     )
     written = tiles.product(p, _tiling(writer, a, b), epilogue, axes)
-    writer.kernel(written.text)
-    return written
+    return add_kernel(writer, op, written.text), written
 
 
 _HOST = """
@@ -133,8 +131,7 @@ def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     left = f"{a.text}.unsqueeze(0)" if row else a.text
     right = f"{b.text}.unsqueeze(1)" if column else b.text
     axes = {0: "n" if row else "m", 1: "n"}
-    name = writer.kernel_name("matmul")
-    written = _write(writer, epilogue, name, a, b, axes, "m * N + n", "")
+    name, written = _write(writer, epilogue, "matmul", a, b, axes, "m * N + n", "")
     y = writer.fresh("y")
     sizes = {(False, False): "M, N", (True, False): "N", (False, True): "M", (True, True): "()"}[row, column]
     return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", sizes)
@@ -146,9 +143,8 @@ def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     column = len(b.shape) == 1
     right = f"{b.text}.unsqueeze(1)" if column else b.text
     rank = len(a.shape) - column
-    name = writer.kernel_name("matmul")
     stacked = Operand(left, a.shape, a.by_rows, a.half)
-    written = _write(writer, epilogue, name, stacked, b, {rank - 1: "m" if column else "n"}, "m * N + n", "")
+    name, written = _write(writer, epilogue, "matmul", stacked, b, {rank - 1: "m" if column else "n"}, "m * N + n", "")
     y = writer.fresh("y")
     shape = "@lead.shape[:-1]" if column else "*@lead.shape[:-1], N"
     return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", shape, a.text)
@@ -172,8 +168,7 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
         left, right = (f"{x.text}{wide}.flatten(0, -3)" for x in (a, b))
     axes = {rank - 2: "m", rank - 1: "n", **({0: "blockIdx.z"} if rank == 3 else {})}
     start = "a += blockIdx.z * az;\nb += blockIdx.z * bz;"
-    name = writer.kernel_name("bmm")
-    written = _write(writer, epilogue, name, a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
+    name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
     y = writer.fresh("y")
     shape = "Z, M, N" if plain else f"*{lead}, M, N"
     return _launch(writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z")
@@ -217,10 +212,8 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     else:
         weight, bias = f"{node.text}.weight", f"{node.text}.bias"
     rank = len(writer.shape(node))
-    name = writer.kernel_name("linear")
     tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
     p = tiles.Product(
-        name=name,
         parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
         left=lambda m, k: f"x[{m} * K + {k}]",
         right=lambda k, n: f"w[{n} * K + {k}]",
@@ -230,7 +223,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     )
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
     written = tiles.product(p, tiling, epilogue, axes)
-    writer.kernel(written.text)
+    name = add_kernel(writer, "linear", written.text)
     y = writer.fresh("y")
     template = """
 M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
