@@ -198,7 +198,9 @@ class Fusion:
 
     def _variable(self) -> str:
         taken = {*self.operands.taken, *self._own, *self._known.values()}
-        name = next(n for n in ("v", *(f"v{i}" for i in range(2, 10**6))) if n not in taken)
+        name, count = "v", 2
+        while name in taken:
+            name, count = f"v{count}", count + 1
         self._own.add(name)
         return name
 
