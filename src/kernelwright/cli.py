@@ -18,7 +18,7 @@ from kernelwright import __version__
 from kernelwright.cli_bench import app as bench_app
 from kernelwright.cli_corpus import register as register_corpus
 from kernelwright.cli_machine import machine_app
-from kernelwright.cli_train import train_app
+from kernelwright.cli_post import train_app
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
