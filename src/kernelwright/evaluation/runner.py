@@ -146,6 +146,9 @@ class Runner:
         """An output in host memory."""
         return tensor
 
+    def ready(self) -> None:
+        """Leaves nothing useful where a call might read what it has not written."""
+
     def settle(self) -> None:
         """Waits for what a call has started."""
 
@@ -237,6 +240,7 @@ class Runner:
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
+        self.ready()
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
             self.settle()
