@@ -45,7 +45,9 @@ def bench(
         str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
     ] = None,
     trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,
-    timeout: Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")] = 30.0,
+    timeout: Annotated[
+        float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
+    ] = None,
     memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")] = 4096,
     sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
     baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
@@ -59,12 +61,14 @@ def bench(
     The same command continues an interrupted run: nothing is asked for or judged twice. Faults of ours and answers that
     the policy does not give are counted apart.
     """
+    from kernelwright import programbench
     from kernelwright.cli_options import cores, eval_options
     from kernelwright.errors import ConfigError
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    judging = eval_options(backend, rule, False, trials, timeout, memory_mb, None, sandbox, **more)
+    seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
+    judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
     options = BenchOptions(policy, suite, samples, greedy, temperature, turns, seed, form)
     if not options.numbers():
         raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")

@@ -59,9 +59,9 @@ def mean(values: Sequence[float], seed: int = 0) -> Estimate | None:
 def geometric_mean(values: Sequence[float], seed: int = 0) -> Estimate | None:
     """The geometric mean over tasks of positive values; None without any."""
     found = bootstrap([math.log(v) for v in values], lambda rows: rows.mean(axis=1), seed)
-    return (
-        None if found is None else Estimate(*(math.exp(x) for x in (found.value, found.low, found.high)), found.tasks)
-    )
+    if found is None:
+        return None
+    return Estimate(math.exp(found.value), math.exp(found.low), math.exp(found.high), found.tasks)
 
 
 def median(values: Sequence[float], seed: int = 0) -> Estimate | None:

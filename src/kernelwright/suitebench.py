@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from kernelwright import programbench
 from kernelwright.benchfacts import GREEDY, rollout_name, task_name
 from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
@@ -99,6 +100,8 @@ def load_bench_suite(
 ) -> BenchSuite:
     """The suite that the options name. Raises `TaskError` and `ConfigError`."""
     exchange = exchange_of(options.form)
+    if programbench.is_programs(options.suite):
+        return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
     tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
     return BenchSuite(tasks, exchange, lambda: load_executor(executor, jobs, judging.backend))
 
