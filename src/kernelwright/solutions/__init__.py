@@ -13,6 +13,7 @@ from kernelwright.solutions.schedule import CANONICAL, Schedule, choices
 def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical") -> str:
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
     from kernelwright.solutions import families, frame
+    from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.reading import Unreadable, expression, read
     from kernelwright.solutions.stages import Writer
 
@@ -23,7 +24,7 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     try:
         families.register()
         writer = Writer(reference, schedule)
-        result = writer.output(node)
+        result = writer.output(lower(writer, node))
         return frame.module_text(reference, writer.kernels, writer.lines, result)
     except Unreadable:
         from kernelwright.solutions import extension_form

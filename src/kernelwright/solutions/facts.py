@@ -33,6 +33,8 @@ class Facts:
 
     constants: dict[str, Any] = field(default_factory=dict)
     attributes: dict[str, Any] = field(default_factory=dict)
+    constructor: dict[str, Any] = field(default_factory=dict)
+    """What names and `self.NAME` stand for within the constructor."""
     inputs: dict[str, Any] = field(default_factory=dict)
     """By input's name: `Declared`, or a Python number."""
     tensors: dict[str, Declared] = field(default_factory=dict)
@@ -84,6 +86,14 @@ def evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         return _evaluate(node, names)
     except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError) as error:
         raise _Unknown(ast.unparse(node)) from error
+
+
+def value_or(node: ast.expr, names: dict[str, Any], default: Any) -> Any:
+    """The value of an expression, or `default` where it is not known."""
+    try:
+        return evaluate(node, names)
+    except _Unknown:
+        return default
 
 
 def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
@@ -395,6 +405,7 @@ def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts) -> 
             call = statement.value
             if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
                 _set_attribute(str(evaluate(call.args[0], names)), call.args[1], names, facts)
+    facts.constructor = names
 
 
 def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts) -> None:

@@ -60,6 +60,9 @@ def imports(reference: Reference, used: str) -> str:
                 lines.append(text)
     for node in _needed(reference, names):
         constants.append(ast.unparse(node))
+    helpers = sorted(names & {"_single", "_pair", "_triple"})
+    if helpers:
+        lines.append(f"from torch.nn.modules.utils import {', '.join(helpers)}")
     lines.append("from kernelwright.cuda import Module\n")
     return "\n".join(lines + ([*constants, ""] if constants else []))
 

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,46 +27,40 @@ def same(a: Shape, b: Shape) -> bool:
     return len(a) == len(b) and all((p == 1) == (q == 1) for p, q in zip(a, b, strict=True))
 
 
-def region(root: Node) -> Iterator[Node]:
-    """The elementwise operators that are computed together with `root`, each once."""
+def region(root: Node, reads: Container[Node] = ()) -> Iterator[Node]:
+    """The elementwise operators that are computed together with `root`, each once; `reads` are not entered."""
     seen: set[Node] = set()
     stack = [root]
     while stack:
         node = stack.pop()
-        if node in seen or node.op not in FUSED:
+        if node in seen or node.op not in FUSED or node in reads:
             continue
         seen.add(node)
         yield node
         stack.extend(node.args[::-1])
 
 
-def leaves(root: Node) -> list[Node]:
-    """What those operators take from elsewhere, each once, in order of appearance."""
+def leaves(root: Node, reads: Container[Node] = ()) -> list[Node]:
+    """What those operators take from elsewhere, each once, in order of appearance; a root that is none, itself."""
+    if root.op not in FUSED or root in reads:
+        return [root]
     found: dict[Node, None] = {}
-    for node in region(root):
-        found.update((a, None) for a in node.args if a.op not in FUSED)
+    for node in region(root, reads):
+        found.update((a, None) for a in node.args if a.op not in FUSED or a in reads)
     return list(found)
 
 
+NUMBERS = ("number", "count", "size")
+"""Leaves that are numbers of the host."""
+
+
 @dataclass
-class Fusion:
-    """Elementwise operators at one element of a result, as CUDA statements, and the operands that they read.
+class Operands:
+    """The parameters of a kernel that its statements read, and the C names in use in it."""
 
-    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes`: see the module.
-    """
-
-    writer: Writer
-    shape: Shape
-    place: str
-    axes: Mapping[int, str] = field(default_factory=dict)
-    indent: str = "    "
     taken: set[str] = field(default_factory=set)
-    """C names in use around the statements."""
-    statements: list[str] = field(default_factory=list)
-    _operands: dict[str, tuple[str, str]] = field(default_factory=dict)
+    table: dict[str, tuple[str, str]] = field(default_factory=dict)
     """C name -> declaration, Python text (with `{y}` for the output's name)."""
-    _known: dict[Node, str] = field(default_factory=dict)
-    _left: Counter[Node] = field(default_factory=Counter)
 
     def pointers(self, y: str) -> tuple[str, str]:
         """Tensors among the operands: kernel parameters and launch arguments, each with a comma after."""
@@ -77,22 +71,80 @@ class Fusion:
         return self._pick(y, False)
 
     def _pick(self, y: str, pointers: bool) -> tuple[str, str]:
-        chosen = [(d, t.replace("{y}", y)) for d, t in self._operands.values() if ("*" in d) == pointers]
-        parts = ([d for d, _ in chosen], [t for _, t in chosen])
+        chosen = [(d, t.replace("{y}", y)) for d, t in self.table.values() if ("*" in d) == pointers]
         form = "{}, " if pointers else ", {}"
-        return "".join(form.format(d) for d in parts[0]), "".join(form.format(t) for t in parts[1])
+        return "".join(form.format(d) for d, _ in chosen), "".join(form.format(t) for _, t in chosen)
 
-    def start(self, root: Node, known: Mapping[Node, str] = {}) -> str:
-        """Adds the statements for `root` and returns its C text; `known` are values that are there already."""
-        self._known.update(known)
-        for node in region(root):
+    def fresh(self, name: str) -> str:
+        """A C name that nothing else in the kernel uses."""
+        found, count = name, 2
+        while found in self.taken:
+            found, count = f"{name}{count}", count + 1
+        self.taken.add(found)
+        return found
+
+    def name(self, wanted: str, ctype: str, python: str) -> str:
+        """The parameter for a Python expression, made where there is none yet."""
+        for name, (declaration, text) in self.table.items():
+            if text == python and declaration.startswith(ctype):
+                return name
+        wanted = re.sub(r"\W+", "_", wanted).strip("_")
+        if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
+            wanted = "s"
+        name = self.fresh(wanted + "_" if wanted in _C_NAMES or re.fullmatch(r"v\d+", wanted) else wanted)
+        self.table[name] = (f"{ctype} {name}", python)
+        return name
+
+
+@dataclass
+class Fusion:
+    """Elementwise operators at one element of a result, as CUDA statements.
+
+    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C variables
+    that hold the index there. Several fusions of one kernel share their `operands`.
+    """
+
+    writer: Writer
+    shape: Shape
+    place: str
+    axes: Mapping[int, str] = field(default_factory=dict)
+    indent: str = "    "
+    operands: Operands = field(default_factory=Operands)
+    counts: str = ""
+    """C name of the number of elements that a row has, where rows are reduced."""
+    reads: frozenset[Node] = frozenset()
+    """Elementwise nodes that are read as tensors all the same, for a kernel of their own computes them better."""
+    statements: list[str] = field(default_factory=list)
+    _known: dict[Node, str] = field(default_factory=dict)
+    _left: Counter[Node] = field(default_factory=Counter)
+    _own: set[str] = field(default_factory=set)
+    """Variables of these statements."""
+
+    def start(self, root: Node, known: Mapping[Node, str] | None = None, reuse: str = "") -> str:
+        """Adds the statements for `root` and returns its C text; see `start_all`."""
+        return self.start_all([root], known, reuse)[0]
+
+    def start_all(self, roots: list[Node], known: Mapping[Node, str] | None = None, reuse: str = "") -> list[str]:
+        """Adds the statements for several values and returns their C texts.
+
+        `known` are values that are there already, in variables that keep them; only `reuse` may be written to.
+        """
+        self._known.update(known or {})
+        self._own.update({reuse} - {""})
+        for root in roots:
+            self._left[root] += 1
+        for node in dict.fromkeys(n for root in roots for n in region(root, self.reads)):
             self._left.update(node.args)
-        return self.value(root)
+        return [self.value(root) for root in roots]
 
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""
         if node in self._known:
             return self._known[node]
+        if node in self.reads:
+            return self._read(node)
+        if node.op in ("count", "size"):
+            return self._counted(node)
         if node.op == "number":
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
@@ -138,21 +190,31 @@ class Fusion:
         for arg in node.args:
             self._left[arg] -= 1
         free = [self._known[a] for a in node.args if a in self._known and self._left[a] == 0]
-        free = [name for name in free if re.fullmatch(r"v\d*|acc", name) and name not in self._still_used()]
-        name = free[0] if free else self._fresh("v")
+        free = [name for name in free if name in self._own and name not in self._still_used()]
+        name = free[0] if free else self._variable()
         self.statements.append(f"{self.indent}{'' if free else 'float '}{name} = {text};")
         self._known[node] = name
         return name
 
+    def _variable(self) -> str:
+        taken = {*self.operands.taken, *self._own, *self._known.values()}
+        name, count = "v", 2
+        while name in taken:
+            name, count = f"v{count}", count + 1
+        self._own.add(name)
+        return name
+
+    def _counted(self, node: Node) -> str:
+        """The number of elements that a reduction goes over, or a size, as a float."""
+        if node.op == "count" and self.counts:
+            return f"({self.counts} - {node.text})"
+        tensor = self.writer.tensor(node.args[0])
+        if node.op == "count":
+            return self.operands.name("count", "float", f"{tensor}.numel() - {node.text}")
+        return self.operands.name("size", "float", f"{tensor}.shape[{node.text}]")
+
     def _still_used(self) -> set[str]:
         return {name for node, name in self._known.items() if self._left[node] > 0}
-
-    def _fresh(self, name: str) -> str:
-        found, count = name, 2
-        while found in self.taken:
-            found, count = f"{name}{count}", count + 1
-        self.taken.add(found)
-        return found
 
     def number(self, text: str) -> str:
         """A Python number as CUDA text: literals and their arithmetic as such, anything else as a parameter."""
@@ -161,20 +223,7 @@ class Fusion:
             return literal
         if text in ("True", "False", "None") or text.startswith(("'", '"')):
             raise Unreadable(f"{text} where a number is needed")
-        name = self._name(text.split(".")[-1] if text.startswith("self.") else text, "float", text)
-        return name
-
-    def _name(self, wanted: str, ctype: str, python: str) -> str:
-        """The C parameter for a Python expression."""
-        for name, (declaration, text) in self._operands.items():
-            if text == python and declaration.startswith(ctype):
-                return name
-        wanted = re.sub(r"\W+", "_", wanted).strip("_")
-        if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
-            wanted = "s"
-        name = wanted + "_" if wanted in _C_NAMES else wanted
-        name = self._fresh(name)
-        self._operands[name] = (f"{ctype} {name}" if not ctype.endswith("*") else f"{ctype} {name}", python)
+        name = self.operands.name(text.split(".")[-1] if text.startswith("self.") else text, "float", text)
         return name
 
     def _read(self, node: Node) -> str:
@@ -182,16 +231,16 @@ class Fusion:
         shape = self.writer.shape(node)
         text = self.writer.tensor(node) if not self._is_scalar_input(node) else node.text
         if self._is_scalar_input(node):
-            self._known[node] = self._name(node.text, "float", f"float({text})")
+            self._known[node] = self.operands.name(node.text, "float", f"float({text})")
             return self._known[node]
         place, text = self._index(shape, text)
         kind = self.writer.kind(node)
         ctype = CTYPES.get(kind, "float")
-        name = self._name(text.split("(")[0].replace("self.", "").split(".expand")[0], f"const {ctype}*", text)
+        name = self.operands.name(text.split("(")[0].replace("self.", "").split(".expand")[0], f"const {ctype}*", text)
         if kind == "bool":
             self._known[node] = f"{name}[{place}]"
             return self._known[node]
-        variable = self._fresh("v")
+        variable = self._variable()
         self.statements.append(f"{self.indent}float {variable} = {name}[{place}];")
         self._known[node] = variable
         return variable
@@ -238,7 +287,7 @@ class Fusion:
         else:
             wanted = "inner" if dims[-1] == rank - 1 else "middle"
         wanted = wanted if wanted not in _C_NAMES else wanted + "_"
-        return self._name(wanted, "int", sizes)
+        return self.operands.name(wanted, "int", sizes)
 
 
 def c_number(text: str) -> str | None:

@@ -25,6 +25,12 @@ class Schedule:
     """Edge of a matrix product's shared tile."""
     coarsen: int = 1
     """Results that a thread computes along each edge of such a tile."""
+    product: str = ""
+    """How products are tiled, by `tiles.TILINGS`; empty for the canonical way."""
+    conv: str = "direct"
+    """How convolutions are computed: `direct`, one thread a result, or another one of `convolution.WAYS`."""
+    pool: str = "direct"
+    """How windows are pooled: `direct`, one thread a result, or another one of `pooling.WAYS`."""
 
 
 CANONICAL = Schedule()

@@ -30,7 +30,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
-from kernelwright.solutions.fusion import CTYPES, Fusion, leaves, region, same
+from kernelwright.solutions.fusion import CTYPES, NUMBERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
@@ -39,6 +39,8 @@ Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}
 FUSING: set[str] = set()
 """Anchors that take an epilogue."""
+REGIONS: list[Callable[[Writer, Node], Callable[[], str] | None]] = []
+"""Lowerings that take elementwise operators together with what is below them: given a node, how, or None."""
 SHAPES: dict[str, Callable[[Writer, Node], Shape]] = {}
 
 
@@ -82,6 +84,9 @@ class Writer:
         self._tensors: dict[Node, str] = {}
         self._shapes: dict[Node, Shape] = {}
         self._users: Counter[Node] = Counter()
+        self._ways: dict[Node, Callable[[], str] | None] = {}
+        self.titles: dict[Node, str] = {}
+        """Lowered node -> the operator of the text that it stands for."""
 
     # Text --------------------------------------------------------------------------------------------------------
 
@@ -117,7 +122,7 @@ class Writer:
     # Values ------------------------------------------------------------------------------------------------------
 
     def output(self, root: Node) -> str:
-        """Lowers the whole of forward; returns the Python text of what it returns."""
+        """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
         self.count_users(root)
         result = self.tensor(root)
         if root.op in ("input", "tensor", "number"):
@@ -152,11 +157,48 @@ class Writer:
 
     def _fused(self, node: Node) -> str:
         """Elementwise operators: into the kernel of an anchor below them, else in a kernel of their own."""
+        if how := self.how(node):
+            return how()
+        if below := self.fusing(node):
+            return ANCHORS[below.op](self, below, Epilogue(self, node, below))
+        return elementwise(self, node)
+
+    def how(self, node: Node) -> Callable[[], str] | None:
+        """What lowers elementwise operators together with reductions below them, if anything does."""
+        if node not in self._ways:
+            found = (way(self, node) for way in REGIONS)
+            self._ways[node] = next((f for f in found if f), None)
+        return self._ways[node]
+
+    def reads(self, root: Node, inside: Callable[[Node], bool] = lambda node: False) -> frozenset[Node]:
+        """Elementwise nodes below `root` that are better computed by kernels of their own: those that fuse into an
+        anchor or into rows. Nodes that are `inside` belong to the root's own kernel and are entered."""
+        found: set[Node] = set()
+        seen: set[Node] = set()
+        stack = list(root.args)
+        while stack:
+            node = stack.pop()
+            if node in seen or node.op not in FUSED and not inside(node):
+                continue
+            seen.add(node)
+            own = inside(node)
+            if not own and node.op in FUSED and (self.how(node) or self.fusing(node)):
+                found.add(node)
+            else:
+                stack.extend(node.args)
+        return frozenset(found)
+
+    def fusing(self, node: Node) -> Node | None:
+        """The anchor into whose kernel an elementwise node would go, if any."""
         for below in leaves(node):
             if below.op in FUSING and below not in self._tensors and self._only_within(below, node):
-                if self.shape(below) == self.shape(node) or same(self.shape(below), self.shape(node)):
-                    return ANCHORS[below.op](self, below, Epilogue(self, node, below))
-        return elementwise(self, node)
+                if same(self.shape(below), self.shape(node)):
+                    return below
+        return None
+
+    def title(self, node: Node) -> str:
+        """The operator of the text that a lowered node stands for, empty where it is none."""
+        return self.titles.get(node, "")
 
     def _only_within(self, below: Node, root: Node) -> bool:
         """Whether every use of a node is by the elementwise operators under `root`."""
@@ -184,7 +226,7 @@ class Writer:
         return self._shapes[node]
 
     def _shape(self, node: Node) -> Shape:
-        if node.op == "number":
+        if node.op in NUMBERS:
             return ()
         if node.op in ("input", "tensor"):
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
@@ -227,8 +269,9 @@ class Epilogue:
     def __init__(self, writer: Writer, root: Node, below: Node) -> None:
         self._writer, self._root, self._below = writer, root, below
         self._fusion: Fusion | None = None
-        for leaf in leaves(root):
-            if leaf != below and leaf.op not in ("number", "input", "tensor"):
+        self._reads = frozenset(n for n in writer.reads(root) if below not in leaves(n))
+        for leaf in leaves(root, self._reads):
+            if leaf != below and leaf.op not in (*NUMBERS, "input", "tensor"):
                 writer.tensor(leaf)  # before the anchor's own lines
 
     def __bool__(self) -> bool:
@@ -247,8 +290,9 @@ class Epilogue:
         if not self:
             return f"{indent}{y}[{index}] = {acc};"
         shape = self._writer.shape(self._root)
-        self._fusion = Fusion(self._writer, shape, index, axes, indent, {acc, y, index, *axes.values(), *taken})
-        text = self._fusion.start(self._root, {self._below: acc})
+        operands = Operands({acc, y, index, *axes.values(), *taken})
+        self._fusion = Fusion(self._writer, shape, index, axes, indent, operands, reads=self._reads)
+        text = self._fusion.start(self._root, {self._below: acc}, reuse=acc)
         return "\n".join([*self._fusion.statements, f"{indent}{y}[{index}] = {text};"])
 
     @property
@@ -256,28 +300,29 @@ class Epilogue:
         """What to append to the kernel's parameters; known after `store`."""
         if self._fusion is None:
             return ""
-        pointers = self._fusion.pointers("")[0].removesuffix(", ")
-        return (f", {pointers}" if pointers else "") + self._fusion.numbers("")[0]
+        pointers = self._fusion.operands.pointers("")[0].removesuffix(", ")
+        return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers("")[0]
 
     def arguments(self, y: str) -> str:
         """What to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
         if self._fusion is None:
             return ""
-        pointers = self._fusion.pointers(y)[1].removesuffix(", ")
-        return (f", {pointers}" if pointers else "") + self._fusion.numbers(y)[1]
+        pointers = self._fusion.operands.pointers(y)[1].removesuffix(", ")
+        return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers(y)[1]
 
 
 def elementwise(writer: Writer, node: Node) -> str:
     """A kernel of elementwise operators alone, one thread an element."""
     shape = writer.shape(node)
-    fusion = Fusion(writer, shape, "i", taken={"y", "i", "n"})
+    reads = writer.reads(node)
+    fusion = Fusion(writer, shape, "i", operands=Operands({"y", "i", "n"}), reads=reads)
     text = fusion.start(node)
-    ops = list(region(node))
-    name = writer.kernel_name(node.op if len(ops) == 1 else "fused")
+    ops = list(region(node, reads))
+    name = writer.kernel_name(writer.title(node) or (node.op if len(ops) == 1 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
     body = "\n".join(fusion.statements)
     y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.pointers(y), fusion.numbers(y)
+    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
     writer.kernel(f"""
 extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -286,22 +331,22 @@ extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     y[i] = {text};
 }}
 """)
-    writer.line(f"{y} = {_allocation(writer, node, shape, out)}")
+    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
     block = writer.schedule.block
     writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{tensors}{y}, {y}.numel(){values}")
     return y
 
 
-def _allocation(writer: Writer, node: Node, shape: Shape, out: str) -> str:
+def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> str:
     """Python text that allocates the result of elementwise operators."""
-    every = leaves(node)
-    shaped = [leaf for leaf in every if leaf.op != "number" and writer.shape(leaf) != ()] or every
+    every = [leaf for leaf in every if leaf.op not in NUMBERS]
+    shaped = [leaf for leaf in every if writer.shape(leaf) != ()] or every
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
             kind = writer.kind(leaf)
             wanted = dtype or (", dtype=torch.float32" if kind not in ("float", "half") else "")
             return f"torch.empty_like({writer.tensor(leaf)}{wanted})"
-    names = [writer.tensor(leaf) for leaf in shaped if leaf.op != "number"]
+    names = [writer.tensor(leaf) for leaf in shaped]
     sizes = f"torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"
     return f"torch.empty({sizes}{dtype}, device={names[0]}.device)"
