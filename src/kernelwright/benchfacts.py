@@ -198,6 +198,8 @@ def _settle(result: TaskResult) -> None:
     result.unanswered = {n: why for n, why in result.unanswered.items() if n not in known}
     if known:
         result.problem = ""
+    if result.problem:
+        result.pending = 0
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------
