@@ -149,6 +149,9 @@ class Fusion:
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
             return self._assign(node, f"{self.truth(node)} ? 1.0f : 0.0f")
+        if node.op in ("tril", "triu", "causal"):
+            rest = "-INFINITY" if node.op == "causal" else "0.0f"
+            return self._assign(node, f"{self._triangle(node)} ? {self.value(node.args[0])} : {rest}")
         if node.op == "where":
             choice = self.truth(node.args[0])
             yes, no = self.value(node.args[1]), self.value(node.args[2])
@@ -171,6 +174,21 @@ class Fusion:
         if node.op in LOGIC:
             return LOGIC[node.op].format(*(f"({self.truth(a)})" for a in node.args))
         return self.value(node) if self.writer.kind(node) == "bool" else f"{self.value(node)} != 0.0f"
+
+    def _triangle(self, node: Node) -> str:
+        """C text of whether this element is kept."""
+        rank = len(self.shape)
+        if len(self.writer.shape(node)) < 2 or not same(self.writer.shape(node), self.shape):
+            raise Unreadable(f"no template for {node.op} within a larger shape")
+        row, column = self.axes.get(rank - 2), self.axes.get(rank - 1)
+        if row is None or column is None:
+            cols, rows = self._count([rank - 1]), self._count([rank - 2])
+            row, column = f"{self.place} / {cols} % {rows}", f"{self.place} % {cols}"
+        diagonal = node.option("diagonal") or "0"
+        sign = ">=" if node.op == "triu" else "<="
+        if diagonal == "0":
+            return f"{column} {sign} {row}"
+        return f"{column} - {row} {sign} {self.number(diagonal)}"
 
     def _power(self, node: Node) -> str:
         """Small whole powers as products."""

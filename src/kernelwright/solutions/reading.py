@@ -239,11 +239,31 @@ def _value(node: ast.expr, values: dict[str, Node], reference: Reference) -> Nod
         return _call(node, values, reference)
     if isinstance(node, ast.Subscript):
         inner = _value(node.value, values, reference)
+        if (wider := _with_ones(node.slice, inner)) is not None:
+            return wider
         if inner.op in ("max", "min") and isinstance(node.slice, ast.Constant) and node.slice.value in (0, 1):
             return inner if node.slice.value == 0 else Node("arg" + inner.op, inner.args, options=inner.options)
     if isinstance(node, ast.Attribute):
         return _attribute(node, values, reference)
     raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
+
+
+def _with_ones(index: ast.expr, inner: Node) -> Node | None:
+    """`x[:, None]` and the like: dimensions of size one; None for any other index."""
+    items = index.elts if isinstance(index, ast.Tuple) else [index]
+    texts = [ast.unparse(item) for item in items]
+    if "None" not in texts or not set(texts) <= {"None", ":", "..."} or inner.op == "number":
+        return None
+    if "..." in texts:
+        if texts[0] != "..." or texts[1:].count("None") != len(texts) - 1:
+            return None
+        for _ in texts[1:]:
+            inner = Node("unsqueeze", (inner,), options=(("dim", "-1"),))
+        return inner
+    for at, text in enumerate(texts):
+        if text == "None":
+            inner = Node("unsqueeze", (inner,), options=(("dim", str(at)),))
+    return inner
 
 
 def _attribute(node: ast.Attribute, values: dict[str, Node], reference: Reference) -> Node:
@@ -273,11 +293,16 @@ def _call(node: ast.Call, values: dict[str, Node], reference: Reference) -> Node
         return Node("number", text=ast.unparse(node))
     function = node.func.attr if isinstance(node.func, ast.Attribute) else parts[-1]
     is_library = parts[0] in ("torch", "F", "nn") and len(parts) > 1
+    if is_library and function == "einsum" and len(node.args) == 3:
+        operands = tuple(_value(a, values, reference) for a in node.args[1:])
+        return Node("einsum", operands, options=(("equation", _text(node.args[0], values, reference)),))
+    if function in VIEWS and isinstance(node.func, ast.Attribute):
+        return _view(function, node, is_library, values, reference)
     if is_library and function in _FUNCTIONS:
         return _function(_FUNCTIONS[function], list(node.args), node, values, reference)
     if isinstance(node.func, ast.Attribute) and not is_library:
         owner = node.func.value
-        if function in ("t", "transpose", "contiguous", "float", "clone"):
+        if function in ("contiguous", "float", "clone"):
             return _method(function, owner, node, values, reference)
         if function in _FUNCTIONS:
             return _function(_FUNCTIONS[function], [owner, *node.args], node, values, reference)
@@ -285,13 +310,44 @@ def _call(node: ast.Call, values: dict[str, Node], reference: Reference) -> Node
 
 
 def _method(function: str, owner: ast.expr, node: ast.Call, values: dict[str, Node], reference: Reference) -> Node:
+    return _value(owner, values, reference)
+
+
+VIEWS = {
+    "t": (),
+    "transpose": ("dim0", "dim1"),
+    "permute": ("dims",),
+    "unsqueeze": ("dim",),
+    "squeeze": ("dim",),
+    "reshape": ("shape",),
+    "view": ("shape",),
+    "flatten": ("start_dim", "end_dim"),
+    "expand": ("shape",),
+}
+"""Operators that only say differently how elements lie, and their arguments."""
+
+
+def _view(
+    function: str, node: ast.Call, is_library: bool, values: dict[str, Node], reference: Reference
+) -> Node:
+    """A view as a node whose option `args` is the Python text of its arguments."""
+    assert isinstance(node.func, ast.Attribute)
+    owner, args = (node.args[0], node.args[1:]) if is_library else (node.func.value, node.args)
     inner = _value(owner, values, reference)
-    if function in ("contiguous", "clone", "float"):
-        return inner
-    if function == "transpose":
-        dims = tuple(ast.unparse(a) for a in node.args)
-        return Node("transpose", (inner,), options=() if set(dims) == {"-1", "-2"} else (("dims", ",".join(dims)),))
-    return Node("transpose", (inner,))
+    texts = [_sizes_text(a, values, reference) for a in args]
+    for keyword in node.keywords:
+        if keyword.arg not in ("dim", "dims", "shape", "start_dim", "end_dim", "dim0", "dim1"):
+            raise Unreadable(f"no template for {function}({keyword.arg}=…)")
+        texts.append(f"{keyword.arg}={_sizes_text(keyword.value, values, reference)}")
+    return Node("transpose" if function == "t" else function, (inner,), options=(("args", ", ".join(texts)),) if texts else ())
+
+
+def _sizes_text(node: ast.expr, values: dict[str, Node], reference: Reference) -> str:
+    """Python text of a size; `x.shape[i]` and `x.size(i)` of inputs stay as they are."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and inner.id in values and values[inner.id].op not in ("number", "input"):
+            raise Unreadable(f"{ast.unparse(node)[:40]} depends on a tensor")
+    return ast.unparse(node)
 
 
 def _function(op: str, args: list[ast.expr], node: ast.Call, values: dict[str, Node], reference: Reference) -> Node:

@@ -9,8 +9,8 @@ _MAX = tuple(f"max_pool{d}d" for d in _RANKS)
 _AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 _ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 _LP = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
-_PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "einsum", "outer", "dot")
-_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "one_hot")
+_PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "outer", "dot")
+_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "tril", "triu")
 
 FUNCTIONS = {
     **{name: name for name in (*_CONVOLUTIONS, *_TRANSPOSED, *_MAX, *_AVG, *_ADAPTIVE, *_LP, *_PLAIN)},
@@ -29,6 +29,7 @@ POSITIONAL = {
     ),
     **dict.fromkeys(_ADAPTIVE, ("output_size",)),
     **dict.fromkeys(_LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
+    **dict.fromkeys(("tril", "triu", "diag"), ("diagonal",)),
     "pixel_shuffle": ("upscale_factor",),
     "pixel_unshuffle": ("downscale_factor",),
     "channel_shuffle": ("groups",),
