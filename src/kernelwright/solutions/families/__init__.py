@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-_MODULES: tuple[str, ...] = ("convolution", "pooling", "products", "rows", "views")
+_MODULES: tuple[str, ...] = ("convolution", "pooling", "products", "rows", "sampling", "views")
 """Modules of this package that register operators."""
 
 
