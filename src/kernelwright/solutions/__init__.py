@@ -14,16 +14,19 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
     from kernelwright.solutions import families, frame
     from kernelwright.solutions.lowering import lower
-    from kernelwright.solutions.reading import Unreadable, expression, read
+    from kernelwright.solutions.facts import read_facts
+    from kernelwright.solutions.forward import expression
+    from kernelwright.solutions.reading import Unreadable, read
     from kernelwright.solutions.stages import Writer
 
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
     reference = read(source)
-    node = expression(reference)
+    facts = read_facts(reference)
+    node = expression(reference, facts)
     try:
         families.register()
-        writer = Writer(reference, schedule)
+        writer = Writer(reference, schedule, facts)
         result = writer.output(lower(writer, node))
         return frame.module_text(reference, writer.kernels, writer.lines, result)
     except Unreadable:

@@ -50,7 +50,7 @@ def leaves(root: Node, reads: Container[Node] = ()) -> list[Node]:
     return list(found)
 
 
-NUMBERS = ("number", "count", "size")
+NUMBERS = ("number", "count", "size", "constant")
 """Leaves that are numbers of the host."""
 
 
@@ -145,7 +145,7 @@ class Fusion:
             return self._read(node)
         if node.op in ("count", "size"):
             return self._counted(node)
-        if node.op == "number":
+        if node.op in ("number", "constant"):
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
             return self._assign(node, f"{self.truth(node)} ? 1.0f : 0.0f")
@@ -216,7 +216,9 @@ class Fusion:
 
     def _variable(self) -> str:
         taken = {*self.operands.taken, *self._own, *self._known.values()}
-        name = next(n for n in ("v", *(f"v{i}" for i in range(2, 10**6))) if n not in taken)
+        name, count = "v", 2
+        while name in taken:
+            name, count = f"v{count}", count + 1
         self._own.add(name)
         return name
 
@@ -245,11 +247,11 @@ class Fusion:
     def _read(self, node: Node) -> str:
         """Reads an operand at this element."""
         shape = self.writer.shape(node)
-        text = self.writer.tensor(node) if not self._is_scalar_input(node) else node.text
+        text = self.writer.flat(node) if not self._is_scalar_input(node) else node.text
         if self._is_scalar_input(node):
             self._known[node] = self.operands.name(node.text, "float", f"float({text})")
             return self._known[node]
-        place, text = self._index(shape, text)
+        place, text = self._index(node, shape, text)
         kind = self.writer.kind(node)
         ctype = CTYPES.get(kind, "float")
         name = self.operands.name(text.split("(")[0].replace("self.", "").split(".expand")[0], f"const {ctype}*", text)
@@ -264,7 +266,7 @@ class Fusion:
     def _is_scalar_input(self, node: Node) -> bool:
         return node.op == "input" and isinstance(self.writer.facts.inputs.get(node.text), (int, float))
 
-    def _index(self, shape: Shape, text: str) -> tuple[str, str]:
+    def _index(self, node: Node, shape: Shape, text: str) -> tuple[str, str]:
         """C text of an operand's index, and its Python text (expanded where no short index exists)."""
         rank = len(self.shape)
         wide = (1,) * (rank - len(shape)) + tuple(shape)
@@ -287,7 +289,7 @@ class Fusion:
                 return self._over(gap), text
             inner = self._count(range(gap[-1] + 1, rank))
             return f"{self.place} / ({self._count(range(gap[0], rank))}) * {inner} + {self.place} % {inner}", text
-        return self.place, f"{text}.expand_as({{y}}).contiguous()"
+        return self.place, f"{self.writer.tensor(node)}.expand_as({{y}}).contiguous()"
 
     def _over(self, dims: Any) -> str:
         dims = [d for d in dims if self.shape[d] != 1]

@@ -25,6 +25,7 @@ Vocabulary, for whoever adds an operator:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -41,6 +42,8 @@ FUSING: set[str] = set()
 """Anchors that take an epilogue."""
 REGIONS: list[Callable[[Writer, Node], Callable[[], str] | None]] = []
 """Lowerings that take elementwise operators together with what is below them: given a node, how, or None."""
+RESHAPES: set[str] = set()
+"""Anchors that only give the same elements in the same order another shape."""
 SHAPES: dict[str, Callable[[Writer, Node], Shape]] = {}
 
 
@@ -71,9 +74,9 @@ _PYTHON_NAMES = frozenset("torch nn F math kernels self Module".split())
 class Writer:
     """Collects kernels and the lines of forward."""
 
-    def __init__(self, reference: Reference, schedule: Schedule) -> None:
+    def __init__(self, reference: Reference, schedule: Schedule, facts: Facts | None = None) -> None:
         self.reference = reference
-        self.facts: Facts = read_facts(reference)
+        self.facts = facts or read_facts(reference)
         self.schedule = schedule
         self.kernels: list[str] = []
         """Device functions and kernels, in order."""
@@ -113,7 +116,23 @@ class Writer:
 
     def line(self, text: str) -> None:
         """Adds a line to forward."""
+        text = self.resolved(text)  # may add lines itself
         self.lines.append(text)
+
+    def resolved(self, text: str) -> str:
+        """Python text with hidden names of tensors (see `forward`) replaced by the tensors' own."""
+        for name in sorted(set(re.findall(r"\b__n\d+\b", text))):
+            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self.reference.hidden[name])), text)
+        return text
+
+    def _sized(self, node: Node) -> Node:
+        """A tensor with the same sizes as a node that need not be computed for its sizes alone."""
+        while node.op in FUSED and node not in self._tensors:
+            alike = [a for a in node.args if a.op not in NUMBERS and same(self.shape(a), self.shape(node))]
+            if not alike:
+                break
+            node = alike[0]
+        return node
 
     def launch(self, name: str, grid: str, arguments: str, block: str | int | None = None) -> None:
         """Adds the launch of a kernel."""
@@ -124,6 +143,8 @@ class Writer:
     def output(self, root: Node) -> str:
         """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
         self.count_users(root)
+        if root.op == "tuple":
+            return ", ".join(self.tensor(arg) for arg in root.args)
         result = self.tensor(root)
         if root.op in ("input", "tensor", "number"):
             raise Unreadable("forward computes nothing")
@@ -134,6 +155,12 @@ class Writer:
         if node not in self._tensors:
             self._tensors[node] = self._lower(node)
         return self._tensors[node]
+
+    def flat(self, node: Node) -> str:
+        """Python text of a contiguous tensor with a node's elements, in whatever shape."""
+        while node.op in RESHAPES and node not in self._tensors:
+            node = node.args[0]
+        return self.tensor(node)
 
     def _lower(self, node: Node) -> str:
         if node.op == "input":
@@ -260,7 +287,13 @@ class Writer:
 
     def option(self, node: Node, name: str, default: str = "None") -> Any:
         """The value of an option that the text fixes. Raises `Unreadable` where it does not."""
-        return self.facts.value(node.option(name) or default)
+        return self.value(node.option(name) or default)
+
+    def value(self, text: str) -> Any:
+        """The value of Python text, as far as the text of the task fixes it. Raises `Unreadable`."""
+        for name in re.findall(r"\b__n\d+\b", text):
+            self.facts.shapes[name] = self.shape(self.reference.hidden[name])
+        return self.facts.value(text)
 
 
 class Epilogue:

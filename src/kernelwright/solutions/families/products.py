@@ -40,8 +40,7 @@ def operand(writer: Writer, node: Node) -> Operand:
         return Operand(text, writer.shape(node), by_rows, inner.half)
     if node.op == "unsqueeze":
         inner = operand(writer, node.args[0])
-        args = node.option("args") or node.option("dim")
-        return Operand(f"{inner.text}.unsqueeze({args})", writer.shape(node), inner.by_rows, inner.half)
+        return Operand(f"{inner.text}.unsqueeze({node.option('dim')})", writer.shape(node), inner.by_rows, inner.half)
     shape = writer.shape(node)
     found = writer.facts.inputs.get(node.text) if node.op == "input" else None
     if isinstance(found, Declared) and found.dtype == "float":
@@ -184,7 +183,7 @@ def linear_shape(writer: Writer, node: Node) -> Shape:
     lead = writer.shape(node.args[0])[:-1]
     if node.op == "linear":
         return (*lead, writer.shape(node.args[1])[0])
-    return (*lead, argument(writer, node, "out_features", 1, -1))
+    return (*lead, argument(writer, node, "out_features", -1))
 
 
 @anchor("linear", "linear_module")

@@ -30,7 +30,7 @@ def _sampled(writer: Writer, op: str, body: str, parameters: str, epilogue: Epil
 def _known(writer: Writer, node: Node, name: str, default: object = None) -> object:
     """An option of a module or function as far as the text fixes it."""
     if node.text:
-        return argument(writer, node, name, _ORDER[node.op].index(name), default)
+        return argument(writer, node, name, default)
     try:
         return writer.option(node, name, repr(default))
     except Unreadable:
@@ -57,7 +57,7 @@ def embedding_shape(writer: Writer, node: Node) -> Shape:
     """The indices' shape and one row of the table."""
     shape = writer.shape(node.args[0])
     if node.text:
-        return (*shape, argument(writer, node, "embedding_dim", 1, -1))
+        return (*shape, argument(writer, node, "embedding_dim", -1))
     return (*shape, writer.shape(node.args[1])[1])
 
 
@@ -69,7 +69,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if kind not in ("long", "int"):
         raise Unreadable("no template for indices that are no integers")
     weight = f"{node.text}.weight" if node.text else writer.tensor(node.args[1])
-    if node.text and argument(writer, node, "max_norm", 3) is not None:
+    if node.text and argument(writer, node, "max_norm") is not None:
         raise Unreadable("no template for max_norm")
     ctype = "long long" if kind == "long" else "int"
     rank = len(writer.shape(node))

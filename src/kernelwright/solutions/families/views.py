@@ -1,138 +1,239 @@
-"""Operators that compute nothing: dimensions exchanged, added, dropped or merged. They stay views on the host.
-
-What lies in another order than before is copied where a kernel needs it in one piece; products take it as it lies.
-"""
+"""Operators that only rearrange: views, copies of views, slices. They move no data themselves, or let torch copy."""
 
 from __future__ import annotations
 
 import ast
 import math
-from typing import Any
 
-from kernelwright.solutions.facts import Shape, value_or
+from kernelwright.solutions.facts import Shape, broadcast
 from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.stages import RESHAPES, Epilogue, Writer, anchor, shape_rule
+
+RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze"))
 
 
-def arguments(writer: Writer, node: Node) -> tuple[list[Any], dict[str, Any]]:
-    """A view's arguments as values, None for those that the text does not fix."""
-    text = node.option("args") or (node.option("dims") and f"dims={node.option('dims')}")
-    call = ast.parse(f"f({text})", mode="eval").body
-    assert isinstance(call, ast.Call)
-    names = writer.facts.names()
-    values: list[Any] = [value_or(a, names, None) for a in call.args]
-    if len(values) == 1 and isinstance(values[0], (tuple, list)):
-        values = list(values[0])
-    return values, {k.arg or "": value_or(k.value, names, None) for k in call.keywords}
+def _sizes(writer: Writer, text: str) -> list[int]:
+    """Sizes as the text gives them, -1 for those that it does not fix."""
+    tree = ast.parse(text, mode="eval").body
+    if not isinstance(tree, (ast.Tuple, ast.List)):
+        value = writer.value(text)
+        return [value] if isinstance(value, int) else [int(v) for v in value]
+    found: list[int] = []
+    for item in tree.elts:
+        if isinstance(item, ast.Starred):
+            found += [int(v) for v in writer.value(ast.unparse(item.value))]
+            continue
+        try:
+            found.append(int(writer.value(ast.unparse(item))))
+        except Unreadable:
+            found.append(-1)
+    return found
 
 
-def _one(writer: Writer, node: Node, name: str, position: int, default: Any = None) -> Any:
-    values, keywords = arguments(writer, node)
-    if name in keywords:
-        return keywords[name]
-    return values[position] if position < len(values) else default
+def _dim(value: object, rank: int) -> int:
+    if not isinstance(value, int) or not -rank <= value < rank:
+        raise Unreadable(f"dim={value} of {rank} dimensions")
+    return value % rank
+
+
+@shape_rule("reshape")
+def _reshape(writer: Writer, node: Node) -> Shape:
+    given, shape = _sizes(writer, node.option("shape")), writer.shape(node.args[0])
+    if given.count(-1) == 1 and -1 not in shape:
+        rest = math.prod(s for s in given if s != -1)
+        given[given.index(-1)] = math.prod(shape) // rest if rest else 0
+    return tuple(given)
+
+
+@shape_rule("reshape_as", "expand_as")
+def _reshape_as(writer: Writer, node: Node) -> Shape:
+    return writer.shape(node.args[1])
+
+
+@shape_rule("flatten")
+def _flatten(writer: Writer, node: Node) -> Shape:
+    shape = writer.shape(node.args[0])
+    low = _dim(writer.option(node, "start_dim", "0"), len(shape))
+    high = _dim(writer.option(node, "end_dim", "-1"), len(shape))
+    middle = shape[low : high + 1]
+    return (*shape[:low], -1 if -1 in middle else math.prod(middle), *shape[high + 1 :])
+
+
+@shape_rule("unflatten")
+def _unflatten(writer: Writer, node: Node) -> Shape:
+    shape = writer.shape(node.args[0])
+    at = _dim(writer.option(node, "dim"), len(shape))
+    return (*shape[:at], *_sizes(writer, node.option("sizes")), *shape[at + 1 :])
+
+
+@shape_rule("unsqueeze")
+def _unsqueeze(writer: Writer, node: Node) -> Shape:
+    shape = writer.shape(node.args[0])
+    at = _dim(writer.option(node, "dim"), len(shape) + 1)
+    return (*shape[:at], 1, *shape[at:])
+
+
+@shape_rule("squeeze")
+def _squeeze(writer: Writer, node: Node) -> Shape:
+    shape = writer.shape(node.args[0])
+    if not node.option("dim"):
+        return tuple(s for s in shape if s != 1)
+    value = writer.option(node, "dim")
+    dims = [_dim(d, len(shape)) for d in (value if isinstance(value, (tuple, list)) else [value])]
+    return tuple(s for d, s in enumerate(shape) if d not in dims or s != 1)
 
 
 def order(writer: Writer, node: Node) -> tuple[int, ...]:
     """Which dimension of the operand each dimension of a transposed or permuted result is."""
     rank = len(writer.shape(node.args[0]))
-    values, keywords = arguments(writer, node)
     if node.op == "permute":
-        dims = list(keywords.get("dims", values))
-    else:
-        dims = list(range(rank))
-        if rank < 2:
-            return tuple(dims)
-        a, b = (*values, *keywords.values()) if (values or keywords) else (-2, -1)
-        if isinstance(a, int) and isinstance(b, int):
-            dims[a], dims[b] = dims[b], dims[a]
-    if not all(isinstance(d, int) for d in dims) or sorted(d % rank for d in dims) != list(range(rank)):
-        raise Unreadable(f"no template for {node.op}({node.option('args')}) of {rank} dimensions")
-    return tuple(d % rank for d in dims)
+        return tuple(_dim(d, rank) for d in _sizes(writer, node.option("dims")))
+    dims = list(range(rank))
+    if rank > 1:
+        a, b = (_dim(writer.option(node, n, d), rank) for n, d in (("dim0", "-2"), ("dim1", "-1")))
+        dims[a], dims[b] = dims[b], dims[a]
+    return tuple(dims)
 
 
-@shape_rule("transpose", "permute")
-def exchanged_shape(writer: Writer, node: Node) -> Shape:
-    """The operand's sizes in another order."""
+@shape_rule("permute", "transpose")
+def _permute(writer: Writer, node: Node) -> Shape:
     shape = writer.shape(node.args[0])
     return tuple(shape[d] for d in order(writer, node))
 
 
-@shape_rule("unsqueeze")
-def unsqueezed_shape(writer: Writer, node: Node) -> Shape:
-    """One dimension more, of size one."""
-    shape = writer.shape(node.args[0])
-    at = int(node.option("dim")) if node.option("dim") else _one(writer, node, "dim", 0)
-    if not isinstance(at, int):
-        raise Unreadable("the text does not fix the dimension of unsqueeze")
-    at %= len(shape) + 1
-    return (*shape[:at], 1, *shape[at:])
-
-
-@shape_rule("squeeze")
-def squeezed_shape(writer: Writer, node: Node) -> Shape:
-    """Without a dimension of size one."""
-    shape = writer.shape(node.args[0])
-    dim = _one(writer, node, "dim", 0)
-    if dim is None and node.option("args"):
-        raise Unreadable("the text does not fix the dimension of squeeze")
-    drop = range(len(shape)) if dim is None else [dim % len(shape)]
-    return tuple(s for d, s in enumerate(shape) if d not in drop or s != 1)
-
-
-@shape_rule("flatten")
-def flattened_shape(writer: Writer, node: Node) -> Shape:
-    """Neighbouring dimensions as one."""
-    shape = writer.shape(node.args[0])
-    low, high = (_one(writer, node, n, i, d) for i, (n, d) in enumerate((("start_dim", 0), ("end_dim", -1))))
-    if not isinstance(low, int) or not isinstance(high, int):
-        raise Unreadable("the text does not fix the dimensions of flatten")
-    if not shape:
-        return (1,)
-    low, high = low % len(shape), high % len(shape)
-    merged = shape[low : high + 1]
-    return (*shape[:low], -1 if min(merged) < 0 else math.prod(merged), *shape[high + 1 :])
-
-
-@shape_rule("reshape", "view")
-def reshaped_shape(writer: Writer, node: Node) -> Shape:
-    """The sizes that are asked for; what the text does not fix is unknown, but taken not to be one."""
-    values, keywords = arguments(writer, node)
-    if "shape" in keywords:
-        values = list(keywords["shape"] or [])
-    if not values:
-        raise Unreadable("the text does not give the rank of a view")
-    shape = writer.shape(node.args[0])
-    found = [v if isinstance(v, int) else -1 for v in values]
-    if found.count(-1) == 1 and min(shape, default=1) > 0 and None not in values:
-        rest = math.prod(v for v in found if v != -1)
-        found[found.index(-1)] = math.prod(shape) // max(rest, 1)
-    return tuple(found)
+@shape_rule("movedim")
+def _movedim(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    source, target = (_dim(writer.option(node, n), len(shape)) for n in ("source", "destination"))
+    shape.insert(target, shape.pop(source))
+    return tuple(shape)
 
 
 @shape_rule("expand")
-def expanded_shape(writer: Writer, node: Node) -> Shape:
-    """Sizes of one repeated."""
-    values, _ = arguments(writer, node)
-    shape = writer.shape(node.args[0])
-    wide = (1,) * (len(values) - len(shape)) + tuple(shape)
-    return tuple(w if v in (-1, None) else v for v, w in zip(values, wide, strict=True))
+def _expand(writer: Writer, node: Node) -> Shape:
+    given, shape = _sizes(writer, node.option("shape")), writer.shape(node.args[0])
+    wide = (1,) * (len(given) - len(shape)) + tuple(shape)
+    return broadcast(tuple(w if g == -1 else g for g, w in zip(given, wide, strict=True)), wide)
 
 
-@anchor("unsqueeze", "squeeze", "flatten", "reshape", "view", fuses=False)
-def in_place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Views that leave the elements in their order."""
-    inner = writer.tensor(node.args[0])
-    writer.shape(node)
-    args = node.option("args") or node.option("dim")
-    return f"{inner}.{'view' if node.op == 'reshape' else node.op}({args})"
+@shape_rule("repeat")
+def _repeat(writer: Writer, node: Node) -> Shape:
+    given, shape = _sizes(writer, node.option("shape")), writer.shape(node.args[0])
+    wide = (1,) * (len(given) - len(shape)) + tuple(shape)
+    return tuple(-1 if -1 in (g, w) else g * w for g, w in zip(given, wide, strict=True))
 
 
-@anchor("transpose", "permute", "expand", fuses=False)
-def copied(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """Views that a kernel cannot read as they lie."""
-    inner = writer.tensor(node.args[0])
-    if node.op == "transpose" and not node.option("args"):
-        return f"{inner}.mT.contiguous()" if len(writer.shape(node)) != 2 else f"{inner}.T.contiguous()"
-    args = node.option("args") or node.option("dims").strip("()")
-    return f"{inner}.{node.op}({args}).contiguous()"
+@shape_rule("index")
+def _index(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    parts = _parts(node)
+    taken = sum(not (isinstance(p, ast.Constant) and p.value in (None, ...)) for p in parts)
+    if not any(isinstance(p, ast.Constant) and p.value is ... for p in parts):
+        parts.append(ast.Constant(...))
+    found: list[int] = []
+    for part in parts:
+        if isinstance(part, ast.Constant) and part.value is ...:
+            count = len(shape) - taken
+            found, shape = found + shape[:count], shape[count:]
+        elif isinstance(part, ast.Constant) and part.value is None:
+            found.append(1)
+        else:
+            taken -= 1
+            size = shape.pop(0)
+            if isinstance(part, ast.Slice):
+                found.append(_sliced(writer, part, size))
+    return tuple(found)
+
+
+def _parts(node: Node) -> list[ast.expr]:
+    index = ast.parse(f"x[{node.text}]", mode="eval").body.slice  # type: ignore[attr-defined]
+    return list(index.elts) if isinstance(index, ast.Tuple) else [index]
+
+
+def _sliced(writer: Writer, part: ast.Slice, size: int) -> int:
+    try:
+        ends = [None if e is None else writer.value(ast.unparse(e)) for e in (part.lower, part.upper, part.step)]
+    except Unreadable:
+        return -1
+    return -1 if size == -1 else len(range(size)[slice(*ends)])
+
+
+@shape_rule("narrow")
+def _narrow(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    shape[_dim(writer.option(node, "dim"), len(shape))] = _sizes(writer, f"({node.option('length')},)")[0]
+    return tuple(shape)
+
+
+@shape_rule("select")
+def _select(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    del shape[_dim(writer.option(node, "dim"), len(shape))]
+    return tuple(shape)
+
+
+@shape_rule("piece")
+def _piece(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    at, count = _dim(writer.option(node, "dim"), len(shape)), int(node.option("count"))
+    shape[at] = -1 if shape[at] == -1 else -(-shape[at] // count)
+    return tuple(shape)
+
+
+def _text(writer: Writer, node: Node) -> str:
+    """What is written behind a tensor's name."""
+    option = node.option
+    if node.op == "permute":
+        return f".permute({option('dims').strip('()[]').rstrip(',')})"
+    if node.op == "transpose":
+        return f".transpose({option('dim0')}, {option('dim1')})" if option("dim0") else ".mT"
+    if node.op in ("reshape", "expand", "repeat"):
+        return f".{node.op}({_inside(option('shape'))})"
+    if node.op in ("reshape_as", "expand_as"):
+        return f".{node.op}({writer.tensor(node.args[1])})"
+    if node.op == "flatten":
+        return f".flatten({option('start_dim') or '0'}{', ' + option('end_dim') if option('end_dim') else ''})"
+    if node.op == "unflatten":
+        return f".unflatten({option('dim')}, {option('sizes')})"
+    if node.op in ("unsqueeze", "squeeze"):
+        return f".{node.op}({option('dim')})"
+    if node.op == "movedim":
+        return f".movedim({option('source')}, {option('destination')})"
+    if node.op == "narrow":
+        return f".narrow({option('dim')}, {option('start')}, {option('length')})"
+    if node.op == "select":
+        return f".select({option('dim')}, {option('index')})"
+    if node.op == "piece":
+        return f".chunk({option('count')}, {option('dim')})[{option('part')}]"
+    return f"[{node.text}]"
+
+
+def _inside(text: str) -> str:
+    """The items of a tuple's text, without its parentheses."""
+    tree = ast.parse(text, mode="eval").body
+    return ", ".join(ast.unparse(e) for e in tree.elts) if isinstance(tree, ast.Tuple) else text
+
+
+@anchor("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze", fuses=False)
+def reshaped(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """A view of the same elements in the same order."""
+    x = writer.tensor(node.args[0])
+    y = writer.fresh(_stem(x))
+    writer.line(f"{y} = {x}{_text(writer, node)}")
+    return y
+
+
+@anchor(
+    *("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece", "repeat"),
+    fuses=False,
+)
+def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """A view, brought to row-major order by a copy."""
+    x = writer.tensor(node.args[0])
+    y = writer.fresh(_stem(x))
+    writer.line(f"{y} = {x}{_text(writer, node)}.contiguous()")
+    return y
+
+
+def _stem(x: str) -> str:
+    return x if x.isidentifier() else "x"
