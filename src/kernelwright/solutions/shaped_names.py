@@ -9,7 +9,7 @@ _MAX = tuple(f"max_pool{d}d" for d in _RANKS)
 _AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 _ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 _LP = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
-_PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "outer", "dot")
+_PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "einsum", "outer", "dot")
 _PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "tril", "triu")
 
 FUNCTIONS = {
