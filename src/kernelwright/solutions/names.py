@@ -272,5 +272,6 @@ MODULE_ARGUMENTS = {
         "bias=True dilation=1"
         for d in (1, 2, 3)
     },
+    **shaped_names.MODULE_ARGUMENTS,
 }
 """By a module's class: its constructor's parameters in their order, with defaults."""

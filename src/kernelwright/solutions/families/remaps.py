@@ -152,20 +152,21 @@ def _pick_shape(writer: Writer, node: Node) -> Shape:
 # Triangles and counts -------------------------------------------------------------------------------------------------
 
 
-def _triangle(sign: str) -> Callable[[Fusion, Node], str]:
+def _triangle(sign: str, rest: str = "0.0f") -> Callable[[Fusion, Node], str]:
     def text(fusion: Fusion, node: Node) -> str:
         rank = len(fusion.shape)
         value = fusion.value(node.args[0])
         row, column = fusion.along(rank - 2), fusion.along(rank - 1)
         diagonal = node.option("diagonal") or "0"
         shift = "" if diagonal == "0" else f" + {_number(fusion, diagonal, 'diagonal')}"
-        return f"{column} {sign} {row}{shift} ? {value} : 0.0f"
+        return f"{column} {sign} {row}{shift} ? {value} : {rest}"
 
     return text
 
 
 POSITIONS["tril"] = _triangle("<=")
 POSITIONS["triu"] = _triangle(">=")
+POSITIONS["causal"] = _triangle("<=", "-INFINITY")
 
 
 def _counted(fusion: Fusion, node: Node) -> str:

@@ -90,10 +90,22 @@ def _squeeze(writer: Writer, node: Node) -> Shape:
     return tuple(s for d, s in enumerate(shape) if d not in dims or s != 1)
 
 
-@shape_rule("permute")
+def order(writer: Writer, node: Node) -> tuple[int, ...]:
+    """Which dimension of the operand each dimension of a transposed or permuted result is."""
+    rank = len(writer.shape(node.args[0]))
+    if node.op == "permute":
+        return tuple(_dim(d, rank) for d in _sizes(writer, node.option("dims")))
+    dims = list(range(rank))
+    if rank > 1:
+        a, b = (_dim(writer.option(node, n, d), rank) for n, d in (("dim0", "-2"), ("dim1", "-1")))
+        dims[a], dims[b] = dims[b], dims[a]
+    return tuple(dims)
+
+
+@shape_rule("permute", "transpose")
 def _permute(writer: Writer, node: Node) -> Shape:
     shape = writer.shape(node.args[0])
-    return tuple(shape[_dim(d, len(shape))] for d in _sizes(writer, node.option("dims")))
+    return tuple(shape[d] for d in order(writer, node))
 
 
 @shape_rule("movedim")
@@ -181,7 +193,7 @@ def _text(writer: Writer, node: Node) -> str:
     if node.op == "permute":
         return f".permute({option('dims').strip('()[]').rstrip(',')})"
     if node.op == "transpose":
-        return f".transpose({option('dims') or '-2, -1'})" if option("dims") else ".mT"
+        return f".transpose({option('dim0')}, {option('dim1')})" if option("dim0") else ".mT"
     if node.op in ("reshape", "expand", "repeat"):
         return f".{node.op}({_inside(option('shape'))})"
     if node.op in ("reshape_as", "expand_as"):
