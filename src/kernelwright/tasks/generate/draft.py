@@ -197,6 +197,17 @@ class Draft:
         self.params.append(Param(extent.name, extent, None, "int", self._note(extent.name)))
         return extent.name
 
+    def argument_of(self, extent: int) -> str:
+        """Inside the constructor: the argument of a named extent of this value, or the number."""
+        dim = next((d for d in self.dims if d.value == extent), None)
+        return str(extent) if dim is None else self.argument(dim)
+
+    def widen(self, dim: Dim, value: int) -> Dim:
+        """An extent under the same name with another value, in place of `dim`."""
+        made = Dim(dim.name, value, dim.batch)
+        self.dims[self.dims.index(dim)] = made
+        return made
+
     def option(
         self,
         name: str,
@@ -216,7 +227,7 @@ class Draft:
         preset = None
         if self.chance(self.style.defaults):
             preset = self.number(value if isinstance(default, type) or self.chance(0.5) else default)
-        argument = self.name((name,))
+        argument = self.name((name,) if name not in self.taken else words.SYNONYMS.get(name, (name,)))
         self.params.append(
             Param(argument, self.number(value), preset, kind.replace("NoneType", "int"), self._note(name))
         )

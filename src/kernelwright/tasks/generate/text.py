@@ -263,7 +263,7 @@ class _Page:
             return self._integers(item), []
         kind = f", dtype=torch.{item.dtype}" if item.dtype != "float32" else ""
         shape = self._shape(item.shape)
-        sampler = {"own": self.style.sampler}.get(item.draw, item.draw)
+        sampler = {"own": self.style.sampler, "unit": "rand"}.get(item.draw, item.draw)
         if item.draw == "positive":
             made = f"torch.rand({shape}{kind})"
             return self.random.choice((f"{made} + 0.1", f"{made} + 0.5", f"{made} * 2 + 0.05", f"{made} + 1e-2")), []

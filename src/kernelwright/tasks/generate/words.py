@@ -182,6 +182,17 @@ ARGUMENT_NOTES: dict[str, tuple[str, ...]] = {
     "out_features": ("Width of the output", "output features"),
     "keepdim": ("Keep the reduced axis", "keepdim flag"),
 }
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "reduce_dim", "along", "which_dim", "over"),
+    "groups": ("num_groups", "n_groups", "conv_groups"),
+    "num_groups": ("groups", "n_groups", "norm_groups"),
+    "kernel_size": ("pool_kernel_size", "ksize", "window"),
+    "stride": ("pool_stride", "step"),
+    "padding": ("pool_padding", "pad"),
+    "scale": ("scale_factor", "scaling", "multiplier"),
+    "eps": ("epsilon", "eps_norm"),
+}
+"""Other names of hyperparameters, where the usual one is taken."""
 UNUSED_ARGUMENTS = (
     ("num_classes", "1000"), ("dropout", "0.0"), ("name", "'block'"), ("use_bias", "True"), ("version", "1"),
     ("training_mode", "False"), ("max_len", "512"), ("temperature", "1.0"), ("num_layers", "1"), ("debug", "False"),
