@@ -16,6 +16,7 @@ import typer
 
 from kernelwright import __version__
 from kernelwright.cli_corpus import register as register_corpus
+from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
 register_corpus(app)
+tasks_app.command("generate")(tasks_generate)
 
 INTERRUPTED = 130
 
