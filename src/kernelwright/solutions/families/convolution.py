@@ -70,9 +70,9 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
 def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolution:
     kind = writer.reference.modules[node.text.removeprefix("self.")][0]
     rank = int(kind[-2])
-    if argument(writer, node, "padding_mode", 99, "zeros") != "zeros":
+    if argument(writer, node, "padding_mode", "zeros") != "zeros":
         raise Unreadable("no template for padding that is not zeros")
-    padding = argument(writer, node, "padding", 4, 0)
+    padding = argument(writer, node, "padding", 0)
     parts = [f"conv.{name}" for name in ("groups", "stride", "padding", "dilation", "output_padding")]
     if padding == "valid":
         parts[2] = f"{win.TUPLE[rank]}(0)"
@@ -173,11 +173,11 @@ def convolution_shape(writer: Writer, node: Node) -> Shape:
     x = writer.shape(node.args[0])
     rank, transposed = len(x) - 2, "transpose" in node.op
     if node.text:
-        values = [argument(writer, node, "kernel_size", 2), argument(writer, node, "stride", 3, 1)]
-        values += [argument(writer, node, "padding", 4, 0)]
-        values += [argument(writer, node, "dilation", 8 if transposed else 5, 1)]
-        more = argument(writer, node, "output_padding", 5, 0) if transposed else 0
-        channels = argument(writer, node, "out_channels", 1, -1)
+        values = [argument(writer, node, "kernel_size"), argument(writer, node, "stride", 1)]
+        values += [argument(writer, node, "padding", 0)]
+        values += [argument(writer, node, "dilation", 1)]
+        more = argument(writer, node, "output_padding", 0) if transposed else 0
+        channels = argument(writer, node, "out_channels", -1)
     else:
         w = writer.shape(node.args[1])
         values = [tuple(w[2:])]
