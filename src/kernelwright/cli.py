@@ -15,7 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
+from kernelwright.cli_bench import app as bench_app
+from kernelwright.cli_corpus import register as register_corpus
 from kernelwright.cli_machine import machine_app
+from kernelwright.cli_train import train_app
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -34,6 +37,9 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
+app.add_typer(bench_app)
+register_corpus(app)
+app.add_typer(train_app, name="train")
 
 INTERRUPTED = 130
 
@@ -552,7 +558,9 @@ def main() -> None:
     except KernelwrightError as error:
         _fail(str(error), error.hint, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        _fail("interrupted; what was judged is kept", "the same command with the same --run continues", INTERRUPTED)
+        _fail(
+            "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
+        )
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
