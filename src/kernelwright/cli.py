@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
+from kernelwright.cli_bench import app as bench_app
+from kernelwright.cli_corpus import register as register_corpus
 from kernelwright.cli_machine import machine_app
 from kernelwright.cli_train import train_app
 
@@ -35,6 +37,8 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
+app.add_typer(bench_app)
+register_corpus(app)
 app.add_typer(train_app, name="train")
 
 INTERRUPTED = 130

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelwright.policies.template.reading import Node, Reference, Unreadable
-from kernelwright.policies.template.schedule import Schedule
+from kernelwright.solutions.reading import Node, Reference, Unreadable
+from kernelwright.solutions.schedule import Schedule
 
 # Elementwise operators in CUDA; {0}, {1}, … are operands, {name} options.
 _ELEMENTWISE = {

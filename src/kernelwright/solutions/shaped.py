@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.policies.template import rows
-from kernelwright.policies.template.reading import Node, Reference, Unreadable
-from kernelwright.policies.template.schedule import Schedule
+from kernelwright.solutions import rows
+from kernelwright.solutions.reading import Node, Reference, Unreadable
+from kernelwright.solutions.schedule import Schedule
 
 Generated = tuple[str, str, str]
 

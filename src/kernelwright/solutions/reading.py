@@ -9,6 +9,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 
+from kernelwright.solutions import shaped_names
+
 
 class Unreadable(Exception):
     """The reference does something that no template knows; the message says what."""
@@ -26,6 +28,13 @@ class Node:
     text: str = ""
     options: tuple[tuple[str, str], ...] = ()
     """Python text of keyword arguments by canonical name, e.g. (("dim", "1"), ("keepdim", "True"))."""
+
+    def __post_init__(self) -> None:
+        # Once, from the operands' own: an expression whose parts are shared would else be walked once a path.
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.text, self.options)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
 
     def option(self, name: str, default: str = "") -> str:
         return dict(self.options).get(name, default)
@@ -124,6 +133,7 @@ _FUNCTIONS = {
     "swish": "silu",
     "relu_": "relu",
     "logsigmoid": "logsigmoid",
+    **shaped_names.FUNCTIONS,
 }
 _POSITIONAL = {
     **dict.fromkeys(("sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin"), ("dim", "keepdim")),
@@ -139,10 +149,11 @@ _POSITIONAL = {
     "softplus": ("beta", "threshold"),
     "gelu": ("approximate",),
     "smooth_l1_loss": ("size_average", "reduce", "reduction", "beta"),
+    **shaped_names.POSITIONAL,
 }
 _TENSOR_ARGUMENTS = dict.fromkeys(
     ("minimum", "maximum", "pow", "add", "sub", "mul", "div", "matmul", "mm", "bmm", "mse_loss", "l1_loss", "kl_div"), 2
-) | {"where": 3, "smooth_l1_loss": 2, "huber_loss": 2, "linear": 3}
+) | {"where": 3, "smooth_l1_loss": 2, "huber_loss": 2, "linear": 3, **shaped_names.TENSOR_ARGUMENTS}
 _MODULES = {
     "ReLU": ("relu", ()),
     "ReLU6": ("relu6", ()),
@@ -171,13 +182,14 @@ _MODULES = {
     "HuberLoss": ("huber_loss", ("reduction", "delta")),
     "Identity": ("identity", ()),
     **{
-        f"{kind}{d}d": (kind.lower(), ()) for kind in ("Conv", "ConvTranspose", "MaxPool", "AvgPool") for d in (1, 2, 3)
+        f"{kind}{d}d": (kind.lower(), ()) for kind in ("Conv", "ConvTranspose") for d in (1, 2, 3)
     },
     **{f"{kind}{d}d": (kind.lower(), ()) for kind in ("BatchNorm", "InstanceNorm") for d in (1, 2, 3)},
     "LayerNorm": ("layernorm", ()),
     "GroupNorm": ("groupnorm", ()),
     "RMSNorm": ("rmsnorm", ()),
     "Linear": ("linear_module", ()),
+    **shaped_names.MODULES,
 }
 _BINARY = {ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.Pow: "pow", ast.MatMult: "matmul"}
 _COMPARE = {ast.Gt: "gt", ast.GtE: "ge", ast.Lt: "lt", ast.LtE: "le"}
@@ -185,7 +197,7 @@ _COMPARE = {ast.Gt: "gt", ast.GtE: "ge", ast.Lt: "lt", ast.LtE: "le"}
 
 def expression(reference: Reference) -> Node:
     """The value that forward returns; raises `Unreadable`. Assignments to plain names are followed."""
-    values: dict[str, Node] = {name: Node("input", text=safe_name(name)) for name in reference.inputs}
+    values: dict[str, Node] = {name: Node("input", text=name) for name in reference.inputs}
     for statement in reference.forward.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
@@ -277,9 +289,8 @@ def _method(function: str, owner: ast.expr, node: ast.Call, values: dict[str, No
     if function in ("contiguous", "clone", "float"):
         return inner
     if function == "transpose":
-        dims = {ast.unparse(a) for a in node.args}
-        if dims not in ({"-1", "-2"}, {"1", "2"}):
-            raise Unreadable(f"no template for {ast.unparse(node)[:50]}")
+        dims = tuple(ast.unparse(a) for a in node.args)
+        return Node("transpose", (inner,), options=() if set(dims) == {"-1", "-2"} else (("dims", ",".join(dims)),))
     return Node("transpose", (inner,))
 
 
@@ -304,7 +315,14 @@ def _function(op: str, args: list[ast.expr], node: ast.Call, values: dict[str, N
             operands = (*operands, _value(keyword.value, values, reference))
         else:
             options[name] = _text(keyword.value, values, reference)
-    return Node(op, operands, options=tuple(sorted(options.items())))
+    return _settled(Node(op, operands, options=tuple(sorted(options.items()))))
+
+
+def _settled(node: Node) -> Node:
+    """Operators whose option names another one."""
+    if node.op == "gelu":
+        return Node("gelu_tanh" if "tanh" in node.option("approximate") else "gelu", node.args)
+    return node
 
 
 def _text(node: ast.expr, values: dict[str, Node], reference: Reference) -> str:

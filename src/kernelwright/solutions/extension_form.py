@@ -1,4 +1,4 @@
-"""The frame of a candidate: imports, constructor and constants of the reference, one extension, one forward."""
+"""The older form of an answer, one `load_inline` extension, for what the `Writer` does not lower yet."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import ast
 import copy
 import textwrap
 
-from kernelwright.policies.template.reading import Reference, safe_name
+from kernelwright.solutions import rows
+from kernelwright.solutions.reading import Node, Reference, safe_name
+from kernelwright.solutions.schedule import Schedule
+from kernelwright.solutions.shaped import SHAPED
 
 _FILE = '''\
 {head}
@@ -78,3 +81,17 @@ def _init(reference: Reference) -> str:
         return ""
     text = ast.unparse(found).replace("super(Model, self)", "super(ModelNew, self)")
     return textwrap.indent(text, "    ") + "\n"
+
+
+def write(reference: Reference, node: Node, plan: Schedule) -> str:
+    """A candidate for an expression. Raises `Unreadable` where no template fits."""
+    generate = SHAPED.get(node.op, rows.generate)
+    cuda, declaration, body = generate(reference, _renamed(node), plan)
+    return candidate(reference, node.op if node.op.isidentifier() else "kernel", cuda, declaration, body)
+
+
+def _renamed(node: Node) -> Node:
+    """Inputs by the names that this form's forward gives them."""
+    if node.op == "input":
+        return Node("input", text=safe_name(node.text))
+    return Node(node.op, tuple(_renamed(a) for a in node.args), node.text, node.options)

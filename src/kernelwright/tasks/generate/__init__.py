@@ -1,0 +1,114 @@
+"""Tasks without end: KernelBench-format references drawn from families of operators, deterministic in a seed.
+
+    for task in generate(seed=1, count=100):
+        print(task.name, task.operators, task.difficulty)
+        print(task.source)
+
+Imports no torch and executes nothing of what it writes. Whether a task is a good one is decided by the gate
+(`evaluation.gate`), not here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from kernelwright.errors import UsageError
+from kernelwright.tasks.generate import registry, splits, text
+from kernelwright.tasks.generate.draft import Dim, Draft
+from kernelwright.tasks.generate.registry import Family
+from kernelwright.tasks.generate.style import draw
+
+__all__ = ["SPLITS", "GeneratedTask", "families", "generate"]
+
+SPLITS = splits.SPLITS
+MAX_FUTILE = 5000
+"""Attempts in a row without a new task after which a request is given up as impossible."""
+
+
+@dataclass(frozen=True)
+class GeneratedTask:
+    """One generated task."""
+
+    name: str
+    family: str
+    operators: tuple[str, ...]
+    """Names of its operators in the order of forward."""
+    signature: str
+    """Operators with the values of their arguments, without sizes and names: what "distinct" goes by."""
+    source: str
+    difficulty: float
+    split: str
+
+
+def families() -> list[tuple[str, str]]:
+    """(name, group) of every family."""
+    return [(f.name, f.group) for f in registry.table()]
+
+
+def generate(
+    seed: int, count: int, *, families: Sequence[str] | None = None, split: str = "train"
+) -> Iterator[GeneratedTask]:
+    """`count` tasks that differ in text, and in signature or sizes; the same for the same arguments everywhere.
+
+    `families` are names of families or groups. Tasks of a longer run begin with those of a shorter one. Raises
+    `UsageError` for an unknown family or split, and when the request cannot yield that many distinct tasks.
+    """
+    if split not in SPLITS:
+        raise UsageError(f"there is no split {split!r}", hint=f"use one of {', '.join(SPLITS)}")
+    chosen = [f for f in registry.named(families) if splits.may_yield(f, split)]
+    if not chosen:
+        raise UsageError(f"none of these families yields tasks of split {split!r}", hint="leave --families out")
+    weights = [f.weight for f in chosen]
+    seen: set[bytes] = set()
+    made, futile, attempt = 0, 0, 0
+    while made < count:
+        random = Random(f"kernelwright {seed} {split} {attempt}")
+        family = random.choices(chosen, weights)[0]
+        task, sizes = _one(family, random, f"{family.name}_{seed}_{attempt:06d}")
+        attempt += 1
+        keys = [_digest(task.source), _digest(f"{task.signature} {sizes}")]
+        if splits.split_of(task.operators, family) != split or any(k in seen for k in keys):
+            futile += 1
+            if futile > MAX_FUTILE:
+                raise UsageError(
+                    f"only {made} distinct tasks of {count} were found", hint="ask for fewer, or for more families"
+                )
+            continue
+        seen.update(keys)
+        made, futile = made + 1, 0
+        yield task
+
+
+def _digest(text_: str) -> bytes:
+    return hashlib.blake2b(text_.encode(), digest_size=10).digest()
+
+
+def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]:
+    """One task of a family, and its sizes as text."""
+    draft = Draft(random, draw(random))
+    family.make(draft)
+    source = text.render(draft)
+    operators = tuple(operator for operator, _ in draft.marks)
+    dtype = "" if draft.dtype == "float32" else f" {draft.dtype}"
+    signature = " > ".join(f"{o}({a})" if a else o for o, a in draft.marks) + dtype
+    extents = [p.value.value for p in draft.params if isinstance(p.value, Dim)]
+    sizes = f"{[[d.value if isinstance(d, Dim) else d for d in i.shape] for i in draft.inputs]} {extents}"
+    task = GeneratedTask(
+        name, family.name, operators, signature, source, difficulty(draft), splits.split_of(operators, family)
+    )
+    return task, sizes
+
+
+def difficulty(draft: Draft) -> float:
+    """How hard a task is expected to be: operators, arguments that are not their defaults, and log10 of FLOPs.
+
+    0.5 for an activation of a small tensor, about 4 for a chain of six operators behind a 3D convolution. A prior only:
+    the share of failed attempts replaces it where it is known.
+    """
+    operators = len(draft.marks)
+    arguments = sum(a.count("=") for _, a in draft.marks)
+    return round(0.4 * operators + 0.1 * arguments + 0.08 * max(0.0, math.log10(max(1.0, draft.flops)) - 5), 3)

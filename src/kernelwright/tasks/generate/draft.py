@@ -1,0 +1,338 @@
+"""One task while it is being written: its inputs, constructor arguments, attributes and the statements of forward.
+
+A family's function calls the methods of a `Draft`; `text.render` makes the file of it. Tensors carry their shape, so
+that chains can be built and their cost be known without torch.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+
+from kernelwright.tasks.generate import words
+from kernelwright.tasks.generate.style import Style
+
+RESERVED = frozenset("F nn torch math Model self get_inputs get_init_inputs in is as if or and not def del for".split())
+MAX_NESTED = 64
+"""Characters of an expression up to which it is put inside the next one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dim:
+    """An extent with the name that a constant or argument of it would have."""
+
+    name: str
+    value: int
+    batch: bool = False
+
+
+Extent = Dim | int
+Option = int | float | bool | str | tuple[int, ...] | None
+
+
+def size_of(extent: Extent) -> int:
+    """An extent as a number."""
+    return extent.value if isinstance(extent, Dim) else extent
+
+
+def literal(value: Option) -> str:
+    """Python text of an option's value; strings in double quotes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def is_atom(text: str) -> bool:
+    """Whether an expression can stand before a dot or beside an operator without parentheses."""
+    depth = 0
+    for character in text:
+        if character in "([{":
+            depth += 1
+        elif character in ")]}":
+            depth -= 1
+        elif depth == 0 and character in " -":
+            return False
+    return True
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A value of forward: the text that stands for it, and its shape."""
+
+    text: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    versions: dict[str, int] = field(default_factory=dict, repr=False)
+    version: int = 0
+
+    def __str__(self) -> str:
+        if self.versions.get(self.text, 0) != self.version:
+            raise AssertionError(f"{self.text} has been assigned to since: a family must keep() what it reads again")
+        return self.text
+
+    @property
+    def atom(self) -> str:
+        """The text, in parentheses where an operator or a method would otherwise split it."""
+        return str(self) if is_atom(self.text) else f"({self})"
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def elements(self) -> int:
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Input:
+    """An argument of forward, and what get_inputs makes for it."""
+
+    name: str
+    shape: tuple[Extent, ...]
+    draw: str
+    """`own`, `randn`, `rand`, `positive`, `bool`, `sign`, `probs`, `log_probs`, `tril`, `triu`, `symmetric`, `scalar`
+    or `int`."""
+    dtype: str = "float32"
+    bound: Extent = 0
+    """For `int`: the values are below it."""
+    value: str = ""
+    """For `scalar`: the Python number."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Param:
+    """An argument of the constructor."""
+
+    name: str
+    value: Dim | str
+    """What get_init_inputs passes: an extent, or Python text."""
+    default: str | None
+    annotation: str
+    note: str
+
+
+@dataclass
+class Draft:
+    """A task under construction."""
+
+    random: Random
+    style: Style
+    inputs: list[Input] = field(default_factory=list)
+    params: list[Param] = field(default_factory=list)
+    init_lines: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    marks: list[tuple[str, str]] = field(default_factory=list)
+    phrases: list[str] = field(default_factory=list)
+    dims: list[Dim] = field(default_factory=list)
+    flops: float = 0.0
+    result: Tensor | None = None
+    dtype: str = "float32"
+    taken: set[str] = field(default_factory=lambda: set(RESERVED))
+    attributes: set[str] = field(default_factory=lambda: {"training", "T", "type", "to", "half", "float", "forward"})
+    modules_used: set[str] = field(default_factory=set)
+    kept: set[str] = field(default_factory=set)
+    comments: dict[int, str] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+    """How often each variable of forward was assigned to, so that a family cannot read one that is gone."""
+
+    # Choices
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    def pick(self, *options: str) -> str:
+        return self.random.choice(options)
+
+    def name(self, pool: Sequence[str], taken: set[str] | None = None) -> str:
+        """A name of a pool that is free, and from now on taken."""
+        taken = self.taken if taken is None else taken
+        for _ in range(6):
+            found = self.random.choice(pool)
+            if found not in taken:
+                break
+        number = 2
+        base = found
+        while found in taken:
+            found, number = f"{base}{number}" if base[-1].isalpha() else f"{base}_{number}", number + 1
+        taken.add(found)
+        return found
+
+    # Extents and inputs
+
+    def dim(self, role: str, value: int) -> Dim:
+        """An extent under a name of its role (`words.EXTENTS`)."""
+        made = Dim(self.name(words.EXTENTS[role]), value, role == "batch")
+        self.dims.append(made)
+        return made
+
+    def input(
+        self, role: str, shape: Sequence[Extent], draw: str = "own", *, bound: Extent = 0, dtype: str = ""
+    ) -> Tensor:
+        """An argument of forward; floating-point ones have the task's dtype."""
+        kind = {"int": "int64", "bool": "bool"}.get(draw, dtype or self.dtype)
+        made = Input(self.name(words.INPUTS[role]), tuple(shape), draw, kind, bound)
+        self.inputs.append(made)
+        return Tensor(made.name, tuple(map(size_of, shape)), kind, self.versions)
+
+    def scalar_input(self, value: float | int) -> str:
+        """A Python number as an argument of forward; returns its name."""
+        made = Input(self.name(words.INPUTS["scalar"]), (), "scalar", "float", value=literal(value))
+        self.inputs.append(made)
+        return made.name
+
+    # Constructor
+
+    def argument(self, extent: Extent) -> str:
+        """An extent inside the constructor: its argument, or a number where the style has few arguments."""
+        if not isinstance(extent, Dim):
+            return str(extent)
+        for param in self.params:
+            if param.value is extent:
+                return param.name
+        if self.style.expose < 0.5 and extent.value <= 128 and self.chance(0.5):
+            return str(extent.value)
+        self.params.append(Param(extent.name, extent, None, "int", self._note(extent.name)))
+        return extent.name
+
+    def option(
+        self,
+        name: str,
+        value: Option,
+        *,
+        default: Option | type = type,
+        where: str = "forward",
+        annotation: str = "",
+        expose: float | None = None,
+    ) -> str:
+        """A hyperparameter's text: a number in place, a constructor argument (`where="init"`) or `self.NAME`."""
+        share = self.style.expose if expose is None else expose
+        if not self.chance(share):
+            return self.number(value)
+        kind = annotation or type(value).__name__
+        kind = "Optional[int]" if value is None else kind
+        preset = None
+        if self.chance(self.style.defaults):
+            preset = self.number(value if isinstance(default, type) or self.chance(0.5) else default)
+        argument = self.name((name,))
+        self.params.append(
+            Param(argument, self.number(value), preset, kind.replace("NoneType", "int"), self._note(name))
+        )
+        return argument if where == "init" else self.store(argument)
+
+    def number(self, value: Option) -> str:
+        """Python text of an option, in the style's quotes."""
+        text = literal(value)
+        return text.replace('"', self.style.quote) if isinstance(value, str) else text
+
+    def _note(self, name: str) -> str:
+        for key, notes in words.ARGUMENT_NOTES.items():
+            if name.startswith(key):
+                return self.random.choice(notes)
+        return name.replace("_", " ")
+
+    def store(self, argument: str, value: str = "") -> str:
+        """`self.NAME = argument` in the constructor; returns `self.NAME`."""
+        attribute = self.name((argument,), self.attributes)
+        self.init_lines.append(f"self.{attribute} = {value or argument}")
+        return f"self.{attribute}"
+
+    def module(self, pool: str, cls: str, arguments: Sequence[tuple[str, str | None]]) -> str:
+        """`self.NAME = nn.CLS(...)`; returns `self.NAME`. `arguments` are (keyword, text), None leaves one out.
+
+        The first ones may be passed by position, up to the first that is left out.
+        """
+        attribute = self.name(words.ATTRIBUTES[pool], self.attributes)
+        self.init_lines.append(f"self.{attribute} = {self.style.module_prefix}.{cls}({self.call(arguments)})")
+        return f"self.{attribute}"
+
+    def call(self, arguments: Sequence[tuple[str, str | None]]) -> str:
+        """Text of arguments, partly by position."""
+        parts, by_position = [], True
+        count = 2 if self.chance(0.5) else len(arguments) if self.chance(self.style.positional) else 0
+        for number, (keyword, text) in enumerate(arguments):
+            if text is None:
+                by_position = False
+                continue
+            by_position = by_position and (number < count or not keyword)
+            parts.append(text if by_position or not keyword else f"{keyword}={text}")
+        return ", ".join(parts)
+
+    def parameter(self, role: str, shape: Sequence[Extent], maker: str = "") -> Tensor:
+        """`self.NAME = nn.Parameter(torch.randn(...))`."""
+        attribute = self.name(words.ATTRIBUTES[role], self.attributes)
+        texts = [self.argument(e) for e in shape]
+        joined = ", ".join(texts)
+        if len(texts) > 1 and self.chance(0.15):
+            joined = f"({joined})"
+        maker = maker or self.pick("torch.randn({})", "torch.randn({})", "torch.rand({})", "torch.randn({}) * 0.02")
+        self.init_lines.append(f"self.{attribute} = {self.style.module_prefix}.Parameter({maker.format(joined)})")
+        return Tensor(f"self.{attribute}", tuple(map(size_of, shape)), self.dtype)
+
+    # Forward
+
+    def prefix(self) -> str:
+        """`F`, or another way to name torch.nn.functional."""
+        if self.style.functional_prefix == "F":
+            self.modules_used.add("F")
+        return self.style.functional_prefix
+
+    def math(self, text: str) -> str:
+        self.modules_used.add("math")
+        return text
+
+    def step(
+        self, text: str, shape: Sequence[int], kind: str = "value", *, dtype: str = "", flops: float | None = None
+    ) -> Tensor:
+        """A value that the next operator may read once: an expression, or the variable that it was assigned to."""
+        value = Tensor(text, tuple(shape), dtype or self.dtype)
+        self.flops += value.elements if flops is None else flops
+        if self.style.flow == "nest" and len(text) <= MAX_NESTED:
+            return value
+        return self._assign(value, kind)
+
+    def named(self, value: Tensor, kind: str = "value") -> Tensor:
+        """The value under a name, so that it can be read more than once; later steps leave that name alone."""
+        if not value.text.isidentifier():
+            value = self._assign(value, kind, fresh=True)
+        self.kept.add(value.text)
+        return value
+
+    def keep(self, value: Tensor) -> Tensor:
+        """For a value read again later: its own name, or a copy's (`residual = x`)."""
+        if value.text.isidentifier() and (self.style.flow != "rebind" or self.chance(0.3)):
+            self.kept.add(value.text)
+            return value
+        return self.named(self._assign(value, "residual", fresh=True))
+
+    def _assign(self, value: Tensor, kind: str, fresh: bool = False) -> Tensor:
+        target = self._target(value.text) if self.style.flow == "rebind" and not fresh else ""
+        if not target:
+            target = self.name(words.LOCALS[kind])
+        if self.style.noise and self.chance(self.style.noise):
+            comment = self.random.choice(words.LINE_COMMENTS)
+            what = self.phrases[-1] if self.phrases else kind
+            self.comments[len(self.lines)] = comment.format(n=len(self.lines) + 1, what=what)
+        self.lines.append(f"{target} = {value}")
+        self.versions[target] = self.versions.get(target, 0) + 1
+        return Tensor(target, value.shape, value.dtype, self.versions, self.versions[target])
+
+    def _target(self, text: str) -> str:
+        """The variable of the last step, or the first input, if it is used up by this step; else nothing."""
+        last = self.lines[-1].split(" = ")[0] if self.lines else self.inputs[0].name
+        usable = last.isidentifier() and last not in self.kept and re.search(rf"\b{last}\b", text)
+        return last if usable else ""
+
+    def mark(self, operator: str, **arguments: object) -> None:
+        """Notes an operator for the signature, with what distinguishes it besides sizes and names."""
+        shown = ",".join(f"{k}={v}" for k, v in arguments.items() if v is not None)
+        self.marks.append((operator, shown))
+
+    def say(self, phrase: str) -> None:
+        """Words for what was just done, for docstrings and comments."""
+        self.phrases.append(phrase)
+
+    def finish(self, result: Tensor) -> None:
+        self.result = result

@@ -1,0 +1,70 @@
+"""Sizes that people choose: extents around a wish, and shapes of a wished number of elements."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+
+LARGEST_TENSOR = 300_000_000
+"""Elements of a generated tensor, at most (1.2 GB in float32)."""
+LARGEST_FLOPS = 2e12
+"""Multiply-adds count two; more would keep a plain kernel busy for seconds."""
+
+
+def around(random: Random, wish: float, low: int = 1, high: int = 1 << 30) -> int:
+    """An extent near `wish`: mostly a power of two or a few times one, sometimes round in decimals, sometimes odd."""
+    wish = max(low, min(high, wish))
+    kind = random.random()
+    power = 2 ** max(0, round(math.log2(max(1.0, wish))))
+    if kind < 0.5 or wish < 4:
+        found = power
+    elif kind < 0.7:
+        found = max(1, power // 4) * random.choice((3, 5, 6, 7))
+    elif kind < 0.85:
+        step = 10 ** max(0, int(math.log10(wish)) - 1) * random.choice((1, 5))
+        found = max(1, round(wish / step)) * step
+    else:
+        found = power + random.choice((-1, 1, 3, -3)) if power > 8 else power + 1
+    return int(max(low, min(high, found)))
+
+
+def log_uniform(random: Random, low: float, high: float) -> float:
+    """A number whose logarithm is uniform between those of `low` and `high`."""
+    return math.exp(random.uniform(math.log(low), math.log(high)))
+
+
+def elements(random: Random) -> float:
+    """A number of elements for a memory-bound operator's input: 1e5 to 1.5e8, rarely small."""
+    if random.random() < 0.06:
+        return log_uniform(random, 3e3, 1e5)
+    return log_uniform(random, 1e5, 1.5e8)
+
+
+def shape(random: Random, rank: int, total: float, low: int = 2) -> list[int]:
+    """Extents of a tensor of `rank` dimensions with roughly `total` elements."""
+    shares = [random.uniform(0.5, 1.5) for _ in range(rank)]
+    if rank > 1:
+        shares[0] *= 0.6
+    whole = sum(shares)
+    found = [around(random, total ** (s / whole), low, 1 << 22) for s in shares]
+    while math.prod(found) > LARGEST_TENSOR:
+        largest = found.index(max(found))
+        found[largest] = max(low, found[largest] // 2)
+    return found
+
+
+def image(random: Random, rank: int, total: float, channels: int = 0) -> list[int]:
+    """Batch, channels and `rank` spatial extents with roughly `total` elements; spatial ones are often equal."""
+    channels = channels or random.choice((1, 3, 3, 8, 16, 32, 32, 64, 64, 96, 128, 256))
+    batch = random.choice((1, 2, 4, 8, 16, 16, 32, 64, 128))
+    spatial = max(4.0**rank, total / channels / batch)
+    side = spatial ** (1 / rank)
+    cap = {1: 1 << 17, 2: 1024, 3: 128}[rank]
+    first = around(random, side, 5, cap)
+    if random.random() < 0.6:
+        found = [first] * rank
+    else:
+        found = [around(random, side * random.choice((0.5, 1, 2)), 5, cap) for _ in range(rank)]
+    while batch * channels * math.prod(found) > LARGEST_TENSOR and batch > 1:
+        batch //= 2
+    return [batch, channels, *found]

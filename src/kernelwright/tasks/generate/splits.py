@@ -1,0 +1,39 @@
+"""Which tasks training may see: a split is a function of a task's operators, never of chance."""
+
+from __future__ import annotations
+
+import hashlib
+
+from kernelwright.tasks.generate.registry import Family
+
+SPLITS = ("train", "combos", "fused", "families")
+HELD_OUT_SHARE = 16
+"""One in this many sequences of two and more operators is kept out of training."""
+ANCHORS = ("conv", "matmul", "linear", "bmm")
+"""How names of the operators begin that a fused task of level-2 style is built on."""
+
+
+def split_of(operators: tuple[str, ...], family: Family) -> str:
+    """`train`, or what a task is kept out for.
+
+    `families`: the family occurs in training only inside fused tasks. `fused`: a convolution or matrix product with two
+    to five followers whose sequence of operators is held out; `combos`: any other held-out sequence.
+    """
+    if family.held_out:
+        return "families"
+    if len(operators) < 2 or not _held_out(operators):
+        return "train"
+    anchors = operators[0].startswith(ANCHORS) or operators[0].split("_")[0] in ("depthwise", "grouped", "pointwise")
+    return "fused" if anchors and 3 <= len(operators) <= 6 and family.group == "fused" else "combos"
+
+
+def may_yield(family: Family, split: str) -> bool:
+    """Whether a family can have tasks in a split."""
+    if split == "families":
+        return family.held_out
+    return not family.held_out and (split != "fused" or family.group == "fused")
+
+
+def _held_out(operators: tuple[str, ...]) -> bool:
+    digest = hashlib.sha256(" ".join(operators).encode()).digest()
+    return digest[0] % HELD_OUT_SHARE == 0

@@ -1,0 +1,81 @@
+"""CuSeT (arXiv 2606.16231): tokens by confidence and place, samples by their hardest region."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.losses.reduction import LossOutput, confidences, reduced
+from kernelwright.training.losses.regions import regions
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Scope = Literal["all", "cuda_only"]
+"""What windows are made of: all target tokens, as in the paper, or those of a kernel or a launch only (all of them in
+samples that have none)."""
+SampleWeight = Literal["raw", "normalised", "none"]
+"""`raw`: 1 - C, as in the paper. `normalised`: scaled to a mean of 1 over the batch's samples. `none`: 1."""
+
+
+def cuset(
+    log_probs: Tensor,
+    target_mask: Tensor,
+    cuda_mask: Tensor | None = None,
+    *,
+    tau: float = 0.1,
+    lam: float = 1.0,
+    window: int = 256,
+    scope: str = "all",
+    sample_weight: str = "raw",
+    window_mask: Tensor | None = None,
+    reduction: str = "token_mean",
+    denominator: Tensor | float | None = None,
+) -> LossOutput:
+    """`-sum_n sg(1 - C_n) sum_t M_nt log p_nt` with `M = 1[sg(p) > tau] + lam * 1[in a kernel or a launch]`.
+
+    C_n is the least mean confidence of a window of `window` target tokens. `log_probs` (gold tokens, teacher forced)
+    and the masks have shape `(batch, length)`; no `cuda_mask` means that no token lies in a kernel. `window_mask` keeps
+    tokens out of windows where it is false (reasoning in front of the code). Confidences, masks and sample weights
+    carry no gradient.
+    """
+    if scope not in get_args(Scope):
+        raise ConfigError(f"there is no scope {scope!r}", hint=f"use {' or '.join(get_args(Scope))}")
+    targets = target_mask.bool()
+    confidence = confidences(log_probs, targets)
+    in_cuda = targets & cuda_mask.bool() if cuda_mask is not None else targets & ~targets
+    mask_weights = (confidence > tau).to(confidence.dtype) + lam * in_cuda.to(confidence.dtype)
+    windowed = targets if window_mask is None else targets & window_mask.bool()
+    if scope == "cuda_only":
+        chosen = windowed & in_cuda
+        windowed = chosen.where(chosen.any(dim=1, keepdim=True), windowed)
+    hardest = regions(confidence, windowed, window).hardest
+    weights = _sample_weights(hardest, windowed.any(dim=1), sample_weight)
+    out = reduced(
+        log_probs,
+        targets,
+        mask_weights,
+        reduction=reduction,
+        denominator=denominator,
+        sample_weights=weights,
+    )
+    count = targets.sum().clamp(min=1)
+    samples = windowed.any(dim=1)
+    out.stats["below_tau"] = (targets & (confidence <= tau)).sum() / count
+    out.stats["cuda_share"] = in_cuda.sum() / count
+    out.stats["hardest"] = (hardest * samples).sum() / samples.sum().clamp(min=1)
+    out.stats["sample_weight"] = (weights * samples).sum() / samples.sum().clamp(min=1)
+    return out
+
+
+def _sample_weights(hardest: Tensor, samples: Tensor, kind: str) -> Tensor:
+    """`(batch,)`: 1 - C in the kind asked for; where there is no window, 0, and 1 for `none`."""
+    if kind == "none":
+        return hardest.new_ones(hardest.shape)
+    weights = (1.0 - hardest).masked_fill(~samples, 0.0)
+    if kind == "raw":
+        return weights
+    if kind == "normalised":
+        mean = weights.sum() / samples.sum().clamp(min=1)
+        return weights / mean.masked_fill(mean == 0, 1.0)
+    raise ConfigError(f"there is no sample weight {kind!r}", hint=f"use {', '.join(get_args(SampleWeight))}")
