@@ -21,6 +21,7 @@ from kernelwright.solutions.names import (
     SPREAD,
     TENSOR_KEYWORDS,
 )
+from kernelwright.solutions.operators import COMPARISONS, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
 
 Value = Any
@@ -449,14 +450,19 @@ class _Reader:
                 other = values.get(text.split(".")[0])
                 if text.endswith(".device") or not isinstance(other, Node):
                     return inner
-                return Node("cast", (inner, other)) if self._mixed() else inner
+                return Node("cast", (inner, other)) if self._mixed() or self._unlike(inner) else inner
             kind = text.removeprefix("torch.")
         kind = {"float32": "float", "float16": "half", "float64": "double"}.get(kind, kind)
         if kind == "bool":
             return Node("ne", (inner, Node("number", text="0.0")))
         if kind not in ("float", "half", "bfloat16"):
             raise Unreadable(f"no template for a change to {kind}")
-        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" else inner
+        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" or self._unlike(inner) else inner
+
+    def _unlike(self, inner: Node) -> bool:
+        """Whether a value's elements are no floating numbers."""
+        declared = self.facts.inputs.get(inner.text) if inner.op == "input" else None
+        return inner.op in COMPARISONS or inner.op in LOGIC or getattr(declared, "dtype", "") in ("bool", "long", "int")
 
     def _mixed(self) -> bool:
         """Whether the task has floating types other than float32."""

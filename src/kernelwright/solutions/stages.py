@@ -107,6 +107,10 @@ class Writer:
         self._names.add(found)
         return found
 
+    def local(self, name: str) -> str:
+        """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
+        return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
+
     def kernel_name(self, op: str) -> str:
         """`<op>_kernel`, numbered where there are several."""
         found, count = f"{op}_kernel", 2
@@ -311,6 +315,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op in RESHAPES or node.op in READERS:
+            return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
             return "long"
         if node.op in ("input", "tensor"):

@@ -58,16 +58,18 @@ extern "C" __global__ void {name}(const float* x, float* y, long long n, int wid
                 f"{y} = torch.empty(({sizes[0]},), device={x}.device)")
     inner = " * ".join(f"{x}.shape[{d}]" for d in range(dim if stack else dim + 1, rank))
     whole = f"{count} * {inner}" if stack else f"{y}.shape[{dim}] * {inner}"
-    writer.line(f"total = {whole if inner else whole.removesuffix(' * ')}")
+    total, width, first = (writer.local(n) for n in ("total", "width", "start"))
+    writer.line(f"{total} = {whole if inner else whole.removesuffix(' * ')}")
     start = "0"
     block = writer.schedule.block
     for n in names:
-        width = inner if stack else f"{n}.shape[{dim}]{' * ' + inner if inner else ''}"
-        writer.line(f"width = {width or '1'}")
-        writer.launch(name, f"({n}.numel() + {block - 1}) // {block}", f"{n}, {y}, {n}.numel(), width, total, {start}")
+        size = inner if stack else f"{n}.shape[{dim}]{' * ' + inner if inner else ''}"
+        writer.line(f"{width} = {size or '1'}")
+        given = f"{n}, {y}, {n}.numel(), {width}, {total}, {start}"
+        writer.launch(name, f"({n}.numel() + {block - 1}) // {block}", given)
         if n != names[-1] or names.count(n) > 1:
-            writer.line("start = width" if start == "0" else "start += width")
-            start = "start"
+            writer.line(f"{first} = {width}" if start == "0" else f"{first} += {width}")
+            start = first
     return y
 
 

@@ -207,12 +207,13 @@ extern "C" __global__ void {name}(const float* x, {pointers}float* y, int n, int
 }}
 """)
     rows = {"batchnorm": f"{x}.shape[1]", "instancenorm": f"{x}.shape[0] * {x}.shape[1]"}.get(node.op, f"{x}.shape[0] * {parts.groups}")
-    writer.line(f"rows = {rows}")
+    count = writer.local("rows")
+    writer.line(f"{count} = {rows}")
     writer.line(f"{y} = torch.empty_like({x})")
     size = " * ".join(f"{x}.shape[{d}]" for d in range(2, len(shape)))
-    given = f"{x}, {''.join(f'{t}, ' for t in (parts.weight, parts.bias) if t)}{y}, {x}.numel() // rows, {x}.shape[1]"
+    given = f"{x}, {''.join(f'{t}, ' for t in (parts.weight, parts.bias) if t)}{y}, {x}.numel() // {count}, {x}.shape[1]"
     given += f", {size}" if spatial else ""
-    writer.launch(name, "rows", f"{given}, {parts.eps}{epilogue.arguments(y)}")
+    writer.launch(name, count, f"{given}, {parts.eps}{epilogue.arguments(y)}")
     return y
 
 

@@ -81,11 +81,12 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     if (threadIdx.x == 0) y[row] = places[0];
 }}
 """)
-    writer.line(f"n = {x}.numel()" if dim is None else f"n = {x}.shape[{dim}]")
+    count, width = writer.local("n"), writer.local("inner")
+    writer.line(f"{count} = {x}.numel()" if dim is None else f"{count} = {x}.shape[{dim}]")
     if inner:
-        writer.line(f"inner = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
+        writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
     writer.line(f"{y} = torch.empty({_sizes(writer, node, x, dim)}, dtype=torch.int64, device={x}.device)")
-    writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{', inner' if inner else ''}{given}")
+    writer.launch(name, f"{x}.numel() // {count}", f"{tensors}{y}, {count}{f', {width}' if inner else ''}{given}")
     return y
 
 
