@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
+from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
+tasks_app.command("generate")(tasks_generate)
 
 INTERRUPTED = 130
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Dim, Draft, Option, Tensor, size_of
+from kernelwright.tasks.generate.draft import Dim, Draft, Option, Param, Tensor, size_of
 from kernelwright.tasks.generate.registry import Family, rows
 
 Axes = tuple[int, ...]
@@ -143,6 +143,8 @@ def convolve(
         arguments.append(("dilation", axis_text(t, "dilation", win.dilation, 1, shown)))
         arguments.append(("groups", _groups_text(t, groups, inside, shown)))
         arguments.append(("bias", _bias_text(t, shown)))
+    if depthwise and t.chance(0.25 * t.style.expose):
+        _unused(t, channels)
     layer = t.module(pool or ("ConvTranspose" if win.transpose else "Conv"), cls, arguments)
     spatial = win.output(x.shape[2:])
     c_in, c_out = size_of(channels), size_of(out)
@@ -156,7 +158,8 @@ def convolve(
         / per
     )
     t.mark(
-        name or cls.lower(), kernel=short(win.kernel), stride=short(win.stride, 1), padding=short(win.padding, 0),
+        name or cls.lower().replace("transpose", "_transpose"), kernel=short(win.kernel), stride=short(win.stride, 1),
+        padding=short(win.padding, 0),
         dilation=short(win.dilation, 1), output_padding=short(win.output_padding, 0),
         groups="depthwise" if depthwise else groups if groups > 1 else None, bias=arguments_have(arguments, "bias"),
     )  # fmt: skip
@@ -173,6 +176,15 @@ def short(value: Axes, default: int | None = None) -> Option:
     if default is not None and value == (default,) * len(value):
         return None
     return value[0] if len(set(value)) == 1 else value
+
+
+def _unused(t: Draft, channels: Dim | int) -> None:
+    """Arguments that a depthwise convolution does not need, but that classes often take."""
+    for role in ("out_channels", "groups")[: t.random.choice((1, 2))]:
+        name = t.name((role,))
+        if name == role:
+            number = str(size_of(channels))
+            t.params.append(Param(name, number, None if t.chance(0.6) else number, "int", name.replace("_", " ")))
 
 
 def _groups_text(t: Draft, groups: int, inside: str, shown: float) -> str | None:
@@ -266,4 +278,4 @@ def families() -> list[Family]:
     """Every kind of convolution in every number of dimensions."""
     common = [_family(kind, rank) for kind in KINDS[:2] for rank in (1, 2, 3)]
     other = [_family(kind, rank) for kind in KINDS[2:] for rank in (1, 2, 3)]
-    return rows("convolution", 9.0, common) + rows("convolution", 15.0, other)
+    return rows("convolution", 16.0, common) + rows("convolution", 22.0, other)

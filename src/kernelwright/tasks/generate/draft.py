@@ -16,6 +16,8 @@ from kernelwright.tasks.generate import words
 from kernelwright.tasks.generate.style import Style
 
 RESERVED = frozenset("F nn torch math Model self get_inputs get_init_inputs in is as if or and not def del for".split())
+MAX_ARGUMENTS = 9
+"""Arguments of a constructor beyond which hyperparameters become numbers again."""
 MAX_NESTED = 64
 """Characters of an expression up to which it is put inside the next one."""
 
@@ -220,6 +222,7 @@ class Draft:
     ) -> str:
         """A hyperparameter's text: a number in place, a constructor argument (`where="init"`) or `self.NAME`."""
         share = self.style.expose if expose is None else expose
+        share *= 1.0 if len(self.params) < MAX_ARGUMENTS else 0.05
         if not self.chance(share):
             return self.number(value)
         kind = annotation or type(value).__name__

@@ -35,7 +35,7 @@ class Flow:
 
 _UNCHANGED = frozenset("relu abs leaky_relu elu selu celu softplus threshold".split())
 """Activations that leave values which are not negative as they are, or nearly so."""
-_BOUNDED = frozenset("relu6 hardtanh softshrink hardshrink sign floor ceil".split())
+_BOUNDED = frozenset("relu6 hardtanh softshrink hardshrink floor ceil".split())
 _NONNEGATIVE = frozenset("relu relu6 softplus abs square".split())
 _UNIT = frozenset("sigmoid hardsigmoid".split())
 _RARE = frozenset("sin cos atan erf square abs neg".split())
@@ -66,7 +66,8 @@ def _usable(flow: Flow, last: bool) -> set[str]:
             kinds.add("center")
         if (flow.image and _spatial(shape) >= 4) or (not flow.image and len(shape) == 2):
             kinds.add("norm")
-    if flow.residual is not None and flow.residual.shape == shape:
+    kept = flow.residual
+    if kept is not None and kept.shape == shape and kept.text != flow.x.text:
         kinds.add("residual")
     kinds.add("gate")
     if flow.image and min(shape[2:], default=0) >= 4 and flow.channels is not None:
@@ -92,7 +93,7 @@ def _activation(t: Draft, flow: Flow) -> Flow:
 def choose_activation(t: Draft, low: str = "any") -> Unary:
     """An activation that changes values of this kind."""
     forbidden = _UNCHANGED if low != "any" else frozenset()
-    forbidden |= _BOUNDED if low == "unit" else frozenset(("sign", "floor", "ceil"))
+    forbidden |= _BOUNDED if low == "unit" else frozenset(("floor", "ceil"))
     options = [op for op in binary.CHAINABLE if op.name not in forbidden]
     return t.random.choices(options, [0.25 if op.name in _RARE else op.weight for op in options])[0]
 
@@ -293,8 +294,9 @@ def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
         t.say(t.pick("a linear layer", "a matrix product with bias", "a dense layer", "a GEMM"))
         return t.step(f"{layer}({x})", shape, "linear", flops=flops)
     t.say(t.pick("a product with a weight", "a matrix product with learned weights"))
+    maker = t.pick("torch.randn({}) * 0.02", "torch.randn({}) * 0.05", "torch.randn({}) * 0.1", "torch.randn({})")
     if form < 0.86:
-        weight = t.parameter("weight", (outside, inside))
+        weight = t.parameter("weight", (outside, inside), maker)
         t.mark("linear", form="weight", rank=x.rank)
         forms = [
             f"{t.prefix()}.linear({x}, {weight})",
@@ -303,7 +305,7 @@ def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
             f"torch.matmul({x}, {weight}.t())",
         ]
         return t.step(t.pick(*forms), shape, "linear", flops=flops)
-    weight = t.parameter("weight", (inside, outside))
+    weight = t.parameter("weight", (inside, outside), maker)
     t.mark("matmul", form="weight", rank=x.rank)
     return t.step(
         t.pick(f"torch.matmul({x}, {weight})", f"{x} @ {weight}", f"{x}.matmul({weight})"), shape, "linear", flops=flops
@@ -315,8 +317,8 @@ def _matmul(t: Draft) -> None:
     m, n, k = extents(t, *uniform(t, 64, 4096))
     rows_, cols, inner = t.dim("M", max(2, m)), t.dim("N", max(2, n)), t.dim("K", k)
     a_t, b_t = t.chance(0.12), t.chance(0.2)
-    a = t.input("A", (inner, rows_) if a_t else (rows_, inner))
-    b = t.input("B", (cols, inner) if b_t else (inner, cols))
+    a = t.input("A", (inner, rows_) if a_t else (rows_, inner), "randn")
+    b = t.input("B", (cols, inner) if b_t else (inner, cols), "randn")
     t.kept |= {a.text, b.text}
     t.say(t.pick("a matrix product", "a matmul", "the product of two matrices"))
     flow = Flow(product(t, a, b, a_t=a_t, b_t=b_t), cols, False)
@@ -327,7 +329,7 @@ def _bmm(t: Draft) -> None:
     batch = t.random.choice((4, 8, 16, 32, 64))
     m, n, k = extents(t, *uniform(t, 32, 768), batch=batch)
     lead, rows_, cols, inner = t.dim("batch", batch), t.dim("M", max(2, m)), t.dim("N", max(2, n)), t.dim("K", k)
-    a, b = t.input("A", (lead, rows_, inner)), t.input("B", (lead, inner, cols))
+    a, b = t.input("A", (lead, rows_, inner), "randn"), t.input("B", (lead, inner, cols), "randn")
     t.kept |= {a.text, b.text}
     t.say(t.pick("a batched matrix product", "batched matmul"))
     flow = Flow(product(t, a, b, batched=True), cols, False)
@@ -372,4 +374,4 @@ def families() -> list[Family]:
     convs += [(f"fused_conv_transpose{r}d", _convolution(r, True)) for r in (1, 2, 3)]
     products = [("fused_linear", _linear), ("fused_matmul", _matmul), ("fused_bmm", _bmm)]
     others = [("fused_norm", _norm_first), ("fused_pool", _pool_first), ("fused_rows", _rows_first)]
-    return rows("fused", 20.0, convs) + rows("fused", 11.0, products) + rows("fused", 7.0, others)
+    return rows("fused", 34.0, convs) + rows("fused", 18.0, products) + rows("fused", 8.0, others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from kernelwright.tasks.generate import sizes
@@ -205,9 +206,11 @@ def _upsample(rank: int) -> Callable[[Draft], None]:
         shape = sizes.image(
             t.random, rank, sizes.log_uniform(t.random, 3e4, 2e7), t.random.choice((1, 3, 8, 16, 32, 64))
         )
+        factor = t.random.choice((2, 2, 2, 3, 4) if rank < 3 else (2, 2, 3))
+        while math.prod(shape) * factor**rank > sizes.LARGEST_TENSOR:
+            shape[2] = max(4, shape[2] // 2)
         roles = ("batch", t.pick("channels", "in_channels"), *SPATIAL[rank])
         x = t.input(INPUT_ROLE[rank], [t.dim(r, s) for r, s in zip(roles, shape, strict=True)])
-        factor = t.random.choice((2, 2, 2, 3, 4) if rank < 3 else (2, 2, 3))
         t.mark(f"upsample_nearest{rank}d", factor=factor)
         t.say(t.pick("nearest-neighbour upsampling", f"upsampling by {factor}", "nearest interpolation"))
         grown = (*x.shape[:2], *(e * factor for e in x.shape[2:]))
@@ -263,32 +266,11 @@ def narrow(t: Draft) -> None:
     t.finish(t.step(f"{x}{index}{tail}", shape))
 
 
-def one_hot(t: Draft) -> None:
-    """Class numbers as rows of zeros with a one."""
-    count, lead = (
-        t.dim("classes", t.random.choice((10, 100, 1000, 128))),
-        t.dim("batch", t.random.choice((1024, 8192, 65536))),
-    )
-    ids = t.input("index", (lead,), "int", bound=count)
-    t.mark("one_hot")
-    t.say("one-hot encoding")
-    n = (
-        t.option("num_classes", count.value, expose=0.0)
-        if t.chance(0.3) and count.value <= 128
-        else t.store(t.argument(count))
-        if t.style.expose > 0.4
-        else str(count.value)
-    )
-    t.finish(
-        t.step(f"{t.prefix()}.one_hot({ids}, num_classes={n}).float()", (lead.value, count.value), dtype="float32")
-    )
-
-
 def families() -> list[Family]:
     """Indexing, layout and resizing families."""
     index: list[tuple[str, Callable[[Draft], None]]] = [
         ("embedding", embedding), ("gather", gather), ("index_select", select_rows), ("roll", roll), ("flip", flip),
-        ("slice", narrow), ("one_hot", one_hot),
+        ("slice", narrow),
     ]  # fmt: skip
     layout: list[tuple[str, Callable[[Draft], None]]] = [
         ("transpose_copy", transpose),
