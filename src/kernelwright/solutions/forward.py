@@ -281,6 +281,10 @@ class _Reader:
     def _indexed(self, inner: Node, index: ast.expr, values: dict[str, Value]) -> Node:
         """`x[:, 1:]`, `x[..., None]`: whole numbers, slices, ellipsis and None."""
         parts = index.elts if isinstance(index, ast.Tuple) else [index]
+        whole = all(isinstance(p, ast.Slice) and p.lower is p.upper is p.step is None for p in parts[:-1])
+        if whole and not isinstance(parts[-1], (ast.Slice, ast.Constant)) and self._is_tensor(parts[-1], values):
+            chosen = self.tensor(parts[-1], values)
+            return Node("index_select", (inner, chosen), options=(("dim", str(len(parts) - 1)),))
         for part in parts:
             if isinstance(part, ast.Slice) or isinstance(part, ast.Constant):
                 continue
@@ -379,6 +383,8 @@ class _Reader:
         last = parts[-1]
         special = f"{parts[-2]}.{last}"
         found = FUNCTIONS.get(special) or FUNCTIONS.get(last) or FUNCTIONS.get(last.rstrip("_"))
+        if last in ("zeros", "ones", "full", "arange"):
+            return self._made(last, node, values)
         if last in ("zeros_like", "ones_like", "full_like") and node.args:
             return self._constant(last, node, values)
         if last == "tensor" and node.args:
@@ -393,6 +399,18 @@ class _Reader:
         if value is None:
             value = self.text(node.args[1], values)
         return Node("constant", (like,), text=value)
+
+    def _made(self, name: str, node: ast.Call, values: dict[str, Value]) -> Node:
+        """A tensor of one value, or of whole numbers in order."""
+        texts = [self.text(a, values) for a in node.args]
+        keywords = {k.arg: self.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
+        if name == "arange":
+            start, end = ("0", texts[0]) if len(texts) == 1 else (texts[0], texts[1])
+            step = texts[2] if len(texts) > 2 else "1"
+            return Node("arange", options=(("end", end), ("start", start), ("step", step)))
+        value = {"zeros": "0.0", "ones": "1.0"}.get(name) or keywords.pop("fill_value", None) or texts.pop()
+        shape = keywords.get("size") or (texts[0] if len(texts) == 1 else f"({', '.join(texts)})")
+        return Node("constant", text=value, options=(("shape", shape),))
 
     def _method(self, name: str, owner: ast.expr, node: ast.Call, values: dict[str, Value]) -> Value:
         """x.f(...)."""

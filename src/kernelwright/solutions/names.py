@@ -12,7 +12,7 @@ roll gather index_select masked_fill cross_entropy nll_loss binary_cross_entropy
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
 poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad tril
 triu cat stack chunk split unbind permute transpose reshape flatten unflatten unsqueeze squeeze expand expand_as repeat
-movedim narrow select count_nonzero var_mean std_mean dropout one_hot diff
+movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
 """
 FUNCTIONS = {
     **{name: name for name in (*_SAME.split(), *ELEMENTWISE, *COMPARISONS, *LOGIC)},
@@ -125,6 +125,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "gather": ("dim", "*index", "sparse_grad"),
     "index_select": ("dim", "*index"),
     "roll": ("shifts", "dims"),
+    "repeat_interleave": ("repeats", "dim"),
     "pad": ("pad", "mode", "value"),
     "tril": ("diagonal",),
     "triu": ("diagonal",),

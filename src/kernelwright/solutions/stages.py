@@ -31,7 +31,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
-from kernelwright.solutions.fusion import CTYPES, NUMBERS, Fusion, Operands, leaves, region, same
+from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
@@ -86,8 +86,13 @@ class Writer:
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
         self._shapes: dict[Node, Shape] = {}
+        self.floats: set[str] = set()
+        """Python names of tensors that are known to hold float32 in row-major order."""
         self._users: Counter[Node] = Counter()
         self._ways: dict[Node, Callable[[], str] | None] = {}
+        self.views: dict[Node, str] = {}
+        """Python names of views that were made, which need not be in row-major order."""
+        self.root: Node | None = None
         self.titles: dict[Node, str] = {}
         """Lowered node -> the operator of the text that it stands for."""
 
@@ -143,6 +148,7 @@ class Writer:
     def output(self, root: Node) -> str:
         """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
         self.count_users(root)
+        self.root = root
         if root.op == "tuple":
             return ", ".join(self.tensor(arg) for arg in root.args)
         result = self.tensor(root)
@@ -154,7 +160,19 @@ class Writer:
         """Python text of a contiguous tensor with a node's value, in float32 (or long, int, bool for such inputs)."""
         if node not in self._tensors:
             self._tensors[node] = self._lower(node)
+            if self.kind(node) in ("float", "half"):
+                self.floats.add(self._tensors[node])
         return self._tensors[node]
+
+    def has(self, node: Node) -> bool:
+        """Whether a node's value is in a tensor already."""
+        return node in self._tensors
+
+    def bearer(self, node: Node) -> str:
+        """Python text of a tensor with a node's shape, if possible without computing it."""
+        if node.op in READERS and not self.has(node) and (found := READERS[node.op].bearer(self, node)):
+            return found
+        return self.tensor(node)
 
     def flat(self, node: Node) -> str:
         """Python text of a contiguous tensor with a node's elements, in whatever shape."""
@@ -170,6 +188,8 @@ class Writer:
             return f"{node.text}.float()" if kind == "half" else node.text
         if node.op in FUSED:
             return self._fused(node)
+        if node.op in READERS and node.op not in ANCHORS:
+            return elementwise(self, node)
         if node.op in ANCHORS:
             return ANCHORS[node.op](self, node, Epilogue(self, node, node))
         raise Unreadable(f"no template for {node.op}")
@@ -253,7 +273,9 @@ class Writer:
         return self._shapes[node]
 
     def _shape(self, node: Node) -> Shape:
-        if node.op in NUMBERS:
+        if node.op == "constant" and node.args:
+            return self.shape(node.args[0])
+        if node.op in NUMBERS and node.op not in SHAPES:
             return ()
         if node.op in ("input", "tensor"):
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
@@ -276,7 +298,7 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
-        if node.op in ("argmax", "argmin"):
+        if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
             return "long"
         if node.op in ("input", "tensor"):
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
@@ -351,7 +373,7 @@ def elementwise(writer: Writer, node: Node) -> str:
     fusion = Fusion(writer, shape, "i", operands=Operands({"y", "i", "n"}), reads=reads)
     text = fusion.start(node)
     ops = list(region(node, reads))
-    name = writer.kernel_name(writer.title(node) or (node.op if len(ops) == 1 else "fused"))
+    name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
     body = "\n".join(fusion.statements)
     y = writer.fresh("y")
@@ -377,9 +399,13 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
-            kind = writer.kind(leaf)
-            wanted = dtype or (", dtype=torch.float32" if kind not in ("float", "half") else "")
-            return f"torch.empty_like({writer.tensor(leaf)}{wanted})"
-    names = [writer.tensor(leaf) for leaf in shaped]
+            x = writer.bearer(leaf)
+            if x in writer.floats:
+                return f"torch.empty_like({x}{dtype})"
+            return f"torch.empty({x}.shape{dtype}, device={x}.device)"
+    names = [writer.bearer(leaf) for leaf in shaped]
+    if not names:
+        sizes = ", ".join(str(s) for s in shape)
+        return f"torch.empty(({sizes},), device=next(self.parameters()).device)"
     sizes = f"torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"
     return f"torch.empty({sizes}{dtype}, device={names[0]}.device)"

@@ -7,7 +7,9 @@ import math
 
 from kernelwright.solutions.facts import Shape, broadcast
 from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import RESHAPES, Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.families.remaps import strided
+from kernelwright.solutions.fusion import READERS
+from kernelwright.solutions.stages import RESHAPES, Epilogue, Writer, anchor, elementwise, shape_rule
 
 RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze"))
 
@@ -43,6 +45,11 @@ def _reshape(writer: Writer, node: Node) -> Shape:
         rest = math.prod(s for s in given if s != -1)
         given[given.index(-1)] = math.prod(shape) // rest if rest else 0
     return tuple(given)
+
+
+@shape_rule("constant")
+def _constant(writer: Writer, node: Node) -> Shape:
+    return writer.shape(node.args[0]) if node.args else tuple(_sizes(writer, node.option("shape")))
 
 
 @shape_rule("reshape_as", "expand_as")
@@ -223,16 +230,71 @@ def reshaped(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     return y
 
 
-@anchor(
-    *("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece", "repeat"),
-    fuses=False,
-)
+def _view(writer: Writer, node: Node) -> str:
+    """Adds the line that makes a view, once, and returns its name."""
+    known = writer.views.get(node)
+    if known is None:
+        x = writer.tensor(node.args[0])
+        known = writer.views[node] = writer.fresh(_stem(x))
+        writer.line(f"{known} = {x}{_text(writer, node)}")
+    return known
+
+
+VIEWS = ("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece")
+READERS.update(dict.fromkeys(VIEWS, strided(_view)))
+
+
+@anchor(*VIEWS, fuses=False)
 def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """A view, brought to row-major order by a copy."""
+    """A view in row-major order: by a kernel where forward does nothing else to its inputs, else by torch's copy."""
+    below = node
+    while below.op in VIEWS or below.op in RESHAPES:
+        below = below.args[0]
+    if below.op in ("input", "tensor") and node == writer.root:
+        return elementwise(writer, node)
     x = writer.tensor(node.args[0])
     y = writer.fresh(_stem(x))
     writer.line(f"{y} = {x}{_text(writer, node)}.contiguous()")
     return y
+
+
+@anchor("repeat", fuses=False)
+def repeated(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """The whole tensor several times along its dimensions."""
+    rank = len(writer.shape(node))
+    if rank != len(writer.shape(node.args[0])):
+        raise Unreadable("no template for a repetition that adds dimensions")
+    x = writer.tensor(node.args[0])
+    name, y = writer.kernel_name("repeat"), writer.fresh("y")
+    sizes, strides = [f"d{d}" for d in range(rank)], [f"n{d}" for d in range(rank)]
+    index = "i % d0 % n0"
+    terms = []
+    for d in range(rank):
+        over = "".join(f" / {s}" for s in sizes[:d:-1])
+        terms.append(f"(i{over} % {sizes[d]} % {strides[d]})")
+    index = terms[0]
+    for d in range(1, rank):
+        index = f"({index}) * {strides[d]} + {terms[d]}"
+    parameters = ", ".join(f"int {n}" for n in (*sizes, *strides))
+    writer.kernel(f"""
+extern "C" __global__ void {name}(const float* x, float* y, long long n, {parameters}) {{
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n) return;
+    y[i] = x[{index}];
+}}
+""")
+    counts = [ast.unparse(e) for e in _items(node.option("shape"))]
+    shape = ", ".join(f"{x}.shape[{d}] * {c}" if c != "1" else f"{x}.shape[{d}]" for d, c in enumerate(counts))
+    writer.line(f"{y} = torch.empty(({shape},), device={x}.device)")
+    given = ", ".join([f"{y}.shape[{d}]" for d in range(rank)] + [f"{x}.shape[{d}]" for d in range(rank)])
+    block = writer.schedule.block
+    writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{x}, {y}, {y}.numel(), {given}")
+    return y
+
+
+def _items(text: str) -> list[ast.expr]:
+    tree = ast.parse(text, mode="eval").body
+    return list(tree.elts) if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
 
 
 def _stem(x: str) -> str:
