@@ -16,7 +16,7 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.facts import read_facts
     from kernelwright.solutions.forward import expression
-    from kernelwright.solutions.reading import Unreadable, read
+    from kernelwright.solutions.reading import read
     from kernelwright.solutions.stages import Writer
 
     if form != "module":
@@ -24,15 +24,10 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     reference = read(source)
     facts = read_facts(reference)
     node = expression(reference, facts)
-    try:
-        families.register()
-        writer = Writer(reference, schedule, facts)
-        result = writer.output(lower(writer, node))
-        return frame.module_text(reference, writer.kernels, writer.lines, result)
-    except Unreadable:
-        from kernelwright.solutions import extension_form
-
-        return extension_form.write(reference, node, schedule)
+    families.register()
+    writer = Writer(reference, schedule, facts)
+    result = writer.output(lower(writer, node))
+    return frame.module_text(reference, writer.kernels, writer.lines, result)
 
 
 def schedules(source: str) -> list[Schedule]:

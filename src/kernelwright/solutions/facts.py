@@ -138,6 +138,9 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         return _evaluate(node.body if _evaluate(node.test, names) else node.orelse, names)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
         return _evaluate(node.value, names)[_evaluate(node.slice, names)]
+    if isinstance(node, ast.Call) and dotted(node.func).endswith(".size"):
+        shape = _evaluate(ast.Attribute(node.func.value, "shape", ast.Load()), names)  # type: ignore[attr-defined]
+        return shape[_evaluate(node.args[0], names)] if node.args else shape
     if isinstance(node, ast.Call) and not node.keywords:
         called = dotted(node.func).removeprefix("math.")
         if called in _MATH:
@@ -155,6 +158,11 @@ def _named(node: ast.expr, names: dict[str, Any]) -> Any:
         return names[name]
     if name in ("math.pi", "torch.pi", "math.e", "math.inf", "torch.inf"):
         return getattr(math, name.split(".")[1])
+    owner, _, last = name.rpartition(".")
+    if last == "shape" and isinstance(names.get(owner), Declared):
+        return _Sizes(names[owner].shape)
+    if last == "dtype" and isinstance(names.get(owner), Declared):
+        return names[owner].dtype
     if name.startswith("torch.") and name.count(".") == 1:
         return name  # a dtype, as text
     raise _Unknown(name)
@@ -233,7 +241,7 @@ def _made(node: ast.Call, names: dict[str, Any]) -> Declared:
     called = dotted(node.func)
     keywords = {k.arg: k.value for k in node.keywords if k.arg}
     name = called.split(".")[-1] if called else getattr(node.func, "attr", "")
-    if called.startswith("torch.") and called.count(".") == 1 or called in ("nn.Parameter", "Parameter"):
+    if called.startswith("torch.") and called.count(".") == 1 or name == "Parameter":
         if name == "Parameter" or name in ("tensor", "as_tensor") and node.args and _is_tensor(node.args[0], names):
             return declared(node.args[0], names)
         made = _by_function(name, node.args, keywords, names)

@@ -47,7 +47,7 @@ _COMPARE: dict[type, str] = {
     ast.Eq: "eq",
     ast.NotEq: "ne",
 }
-_SAME_VALUE = frozenset("contiguous clone detach to float type_as requires_grad_ cuda cpu double".split())
+_SAME_VALUE = frozenset("contiguous clone detach requires_grad_ cuda cpu".split())
 _PAIRS = {"max": "argmax", "min": "argmin", "cummax": "cummax_indices", "cummin": "cummin_indices"}
 _LIBRARIES = ("torch", "F", "nn")
 MOST_TURNS = 32
@@ -244,7 +244,8 @@ class _Reader:
 
     def _attribute(self, node: ast.Attribute, values: dict[str, Value]) -> Value:
         name = dotted(node)
-        if name.startswith("self."):
+        of_tensor = node.attr in ("T", "mT", "shape", "ndim", "device", "dtype", "data")
+        if name.startswith("self.") and not of_tensor:
             path = self._path(node)
             if path in self.reference.tensors:
                 return Node("tensor", text=f"self.{path}")
@@ -261,6 +262,8 @@ class _Reader:
         if node.attr in ("shape", "ndim", "device", "dtype"):
             return Node("number", text=self.text(node, values))
         inner = self.value(node.value, values)
+        if node.attr == "data":
+            return inner
         if isinstance(inner, tuple) and node.attr in ("values", "indices"):
             return inner[0 if node.attr == "values" else 1]
         if node.attr in ("T", "mT"):
@@ -419,6 +422,8 @@ class _Reader:
         inner = self.value(owner, values)
         if isinstance(inner, tuple):
             raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
+        if name in ("float", "to", "type_as", "half", "bfloat16", "double"):
+            return self._cast(name, inner, node, values)
         if name in _SAME_VALUE:
             return inner
         if name in ("t", "adjoint"):
@@ -431,6 +436,31 @@ class _Reader:
         if found is None:
             raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
         return self._operator(found, [owner, *node.args], node, values)
+
+    def _cast(self, name: str, inner: Node, node: ast.Call, values: dict[str, Value]) -> Node:
+        """A change of dtype: among floating types only what the result is rounded to."""
+        given = [*node.args, *(k.value for k in node.keywords if k.arg in ("dtype", "other"))]
+        kind = name
+        if name in ("to", "type_as"):
+            if not given:
+                return inner
+            text = ast.unparse(given[0])
+            if text.endswith((".dtype", ".device")) or isinstance(given[0], ast.Name):
+                other = values.get(text.split(".")[0])
+                if text.endswith(".device") or not isinstance(other, Node):
+                    return inner
+                return Node("cast", (inner, other)) if self._mixed() else inner
+            kind = text.removeprefix("torch.")
+        kind = {"float32": "float", "float16": "half", "float64": "double"}.get(kind, kind)
+        if kind == "bool":
+            return Node("ne", (inner, Node("number", text="0.0")))
+        if kind not in ("float", "half", "bfloat16"):
+            raise Unreadable(f"no template for a change to {kind}")
+        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" else inner
+
+    def _mixed(self) -> bool:
+        """Whether the task has floating types other than float32."""
+        return any(getattr(v, "dtype", "") in ("half", "bfloat16", "double") for v in self.facts.inputs.values())
 
     def _operator(self, op: str, args: list[ast.expr], node: ast.Call, values: dict[str, Value]) -> Value:
         if op == "einsum":

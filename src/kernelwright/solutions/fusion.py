@@ -62,6 +62,8 @@ class Reader:
     """C text of the value at the fusion's place, whose shape is the node's own."""
     bearer: Callable[[Writer, Node], str]
     """Python text of a tensor with the result's shape, empty where there is none."""
+    sizes: Callable[[Writer, Node], str] | None = None
+    """Python text of the result's sizes, where there is no such tensor."""
 
 
 READERS: dict[str, Reader] = {}
@@ -166,6 +168,10 @@ class Fusion:
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
             return self._assign(node, f"{self.truth(node)} ? 1.0f : 0.0f")
+        if node.op == "cast":
+            self._left[node.args[0]] += self._left[node]
+            self._known[node] = self.value(node.args[0])
+            return self._known[node]
         if node.op in POSITIONS:
             return self._assign(node, POSITIONS[node.op](self, node))
         if node.op == "where":

@@ -416,3 +416,9 @@ def _unsqueeze(writer: Writer, node: Node) -> Node:
         if x.option("dims") == f"({at % rank},)":
             return Node("reduce", x.args, x.text, (("dims", x.option("dims")), ("keepdim", "1")))
     return node
+
+
+@rule("cast")
+def _cast(writer: Writer, node: Node) -> Node:
+    """Kept where it says what the result is rounded to."""
+    return Node("cast", node.args, node.text or writer.floating(node.args[1]))

@@ -90,6 +90,7 @@ class Writer:
         """Python names of tensors that are known to hold float32 in row-major order."""
         self._users: Counter[Node] = Counter()
         self._ways: dict[Node, Callable[[], str] | None] = {}
+        self._floating: dict[Node, str] = {}
         self.views: dict[Node, str] = {}
         """Python names of views that were made, which need not be in row-major order."""
         self.root: Node | None = None
@@ -150,8 +151,8 @@ class Writer:
         self.count_users(root)
         self.root = root
         if root.op == "tuple":
-            return ", ".join(self.tensor(arg) for arg in root.args)
-        result = self.tensor(root)
+            return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
+        result = self.rounded(root, self.tensor(root))
         if root.op in ("input", "tensor", "number"):
             raise Unreadable("forward computes nothing")
         return result
@@ -186,6 +187,8 @@ class Writer:
         if node.op == "tensor":
             kind = self.kind(node)
             return f"{node.text}.float()" if kind == "half" else node.text
+        if node.op == "constant":
+            return self._constant(node)
         if node.op in FUSED:
             return self._fused(node)
         if node.op in READERS and node.op not in ANCHORS:
@@ -193,6 +196,16 @@ class Writer:
         if node.op in ANCHORS:
             return ANCHORS[node.op](self, node, Epilogue(self, node, node))
         raise Unreadable(f"no template for {node.op}")
+
+    def _constant(self, node: Node) -> str:
+        """A tensor of one value, made by torch."""
+        name = self.fresh("fill")
+        if node.args:
+            self.line(f"{name} = torch.full_like({self.bearer(node.args[0])}, {node.text}, dtype=torch.float32)")
+        else:
+            device = next((n for n, v in self.facts.inputs.items() if isinstance(v, Declared)), "")
+            self.line(f"{name} = torch.full({node.option('shape')}, {node.text}, device={device}.device)")
+        return name
 
     def _input(self, node: Node) -> str:
         found = self.facts.inputs.get(node.text)
@@ -307,6 +320,27 @@ class Writer:
             return "half" if kind == "bfloat16" else kind
         return "float"
 
+    def rounded(self, node: Node, name: str) -> str:
+        """A result in the dtype that the reference gives it; kernels compute and store float32."""
+        kind = self.floating(node) if self.kind(node) == "float" else ""
+        return f"{name}.{kind}()" if kind in ("half", "bfloat16", "double") else name
+
+    def floating(self, node: Node) -> str:
+        """The floating type of a value by torch's promotion; empty for whole numbers, truth values and numbers."""
+        if node.op in ("input", "tensor"):
+            table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
+            found = table.get(node.text.removeprefix("self."))
+            kind = found.dtype if isinstance(found, Declared) else "float" if node.op == "tensor" else ""
+            return kind if kind in ("half", "bfloat16", "float", "double") else ""
+        if node.op == "cast":
+            return node.text or self.floating(node.args[1])
+        if node not in self._floating:
+            kinds = {self.floating(a) for a in node.args}
+            wide = [k for k in ("double", "float") if k in kinds]
+            both = {"half", "bfloat16"} <= kinds
+            self._floating[node] = wide[0] if wide else "float" if both else "".join(kinds - {""})
+        return self._floating[node]
+
     def option(self, node: Node, name: str, default: str = "None") -> Any:
         """The value of an option that the text fixes. Raises `Unreadable` where it does not."""
         return self.value(node.option(name) or default)
@@ -399,6 +433,8 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
+            if leaf.op in READERS and not writer.has(leaf) and (sizes := READERS[leaf.op].sizes):
+                return f"torch.empty({sizes(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
             x = writer.bearer(leaf)
             if x in writer.floats:
                 return f"torch.empty_like({x}{dtype})"

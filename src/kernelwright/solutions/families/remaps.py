@@ -28,7 +28,7 @@ def dim_of(writer: Writer, node: Node, name: str = "dim", default: str = "0") ->
     return value % rank
 
 
-def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str], name: str = "dim") -> None:
+def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str] | None, name: str = "dim") -> None:
     """Registers an operator that changes the index along one dimension."""
 
     def read(fusion: Fusion, node: Node) -> str:
@@ -49,7 +49,15 @@ def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str]
             index = f"({index}) * {inner} + {fusion.place} % {inner}"
         return f"{pointer}[{index}]"
 
-    READERS[op] = Reader(read, bearer)
+    READERS[op] = Reader(read, bearer or _nothing, None if bearer else _own_sizes)
+
+
+def _own_sizes(writer: Writer, node: Node) -> str:
+    """Sizes of the operand, but for the one dimension."""
+    x, dim = writer.tensor(node.args[0]), dim_of(writer, node)
+    size = f"{writer.tensor(node.args[1])}.shape[0]" if len(node.args) > 1 else f"{x}.shape[{dim}] * {node.option('repeats')}"
+    parts = [size if d == dim else f"{x}.shape[{d}]" for d in range(len(writer.shape(node)))]
+    return f"({', '.join(parts)},)"
 
 
 def _like_operand(writer: Writer, node: Node) -> str:
@@ -102,8 +110,8 @@ def _interleaved(fusion: Fusion, node: Node, j: str, n: str) -> str:
 one_dimension("roll", _rolled, _like_operand, "dims")
 one_dimension("flip", _flipped, _like_operand, "dims")
 one_dimension("gather", _gathered, lambda writer, node: writer.tensor(node.args[1]))
-one_dimension("index_select", _selected, _nothing)
-one_dimension("repeat_interleave", _interleaved, _nothing)
+one_dimension("index_select", _selected, None)
+one_dimension("repeat_interleave", _interleaved, None)
 
 
 @shape_rule("gather")
