@@ -17,6 +17,7 @@ import typer
 from kernelwright import __version__
 from kernelwright.cli_bench import app as bench_app
 from kernelwright.cli_corpus import register as register_corpus
+from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
 from kernelwright.cli_options import cores as _cores
 from kernelwright.cli_options import eval_options as _options
@@ -41,6 +42,7 @@ app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
 app.add_typer(bench_app)
 register_corpus(app)
+tasks_app.command("generate")(tasks_generate)
 app.add_typer(train_app, name="train")
 
 INTERRUPTED = 130

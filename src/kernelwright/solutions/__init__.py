@@ -14,22 +14,20 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
     from kernelwright.solutions import families, frame
     from kernelwright.solutions.lowering import lower
-    from kernelwright.solutions.reading import Unreadable, expression, read
+    from kernelwright.solutions.facts import read_facts
+    from kernelwright.solutions.forward import expression
+    from kernelwright.solutions.reading import read
     from kernelwright.solutions.stages import Writer
 
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
     reference = read(source)
-    node = expression(reference)
-    try:
-        families.register()
-        writer = Writer(reference, schedule)
-        result = writer.output(lower(writer, node))
-        return frame.module_text(reference, writer.kernels, writer.lines, result)
-    except Unreadable:
-        from kernelwright.solutions import extension_form
-
-        return extension_form.write(reference, node, schedule)
+    facts = read_facts(reference)
+    node = expression(reference, facts)
+    families.register()
+    writer = Writer(reference, schedule, facts)
+    result = writer.output(lower(writer, node))
+    return frame.module_text(reference, writer.kernels, writer.lines, result)
 
 
 def schedules(source: str) -> list[Schedule]:

@@ -43,7 +43,7 @@ def constructor(reference: Reference) -> str:
     for argument in found.args.args:
         argument.annotation = None
     found.returns = None
-    text = ast.unparse(found).replace("super(Model, self)", "super().__init__" if False else "super()")
+    text = ast.unparse(found).replace("super(Model, self)", "super()")
     return textwrap.indent(text, "    ") + "\n\n"
 
 
@@ -52,11 +52,13 @@ def imports(reference: Reference, used: str) -> str:
     names = _names(used)
     lines = ["import torch", "import torch.nn as nn"]
     constants = []
+    if "math" in names:
+        lines.insert(0, "import math")
     for node in reference.tree.body:
         text = ast.unparse(node)
         if isinstance(node, (ast.Import, ast.ImportFrom)) and text not in lines:
             given = {(a.asname or a.name).split(".")[0] for a in node.names}
-            if given & names and not given & {"torch", "nn"}:
+            if given & names and not given & {"torch", "nn", "math"}:
                 lines.append(text)
     for node in _needed(reference, names):
         constants.append(ast.unparse(node))
@@ -69,12 +71,12 @@ def imports(reference: Reference, used: str) -> str:
 
 def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
     """Module-level assignments and functions that are named, also by one another, in their order."""
-    tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef))]
+    tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))]
     wanted = set(names)
     chosen: list[ast.stmt] = []
     for node in reversed(tree):
         given = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             given = {node.name}
         if given & wanted:
             chosen.append(node)

@@ -312,17 +312,19 @@ def put(text: str, **marks: str) -> str:
     return text
 
 
-def fuse(text: str, parameters: str, epilogue: Epilogue, index: str, axes: Mapping[int, str]) -> str:
+def fuse(
+    text: str, parameters: str, epilogue: Epilogue, index: str, axes: Mapping[int, str], variable: str = "i"
+) -> str:
     """Fills in `@stored`, a line of its own, with what becomes of `acc`, and `@parameters`.
 
-    `index` is the C text of the result's linear index; a variable `i` holds it unless it is one already.
+    `index` is the C text of the result's linear index; a variable holds it unless it is one already.
     """
     before, after = text.split("@stored\n")
     indent = " " * (len(before) - len(before.rstrip(" ")))
     before = before.rstrip(" ")
     taken = tuple(set(re.findall(r"[A-Za-z_]\w*", text + parameters + index)))
     if not index.isidentifier():
-        before += f"{indent}long long i = {index};\n"
-        index = "i"
+        before += f"{indent}long long {variable} = {index};\n"
+        index = variable
     stored = epilogue.store("y", "acc", index, indent, axes, taken)
     return before.replace("@parameters", parameters + epilogue.parameters) + stored + "\n" + after

@@ -17,21 +17,13 @@ MAX = tuple(f"max_pool{d}d" for d in _RANKS)
 AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 LP = tuple(f"lp_pool{d}d" for d in _RANKS)
 ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
-_ORDER = {
-    **dict.fromkeys(MAX, ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")),
-    **dict.fromkeys(AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")),
-    **dict.fromkeys(LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
-    **dict.fromkeys(ADAPTIVE, ("output_size",)),
-}
-"""Arguments of the modules' constructors."""
-
 
 def option(writer: Writer, node: Node, name: str, default: object = None) -> object:
     """The value of a pooling option as far as the text gives it; None where it does not say."""
     if not node.text:
         text = node.option(name)
         return default if not text else value_or(ast.parse(text, mode="eval").body, writer.facts.names(), None)
-    return argument(writer, node, name, _ORDER[node.op].index(name) if name in _ORDER[node.op] else 99, default)
+    return argument(writer, node, name, default)
 
 
 @shape_rule(*MAX, *AVG, *LP)

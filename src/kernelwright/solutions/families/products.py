@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.solutions import tiles
+from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
 from kernelwright.solutions.facts import Declared, Shape
+from kernelwright.solutions.families.views import order
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
@@ -28,14 +29,18 @@ class Operand:
 
 def operand(writer: Writer, node: Node) -> Operand:
     """A node as an operand; transposing it costs nothing."""
-    if node.op == "transpose":
+    if node.op in ("transpose", "permute"):
+        inner, dims = operand(writer, node.args[0]), order(writer, node)
+        rank = len(dims)
+        if dims == (*range(rank - 2), rank - 1, rank - 2):
+            text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
+        else:
+            text = f"{inner.text}.permute{dims}"
+        by_rows = inner.by_rows if dims[-1:] == (rank - 1,) else not inner.by_rows
+        return Operand(text, writer.shape(node), by_rows, inner.half)
+    if node.op == "unsqueeze":
         inner = operand(writer, node.args[0])
-        rank = len(inner.shape)
-        if rank < 2:
-            return inner
-        _check_last_two(node, rank)
-        text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
-        return Operand(text, (*inner.shape[:-2], inner.shape[-1], inner.shape[-2]), not inner.by_rows, inner.half)
+        return Operand(f"{inner.text}.unsqueeze({node.option('dim')})", writer.shape(node), inner.by_rows, inner.half)
     shape = writer.shape(node)
     found = writer.facts.inputs.get(node.text) if node.op == "input" else None
     if isinstance(found, Declared) and found.dtype == "float":
@@ -45,38 +50,17 @@ def operand(writer: Writer, node: Node) -> Operand:
     return Operand(writer.tensor(node), shape)
 
 
-def _check_last_two(node: Node, rank: int) -> None:
-    """That a transposition swaps the last two dimensions."""
-    given = node.option("dims")
-    if given and sorted(int(d) % rank for d in given.split(",")) != [rank - 2, rank - 1]:
-        raise Unreadable(f"no template for transpose({given}) of {rank} dimensions")
-
-
 _HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
 
 
 @shape_rule("matmul", "mm", "bmm")
 def product_shape(writer: Writer, node: Node) -> Shape:
     """As torch.matmul."""
-    a, b = (_shape(writer, x) for x in node.args)
+    a, b = (writer.shape(x) for x in node.args)
     if not a or not b:
         raise Unreadable("a product of numbers")
     lead = a[:-2] if len(a) >= len(b) else b[:-2]
     return (*lead, *(a[-2:-1]), *(b[-1:] if len(b) > 1 else ()))
-
-
-def _shape(writer: Writer, node: Node) -> Shape:
-    if node.op == "transpose":
-        shape = _shape(writer, node.args[0])
-        _check_last_two(node, len(shape))
-        return (*shape[:-2], *shape[: -len(shape) - 1 : -1][:2]) if len(shape) > 1 else shape
-    return writer.shape(node)
-
-
-@shape_rule("transpose")
-def transposed_shape(writer: Writer, node: Node) -> Shape:
-    """Of a matrix, or of each in a batch."""
-    return _shape(writer, node)
 
 
 @anchor("matmul", "mm", "bmm")
@@ -199,7 +183,7 @@ def linear_shape(writer: Writer, node: Node) -> Shape:
     lead = writer.shape(node.args[0])[:-1]
     if node.op == "linear":
         return (*lead, writer.shape(node.args[1])[0])
-    return (*lead, argument(writer, node, "out_features", 1, -1))
+    return (*lead, argument(writer, node, "out_features", -1))
 
 
 @anchor("linear", "linear_module")

@@ -325,7 +325,8 @@ class RowKernel:
     def _fusion(self, place: str, indent: str) -> Fusion:
         taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
         self._taken.update(taken)
-        return Fusion(self.writer, self.group.full, place, self._axes(), indent, self.operands, "n", self.reads)
+        axes, dims = self._axes(), self.group.dims
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", dims, self.reads)
 
     def _row_fusion(self, indent: str) -> Fusion:
         group = self.group
@@ -333,7 +334,7 @@ class RowKernel:
         if not group._is_row(shape):
             shape = kept(group.full, group.dims)
         self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
-        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", self.reads)
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", (), self.reads)
 
     def _axes(self) -> dict[int, str]:
         """The walked dimension's own index, where only one is walked."""
@@ -371,27 +372,28 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
 {body}
 }}
 """)
-        writer.line(f"n = {_product(x, group.dims)}")
+        n, inner, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+        writer.line(f"{n} = {_product(x, group.dims)}")
         if self.inner:
-            writer.line(f"inner = {_product(x, tuple(self.inner))}")
+            writer.line(f"{inner} = {_product(x, tuple(self.inner))}")
         rank = len(group.full)
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
             writer.line(f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)")
         if self.threads:
-            writer.line(f"rows = {x}.numel() // n")
-            writer.launch(name, f"(rows + {block - 1}) // {block}", f"{tensors}{y}, rows, n, inner{values}")
+            writer.line(f"{rows} = {x}.numel() // {n}")
+            writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
         else:
-            more = ", inner" if self.inner else ""
-            writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{more}{values}")
+            more = f", {inner}" if self.inner else ""
+            writer.launch(name, f"{x}.numel() // {n}", f"{tensors}{y}, {n}{more}{values}")
 
     def _sized(self) -> str:
         """Python text of a tensor that has the rows' shape."""
         for node in self._full_leaves():
             if same(self.writer.shape(node), self.group.full):
-                return self.writer.tensor(node)
-        every = [self.writer.tensor(n) for n in self._full_leaves() if self.writer.shape(n)]
+                return self.writer.bearer(node)
+        every = [self.writer.bearer(n) for n in self._full_leaves() if self.writer.shape(n)]
         x = self.writer.fresh("x")
         listed = ", ".join(f"{name}.shape" for name in every)
         self.writer.line(f"{x} = torch.empty(torch.broadcast_shapes({listed}), device={every[0]}.device)")
@@ -404,9 +406,7 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         return [n for n in found if n.op not in NUMBERS and not self.group.owns(n)]
 
     def _full_output(self, x: str) -> str:
-        kinds = {self.writer.tensor(n): self.writer.kind(n) for n in self._full_leaves()}
-        dtype = "" if kinds.get(x, "float") in ("float", "half") else ", dtype=torch.float32"
-        return f"torch.empty_like({x}{dtype})"
+        return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
 
 
 def _within(root: Node) -> Iterator[Node]:
@@ -498,5 +498,5 @@ def _largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
     shape = writer.shape(node)
     for leaf in leaves(node, reads):
         if leaf.op not in NUMBERS and same(writer.shape(leaf), shape):
-            return writer.tensor(leaf)
+            return writer.bearer(leaf)
     return writer.tensor(node)
