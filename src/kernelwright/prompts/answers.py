@@ -1,6 +1,7 @@
 """From an answer's text to a candidate, or a clear reason why there is none.
 
 The candidate is the last complete fenced block that defines the entry point. What is inside `<think>` does not count.
+An answer without any block may be the file itself, as small models trained on bare files give it.
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def parse_answer(
     if not text.strip():
         return ParseFailure("the answer is empty")
     blocks = _blocks(text)
+    if not blocks and _is_file(text, entry_point):
+        blocks = [_Block("", text, True)]
     if not blocks:
         return ParseFailure("the answer has no fenced code block; put the whole file between ```python and ```")
     named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)
@@ -66,6 +69,17 @@ def parse_answer(
         entry_point=entry_point,
         provenance=provenance or Provenance(),
     )
+
+
+def _is_file(text: str, entry_point: str) -> bool:
+    """Whether an answer is a Python file that defines the entry point, and nothing around it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)
 
 
 def _blocks(text: str) -> list[_Block]:
