@@ -13,9 +13,9 @@ from kernelwright.solutions.schedule import CANONICAL, Schedule, choices
 def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical") -> str:
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
     from kernelwright.solutions import families, frame
-    from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.facts import read_facts
     from kernelwright.solutions.forward import expression
+    from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.reading import read
     from kernelwright.solutions.stages import Writer
 

@@ -439,8 +439,8 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
-            if leaf.op in READERS and not writer.has(leaf) and (sizes := READERS[leaf.op].sizes):
-                return f"torch.empty({sizes(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
+            if leaf.op in READERS and not writer.has(leaf) and (own := READERS[leaf.op].sizes):
+                return f"torch.empty({own(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
             x = writer.bearer(leaf)
             if x in writer.floats:
                 return f"torch.empty_like({x}{dtype})"

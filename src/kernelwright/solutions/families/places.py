@@ -93,5 +93,9 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
 def _sizes(writer: Writer, node: Node, x: str, dim: int | None) -> str:
     rank = len(writer.shape(node.args[0]))
     keep = len(writer.shape(node)) == rank
-    parts = ["1" if d == dim or dim is None else f"{x}.shape[{d}]" for d in range(rank) if keep or d != dim and dim is not None]
+    parts = [
+        "1" if d == dim or dim is None else f"{x}.shape[{d}]"
+        for d in range(rank)
+        if keep or d != dim and dim is not None
+    ]
     return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"

@@ -2,7 +2,7 @@
 
 What is reduced is a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
 elementwise operators between them, make one kernel: a block a row where rows lie in one piece, a thread a row where
-neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add up in one number.
+neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add to one number.
 """
 
 from __future__ import annotations
@@ -380,7 +380,9 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            writer.line(f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)")
+            writer.line(
+                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
+            )
         if self.threads:
             writer.line(f"{rows} = {x}.numel() // {n}")
             writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")

@@ -51,8 +51,10 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     place = "base + (long long)j * inner" if inner else "base + j"
     more = ", int inner" if inner else ""
     lines = "\n".join(body)
+    pointers += f"{'long long' if indices else 'float'}* y"
+    numbers += epilogue.parameters
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{"long long" if indices else "float"}* y, long long rows, int n{more}{numbers}{epilogue.parameters}) {{
+extern "C" __global__ void {name}({pointers}, long long rows, int n{more}{numbers}) {{
     long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     long long base = {base};
