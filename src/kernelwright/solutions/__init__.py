@@ -17,9 +17,21 @@ if TYPE_CHECKING:
 
 
 def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical") -> str:
-    """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
+    """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits.
+
+    `form`: `module`, a CUDA string that Python launches; `load_inline`, the same for KernelBench, without this package;
+    `triton`.
+    """
     from kernelwright.solutions import frame
 
+    if form == "load_inline":
+        from kernelwright.solutions.forms import export
+
+        return export(write(source, schedule))
+    if form == "triton":
+        from kernelwright.solutions import triton
+
+        return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
     writer, node = _lowered(source, schedule)

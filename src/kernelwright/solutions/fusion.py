@@ -117,8 +117,8 @@ class Operands:
 class Fusion:
     """Elementwise operators at one element of a result, as CUDA statements.
 
-    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C variables
-    that hold the index there. Several fusions of one kernel share their `operands`.
+    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C
+    variables that hold the index there. Several fusions of one kernel share their `operands`.
     """
 
     writer: Writer

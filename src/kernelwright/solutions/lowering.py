@@ -1,8 +1,8 @@
 """Composite operators in terms of elementwise ones and `reduce`: softmax, norms, losses, statistics.
 
-A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced dimensions
-as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that its operand
-reduces over, less the number in its text; it stands for a number of the row that is being reduced.
+A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced
+dimensions as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that
+its operand reduces over, less the number in its text; it stands for a number of the row that is being reduced.
 """
 
 from __future__ import annotations
@@ -298,9 +298,7 @@ def _cosine(writer: Writer, node: Node) -> Node:
 def cosine(writer: Writer, a: Node, b: Node, dims: tuple[int, ...], eps: str) -> Node:
     """The cosine of the angle between rows."""
     product = reduce("sum", call("mul", a, b), dims, False)
-    sizes = [
-        call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)
-    ]
+    sizes = [call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)]
     return call("div", product, call("mul", *sizes))
 
 
@@ -342,7 +340,7 @@ def _triplet(writer: Writer, node: Node) -> Node:
     return over_all(writer, node, call("relu", call("add", call("sub", near, far), margin)))
 
 
-# Classification, gates, masks ------------------------------------------------------------------------------------------
+# Classification, gates, masks -----------------------------------------------------------------------------------------
 
 
 @rule("nll_loss")

@@ -107,6 +107,10 @@ class Writer:
         self._names.add(found)
         return found
 
+    def local(self, name: str) -> str:
+        """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
+        return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
+
     def kernel_name(self, op: str) -> str:
         """`<op>_kernel`, numbered where there are several."""
         found, count = f"{op}_kernel", 2
@@ -311,6 +315,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op in RESHAPES or node.op in READERS:
+            return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
             return "long"
         if node.op in ("input", "tensor"):
@@ -433,8 +439,8 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
-            if leaf.op in READERS and not writer.has(leaf) and (sizes := READERS[leaf.op].sizes):
-                return f"torch.empty({sizes(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
+            if leaf.op in READERS and not writer.has(leaf) and (own := READERS[leaf.op].sizes):
+                return f"torch.empty({own(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
             x = writer.bearer(leaf)
             if x in writer.floats:
                 return f"torch.empty_like({x}{dtype})"

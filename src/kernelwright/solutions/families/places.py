@@ -81,16 +81,21 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     if (threadIdx.x == 0) y[row] = places[0];
 }}
 """)
-    writer.line(f"n = {x}.numel()" if dim is None else f"n = {x}.shape[{dim}]")
+    count, width = writer.local("n"), writer.local("inner")
+    writer.line(f"{count} = {x}.numel()" if dim is None else f"{count} = {x}.shape[{dim}]")
     if inner:
-        writer.line(f"inner = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
+        writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
     writer.line(f"{y} = torch.empty({_sizes(writer, node, x, dim)}, dtype=torch.int64, device={x}.device)")
-    writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{', inner' if inner else ''}{given}")
+    writer.launch(name, f"{x}.numel() // {count}", f"{tensors}{y}, {count}{f', {width}' if inner else ''}{given}")
     return y
 
 
 def _sizes(writer: Writer, node: Node, x: str, dim: int | None) -> str:
     rank = len(writer.shape(node.args[0]))
     keep = len(writer.shape(node)) == rank
-    parts = ["1" if d == dim or dim is None else f"{x}.shape[{d}]" for d in range(rank) if keep or d != dim and dim is not None]
+    parts = [
+        "1" if d == dim or dim is None else f"{x}.shape[{d}]"
+        for d in range(rank)
+        if keep or d != dim and dim is not None
+    ]
     return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"

@@ -2,7 +2,7 @@
 
 What is reduced is a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
 elementwise operators between them, make one kernel: a block a row where rows lie in one piece, a thread a row where
-neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add up in one number.
+neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add to one number.
 """
 
 from __future__ import annotations
@@ -372,20 +372,23 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
 {body}
 }}
 """)
-        writer.line(f"n = {_product(x, group.dims)}")
+        n, inner, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+        writer.line(f"{n} = {_product(x, group.dims)}")
         if self.inner:
-            writer.line(f"inner = {_product(x, tuple(self.inner))}")
+            writer.line(f"{inner} = {_product(x, tuple(self.inner))}")
         rank = len(group.full)
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            writer.line(f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)")
+            writer.line(
+                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
+            )
         if self.threads:
-            writer.line(f"rows = {x}.numel() // n")
-            writer.launch(name, f"(rows + {block - 1}) // {block}", f"{tensors}{y}, rows, n, inner{values}")
+            writer.line(f"{rows} = {x}.numel() // {n}")
+            writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
         else:
-            more = ", inner" if self.inner else ""
-            writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{more}{values}")
+            more = f", {inner}" if self.inner else ""
+            writer.launch(name, f"{x}.numel() // {n}", f"{tensors}{y}, {n}{more}{values}")
 
     def _sized(self) -> str:
         """Python text of a tensor that has the rows' shape."""

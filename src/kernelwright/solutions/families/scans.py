@@ -51,8 +51,10 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     place = "base + (long long)j * inner" if inner else "base + j"
     more = ", int inner" if inner else ""
     lines = "\n".join(body)
+    pointers += f"{'long long' if indices else 'float'}* y"
+    numbers += epilogue.parameters
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{"long long" if indices else "float"}* y, long long rows, int n{more}{numbers}{epilogue.parameters}) {{
+extern "C" __global__ void {name}({pointers}, long long rows, int n{more}{numbers}) {{
     long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     long long base = {base};
@@ -63,15 +65,16 @@ extern "C" __global__ void {name}({pointers}{"long long" if indices else "float"
     }}
 }}
 """)
-    writer.line(f"n = {x}.shape[{dim}]")
+    n, width, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+    writer.line(f"{n} = {x}.shape[{dim}]")
     if inner:
-        writer.line(f"inner = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
-    writer.line(f"rows = {x}.numel() // n")
+        writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
+    writer.line(f"{rows} = {x}.numel() // {n}")
     dtype = ", dtype=torch.int64" if indices else "" if x in writer.floats else ", dtype=torch.float32"
     writer.line(f"{y} = torch.empty_like({x}{dtype})")
     block = writer.schedule.block
-    given = f"{tensors}{y}, rows, n{', inner' if inner else ''}{values}{epilogue.arguments(y)}"
-    writer.launch(name, f"(rows + {block - 1}) // {block}", given)
+    given = f"{tensors}{y}, {rows}, {n}{f', {width}' if inner else ''}{values}{epilogue.arguments(y)}"
+    writer.launch(name, f"({rows} + {block - 1}) // {block}", given)
     return y
 
 
