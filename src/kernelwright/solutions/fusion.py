@@ -156,6 +156,11 @@ class Fusion:
             self._left.update(node.args)
         return [self.value(root) for root in roots]
 
+    @property
+    def variables(self) -> set[str]:
+        """C names that the statements declare."""
+        return self._own
+
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""
         if node in self._known:

@@ -364,6 +364,7 @@ class Epilogue:
     def __init__(self, writer: Writer, root: Node, below: Node) -> None:
         self._writer, self._root, self._below = writer, root, below
         self._fusion: Fusion | None = None
+        self._shared = False
         self._reads = frozenset(n for n in writer.reads(root) if below not in leaves(n))
         for leaf in leaves(root, self._reads):
             if leaf != below and leaf.op not in (*NUMBERS, "input", "tensor"):
@@ -380,12 +381,16 @@ class Epilogue:
         indent: str = "    ",
         axes: Mapping[int, str] = {},
         taken: tuple[str, ...] = (),
+        operands: Operands | None = None,
     ) -> str:
         """Statements that turn the variable `acc` into the final value and store it at `y[index]`."""
+        # Operands that an anchor shares with its epilogue are declared and passed by the anchor itself.
+        self._shared = operands is not None
         if not self:
             return f"{indent}{y}[{index}] = {acc};"
         shape = self._writer.shape(self._root)
-        operands = Operands({acc, y, index, *axes.values(), *taken})
+        operands = operands or Operands()
+        operands.taken |= {acc, y, index, *axes.values(), *taken}
         self._fusion = Fusion(self._writer, shape, index, axes, indent, operands, reads=self._reads)
         text = self._fusion.start(self._root, {self._below: acc}, reuse=acc)
         return "\n".join([*self._fusion.statements, f"{indent}{y}[{index}] = {text};"])
@@ -393,14 +398,14 @@ class Epilogue:
     @property
     def parameters(self) -> str:
         """What to append to the kernel's parameters; known after `store`."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers("")[0].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers("")[0]
 
     def arguments(self, y: str) -> str:
         """What to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers(y)[1].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers(y)[1]
