@@ -85,6 +85,14 @@ def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
 
 
 def _names(text: str) -> set[str]:
-    """Names that a class body's text uses."""
+    """Names that a class body's text takes from the module: used in a function that does not assign them, or before it."""
     tree = ast.parse("class _:\n" + text if text.strip() else "")
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    parts = tree.body[0].body if tree.body else []  # type: ignore[attr-defined]
+    functions = [n for n in parts if isinstance(n, ast.FunctionDef)]
+    forward = ast.Module([n for n in parts if n not in functions], [])
+    return set().union(*(_free(part) for part in [*functions, forward]))
+
+
+def _free(part: ast.AST) -> set[str]:
+    names = [n for n in ast.walk(part) if isinstance(n, ast.Name)]
+    return {n.id for n in names} - {n.id for n in names if isinstance(n.ctx, ast.Store)}

@@ -78,7 +78,7 @@ def _value(name: str, text: str, default: object) -> Any:
             raise UsageError(f"{name}={text}: a number of at most 1024 is needed, for a block a multiple of 32")
         return int(text)
     if text not in NAMED[name]:
-        raise UsageError(f"{name}={text}: there is no such way", hint=f"use {', '.join(NAMED[name])}")
+        raise UsageError(f"{name}={text}: there is no such way", hint=f"use {', '.join(filter(None, NAMED[name]))}")
     return text
 
 
