@@ -33,6 +33,7 @@ from typing import Any
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
+from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
 
@@ -412,29 +413,52 @@ class Epilogue:
 
 
 def elementwise(writer: Writer, node: Node) -> str:
-    """A kernel of elementwise operators alone, one thread an element."""
-    shape = writer.shape(node)
+    """A kernel of elementwise operators alone."""
+    shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
-    fusion = Fusion(writer, shape, "i", operands=Operands({"y", "i", "n"}), reads=reads)
+    strided = schedule.per_thread > 1
+    operands = Operands({"y", "i", "n"})
+    fusion = Fusion(writer, shape, "i", indent=" " * 8 if strided else " " * 4, operands=operands, reads=reads)
     text = fusion.start(node)
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    body = "\n".join(fusion.statements)
     y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
-    writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
+    (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
+    parameters = f"{pointers}{out}* y, long long n{numbers}"
+    each = schedule.per_thread * schedule.block
+    lanes = vectorised(name, fusion, text, parameters) if schedule.vector == 4 and out == "float" else ""
+    if lanes:
+        writer.kernel(lanes)
+        each = 4 * schedule.block
+    else:
+        writer.kernel(_by_elements(name, fusion, text, parameters, strided))
+    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
+    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
+    return y
+
+
+def _by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
+    """One thread an element, or every so many elements."""
+    body = "\n".join(fusion.statements)
+    if strided:
+        return f"""
+extern "C" __global__ void {name}({parameters}) {{
+    long long stride = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+{body}
+        y[i] = {text};
+    }}
+}}
+"""
+    return f"""
+extern "C" __global__ void {name}({parameters}) {{
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
 {body}
     y[i] = {text};
 }}
-""")
-    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
-    block = writer.schedule.block
-    writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{tensors}{y}, {y}.numel(){values}")
-    return y
+"""
 
 
 def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> str:
