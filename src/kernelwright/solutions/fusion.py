@@ -314,6 +314,8 @@ class Fusion:
         """C text of the index along one dimension."""
         if dim in self.axes:
             return self.axes[dim]
+        if self.shape[dim] == 1:
+            return "0"
         index = self.over(range(dim + 1, len(self.shape)))
         if any(self.shape[d] != 1 for d in range(dim)):
             index = f"{index} % {self.count([dim])}"
