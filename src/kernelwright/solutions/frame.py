@@ -14,7 +14,7 @@ def module_text(reference: Reference, kernels: list[str], lines: list[str], resu
     """The whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` what it returns."""
     body = textwrap.indent("\n".join([*lines, f"return {result}"]), " " * 8)
     init = constructor(reference)
-    used = "\n".join([init, body])
+    used = f"{init}    def forward(self, {_arguments(reference)}):\n{body}\n"
     parts = [
         imports(reference, used),
         'kernels = Module(r"""\n' + "\n\n".join(kernels) + '\n""")\n',
@@ -43,7 +43,7 @@ def constructor(reference: Reference) -> str:
     for argument in found.args.args:
         argument.annotation = None
     found.returns = None
-    text = ast.unparse(found).replace("super(Model, self)", "super().__init__" if False else "super()")
+    text = ast.unparse(found).replace("super(Model, self)", "super()")
     return textwrap.indent(text, "    ") + "\n\n"
 
 
@@ -52,11 +52,13 @@ def imports(reference: Reference, used: str) -> str:
     names = _names(used)
     lines = ["import torch", "import torch.nn as nn"]
     constants = []
+    if "math" in names:
+        lines.insert(0, "import math")
     for node in reference.tree.body:
         text = ast.unparse(node)
         if isinstance(node, (ast.Import, ast.ImportFrom)) and text not in lines:
             given = {(a.asname or a.name).split(".")[0] for a in node.names}
-            if given & names and not given & {"torch", "nn"}:
+            if given & names and not given & {"torch", "nn", "math"}:
                 lines.append(text)
     for node in _needed(reference, names):
         constants.append(ast.unparse(node))
@@ -69,12 +71,12 @@ def imports(reference: Reference, used: str) -> str:
 
 def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
     """Module-level assignments and functions that are named, also by one another, in their order."""
-    tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef))]
+    tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))]
     wanted = set(names)
     chosen: list[ast.stmt] = []
     for node in reversed(tree):
         given = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             given = {node.name}
         if given & wanted:
             chosen.append(node)
@@ -83,6 +85,12 @@ def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
 
 
 def _names(text: str) -> set[str]:
-    """Names that a class body's text uses."""
+    """Names that a class body's functions take from outside of themselves."""
     tree = ast.parse("class _:\n" + text if text.strip() else "")
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    found: set[str] = set()
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        names = [n for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)]
+        own = {a.arg for a in function.args.args} | {n.id for n in names if isinstance(n.ctx, ast.Store)}
+        found |= {n.id for n in names} - own
+        found |= {n.id for d in function.args.defaults for n in ast.walk(d) if isinstance(n, ast.Name)}
+    return found
