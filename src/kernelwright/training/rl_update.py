@@ -177,7 +177,7 @@ class Updater:
                 denominator=denominator,
             )
             out.loss.backward()
-            loss, clipped, count = loss + float(out.loss), clipped + float(out.clipped), count + 1
+            loss, clipped, count = loss + float(out.loss.detach()), clipped + float(out.clipped), count + 1
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip or float("inf"))
         self.done += 1
         for group in self.optimizer.param_groups:
