@@ -404,6 +404,23 @@ def _flip(writer: Writer, node: Node) -> Node:
     return value
 
 
+@rule("cumsum")
+def _cumsum(writer: Writer, node: Node) -> Node:
+    """A running sum of what was moved on by one element, with a zero first, is one without the element itself."""
+    moved = node.args[0]
+    if moved.op != "cat" or len(moved.args) != 2 or moved.args[0].op != "constant":
+        return node
+    first, rest = moved.args
+    dim = dims_of(writer, node)
+    start = rest.option("start") if rest.op == "narrow" else ""
+    if start != "0" or dims_of(writer, moved, 0) != dim or dims_of(writer, rest) != dim or float(first.text) != 0.0:
+        return node
+    shape, x = writer.shape(moved), rest.args[0]
+    if writer.shape(first)[dim[0]] != 1 or shape != writer.shape(x) or -1 in shape:
+        return node
+    return Node("exclusive_cumsum", (x,), options=(("dim", str(dim[0])),))
+
+
 @rule("unsqueeze")
 def _unsqueeze(writer: Writer, node: Node) -> Node:
     """A reduction whose dimension is put back is one that keeps it."""

@@ -94,7 +94,17 @@ _CHOICES = (
 
 def choices() -> list[Schedule]:
     """From the plainest to the best."""
-    return [PLAINEST, CANONICAL, Schedule(shuffle=True, per_thread=4), Schedule(512, 4, 4, True, True, True, 32, 4)]
+    return [
+        PLAINEST,
+        CANONICAL,
+        *(Schedule(block=block) for block in (128, 512, 1024)),
+        Schedule(per_thread=4),
+        Schedule(shuffle=True),
+        Schedule(shuffle=True, thread_rows=False),
+        Schedule(block=128, shuffle=True, one_pass=True),
+        Schedule(block=512, shuffle=True, one_pass=True, thread_rows=False, vector=4),
+        Schedule(shuffle=True, one_pass=True, vector=4),
+    ]
 
 
 def schedule(seed: int, turn: int) -> Schedule:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
 from kernelwright.solutions.fusion import Fusion, Operands
 from kernelwright.solutions.reading import Node, Unreadable
@@ -37,7 +38,7 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     worst = "-INFINITY" if node.op == "argmax" else "INFINITY"
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"})
+    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"}, first="x")
     fusion = Fusion(writer, shape, "i", {} if dim is None else {dim: "j"}, " " * 8, operands, reads=reads)
     value = fusion.start(inside)
     inner = [] if dim is None else [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
@@ -67,8 +68,8 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     values[threadIdx.x] = best;
     places[threadIdx.x] = place;
     __syncthreads();
-    for (int k = {block // 2}; k > 0; k /= 2) {{
-        if (threadIdx.x < k) {{
+    for (int k = {half_of(block)}; k > 0; k /= 2) {{
+        if ({within(block)}) {{
             float other = values[threadIdx.x + k];
             int there = places[threadIdx.x + k];
             if (other {sign} values[threadIdx.x] || (other == values[threadIdx.x] && there < places[threadIdx.x])) {{
