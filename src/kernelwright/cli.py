@@ -22,6 +22,7 @@ from kernelwright.cli_machine import machine_app
 from kernelwright.cli_options import cores as _cores
 from kernelwright.cli_options import eval_options as _options
 from kernelwright.cli_serve import serve
+from kernelwright.cli_solutions import solutions_app
 from kernelwright.cli_train import train_app
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
+app.add_typer(solutions_app, name="solutions")
 app.add_typer(bench_app)
 register_corpus(app)
 tasks_app.command("generate")(tasks_generate)

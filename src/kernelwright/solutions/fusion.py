@@ -117,8 +117,8 @@ class Operands:
 class Fusion:
     """Elementwise operators at one element of a result, as CUDA statements.
 
-    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C variables
-    that hold the index there. Several fusions of one kernel share their `operands`.
+    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C
+    variables that hold the index there. Several fusions of one kernel share their `operands`.
     """
 
     writer: Writer
@@ -155,6 +155,11 @@ class Fusion:
         for node in dict.fromkeys(n for root in roots for n in region(root, self.reads)):
             self._left.update(node.args)
         return [self.value(root) for root in roots]
+
+    @property
+    def variables(self) -> set[str]:
+        """C names that the statements declare."""
+        return self._own
 
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""

@@ -247,10 +247,6 @@ SHAPES = {
     "double64": Shape(64, 64, 16, 4, 4),
     "double128": Shape(128, 128, 8, 8, 8),
 }
-TILINGS = ("naive", "shared8", "shared16", "shared32", *SHAPES)
-"""From the plainest to the best."""
-
-
 @dataclass(frozen=True)
 class Written:
     """A kernel's text, with `@name` still open, and how it is launched: rows and columns of a block's tile, its threads as Python text."""
@@ -267,7 +263,7 @@ class Written:
 
 
 def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]) -> Written:
-    """The kernel of a product in one of `TILINGS`, `rows` for operands that both lie along k, `tensor` for 16 bits."""
+    """The kernel of a product in one of `schedule.PRODUCTS`, or `rows` for operands that both lie along k, `tensor` for 16 bits."""
     if tiling in ("naive", "rows"):
         text = NAIVE if tiling == "naive" else ROWS
         return Written(_render(text, p, epilogue, axes), 16, 16, "(16, 16)")

@@ -20,10 +20,6 @@ from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
 TILINGS["double64"] = "double64"
 """Ways to convolve by products, and how those are tiled."""
-WAYS = ("direct", "weights", "channels", *TILINGS)
-"""From one thread a result to register tiles."""
-
-
 _OPERATORS = ("conv", "convtranspose", *(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3)))
 """Modules, and functions by their dimensions."""
 

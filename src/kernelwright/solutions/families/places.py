@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
 from kernelwright.solutions.fusion import Fusion, Operands
 from kernelwright.solutions.reading import Node, Unreadable
@@ -67,8 +68,8 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     values[threadIdx.x] = best;
     places[threadIdx.x] = place;
     __syncthreads();
-    for (int k = {block // 2}; k > 0; k /= 2) {{
-        if (threadIdx.x < k) {{
+    for (int k = {half_of(block)}; k > 0; k /= 2) {{
+        if ({within(block)}) {{
             float other = values[threadIdx.x + k];
             int there = places[threadIdx.x + k];
             if (other {sign} values[threadIdx.x] || (other == values[threadIdx.x] && there < places[threadIdx.x])) {{
@@ -93,5 +94,9 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
 def _sizes(writer: Writer, node: Node, x: str, dim: int | None) -> str:
     rank = len(writer.shape(node.args[0]))
     keep = len(writer.shape(node)) == rank
-    parts = ["1" if d == dim or dim is None else f"{x}.shape[{d}]" for d in range(rank) if keep or d != dim and dim is not None]
+    parts = [
+        "1" if d == dim or dim is None else f"{x}.shape[{d}]"
+        for d in range(rank)
+        if keep or d != dim and dim is not None
+    ]
     return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"
