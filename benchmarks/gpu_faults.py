@@ -75,6 +75,7 @@ def main() -> int:
     killed = {} if args.victim else killed_judge(args.jobs)
     cases = work(args.count)
     bad: list[str] = []
+    judged = 0
     started = time.perf_counter()
     options = EvalOptions(backend="gpu", trials=2, timeout=4, timing_seconds=0.1)
     with Evaluator(options) as evaluator:
@@ -86,6 +87,10 @@ def main() -> int:
             if got != verdict:
                 reason = result.reason if isinstance(result, Evaluation) else ""
                 bad.append(f"{name}: {got} instead of {verdict}: {reason}")
+                print(bad[-1], file=sys.stderr, flush=True)
+            judged += 1
+            if judged % 50 == 0 and not args.victim:
+                print(f"{judged} judged, {len(bad)} unexpected, {time.perf_counter() - started:.0f} s", file=sys.stderr)
     wall = time.perf_counter() - started
     time.sleep(2)
     left = [p.pid for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]

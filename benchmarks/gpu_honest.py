@@ -1,6 +1,6 @@
 """Judges every honest candidate of `benchmarks/honest` on the GPU: none of them may be refused.
 
-    python benchmarks/gpu_honest.py [--jobs 8] [--only NAME...] [--json FILE]
+    python benchmarks/gpu_honest.py [--jobs 8] [--only NAME...] [--json FILE] [--resume FILE]
 
 Exit status 1 when a verdict is not `correct`. Two ways for development, both at reduced sizes and without what needs a
 GPU: `--device host` goes the GPU's way on the processor, `--device cpu` the CPU's.
@@ -79,6 +79,18 @@ def evaluator_for(device: str, timing_seconds: float, seed: int | None) -> Evalu
     return Evaluator(options, device="cpu" if device == "host" else None)
 
 
+def report(rows: list[dict[str, object]], device: str, seconds: float) -> dict[str, object]:
+    return {
+        "benchmark": "gpu_honest",
+        "date": datetime.date.today().isoformat(),
+        "device": device,
+        "cases": len(rows),
+        "verdicts": dict(collections.Counter(str(r["verdict"]) for r in rows)),
+        "wall_s": round(seconds, 1),
+        "rows": rows,
+    }
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cuda", "host", "cpu"), default="cuda")
@@ -86,10 +98,11 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help="words of names, or families")
     parser.add_argument("--timing-seconds", type=float, default=0.3)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="written after each case")
+    parser.add_argument("--resume", type=Path, help="such a file: its cases are done")
     args = parser.parse_args()
-    cases = chosen(args.only, args.device)
-    rows: list[dict[str, object]] = []
+    rows: list[dict[str, object]] = json.loads(args.resume.read_text())["rows"] if args.resume else []
+    cases = [c for c in chosen(args.only, args.device) if c.name not in {r["name"] for r in rows}]
     started = time.perf_counter()
     with evaluator_for(args.device, args.timing_seconds, args.seed) as evaluator:
         tasks = [reduced(c.task(), evaluator) if args.device == "host" else c.task() for c in cases]
@@ -98,20 +111,12 @@ def main() -> int:
         for case, result in zip(cases, results, strict=True):
             rows.append(row(case, result))
             print(line(rows[-1], result), flush=True)
-    verdicts = dict(collections.Counter(str(r["verdict"]) for r in rows))
-    report = {
-        "benchmark": "gpu_honest",
-        "date": datetime.date.today().isoformat(),
-        "device": args.device,
-        "cases": len(rows),
-        "verdicts": verdicts,
-        "wall_s": round(time.perf_counter() - started, 1),
-        "rows": rows,
-    }
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps({k: v for k, v in report.items() if k != "rows"}))
-    return 0 if rows and set(verdicts) == {"correct"} else 1
+            if args.json:
+                done = report(rows, args.device, time.perf_counter() - started)
+                args.json.write_text(json.dumps(done, indent=1) + "\n")
+    final = report(rows, args.device, time.perf_counter() - started)
+    print(json.dumps({k: v for k, v in final.items() if k != "rows"}))
+    return 0 if rows and final["verdicts"] == {"correct": len(rows)} else 1
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ sad.{u16,s16,u32,s32,u64,s64} : T T T -> T
 {popc,clz}.{b32,b64} : T -> u32
 brev.{b32,b64} : T -> T
 bfind{,.shiftamt}.{u32,s32,u64,s64} : T -> u32
-fns.b32 : b32 b32:below32 s32 -> b32
+fns.b32 : b32 b32:below32 s32 -> b32 [reach]
 bfe.{u32,s32,u64,s64} : T u32:shift u32:shift -> T
 bfi.{b32,b64} : T T u32:shift u32:shift -> T
 szext.{clamp,wrap}.{u32,s32} : T u32:shift -> T

@@ -9,7 +9,8 @@ A policy is a list of words:
 * `rel N`, `abs N`: apart by at most 2^N, relative to the GPU's value or not.
 * `log`: lg2.approx: 2^-21 or 2^-21 relative, whichever is larger.
 * `high word`: the upper words of doubles, one unit apart: the lower word is not computed.
-* `nonzero`, `divisor`: rows that PTX leaves undefined are not compared: division by zero, or by more than 2^126.
+* `nonzero`, `divisor`, `reach`: rows that PTX leaves undefined are not compared: division by zero, or by more than
+  2^126, and the set bit number -2^31, which has no magnitude.
 * `cvt`: as `exact`.
 """
 
@@ -22,6 +23,7 @@ import numpy as np
 
 from .case import Case
 
+_UNDEFINED = ("nonzero", "divisor", "reach")
 _REAL = {"f32": np.float32, "f64": np.float64, "f16": np.float16}
 
 
@@ -67,6 +69,8 @@ def _undefined(case: Case, inputs: Sequence[np.ndarray], policy: list[str]) -> n
     skip = np.zeros(case.count, bool)
     if "nonzero" in policy:
         skip |= inputs[1] == 0
+    if "reach" in policy:
+        skip |= inputs[2] == 1 << 31
     if "divisor" in policy:
         skip |= np.abs(_reals(inputs[1], "f32")) > 2.0**126
     return skip
@@ -115,7 +119,7 @@ def compare(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray])
     inputs = case.operands()
     policy = case.policy.split()
     skip = _undefined(case, inputs, policy)
-    policy = [w for w in policy if w not in ("nonzero", "divisor", "cvt", "exact")] or ["exact"]
+    policy = [w for w in policy if w not in (*_UNDEFINED, "cvt", "exact")] or ["exact"]
     bad = np.zeros(case.count, bool)
     for kind, a, b in zip(case.outputs, got, wanted, strict=True):
         agrees, _ = _agree(case, kind.removeprefix("="), a, b, policy)
@@ -131,6 +135,6 @@ def compare(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray])
 
 def distance(case: Case, got: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> float:
     """The largest distance between values that agree, in the unit of the policy; for reports."""
-    policy = [w for w in case.policy.split() if w not in ("nonzero", "divisor", "cvt", "exact")] or ["exact"]
+    policy = [w for w in case.policy.split() if w not in (*_UNDEFINED, "cvt", "exact")] or ["exact"]
     kinds = [kind.removeprefix("=") for kind in case.outputs]
     return max(_agree(case, kind, a, b, policy)[1] for kind, a, b in zip(kinds, got, wanted, strict=True))

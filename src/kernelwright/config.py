@@ -1,4 +1,4 @@
-"""Where things are kept, and how settings are read: a TOML file with dotted overrides, into a pydantic model.
+"""Where things are kept, and how settings are read: a file with dotted overrides, into a pydantic model.
 
 Nothing is written outside the cache folder and a run folder. Which settings there are is the business of each job.
 """
@@ -44,8 +44,9 @@ def cache_dir() -> Path:
 
 
 def load_config(path: Path | str | None, overrides: Sequence[str], model: type[Model]) -> Model:
-    """Settings from a TOML file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
+    """Settings from a file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
 
+    The file is TOML, or YAML where its name ends so.
     An override's value is read as TOML, or taken as text where the field is text or it is no TOML. Raises `ConfigError`
     that names the setting: unknown ones with their near matches, missing ones, and values out of range.
     """
@@ -67,7 +68,8 @@ def dump_config(config: BaseModel) -> str:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode("utf-8"))
+        text = path.read_bytes().decode("utf-8")
+        return _yaml(text, path) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{str(path)!r} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8"
@@ -76,6 +78,20 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check the path") from error
+
+
+def _yaml(text: str, path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise ConfigError(f"{str(path)!r} holds no settings", hint="write name: value")
+    return {str(name): value for name, value in settings.items()}
 
 
 def _check_known(settings: dict[str, Any], model: type[BaseModel], where: str, prefix: str) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from kernelwright.errors import PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.policies.template import TemplatePolicy, write
-from kernelwright.policies.template.schedule import schedule
+from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Task
+from kernelwright.solutions import write
+from kernelwright.solutions.schedule import schedule
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

@@ -132,6 +132,7 @@ class _Ran(_State):
     kind: Literal["ran"]
     facts: _CallFacts
     times: _Times
+    copies: _Times
     kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
     outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
     operators: _Sized

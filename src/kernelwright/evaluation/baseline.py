@@ -82,6 +82,7 @@ class Baseline:
         self.calls.keep(given)
         calls = timed_calls.bound(self._baseline(header["baseline"]), header, given)
         devices.poison(self.device, header["outputs"], len(given))
+        self.device.soil()
         draws.seed_all(header["call_seed"])
         return calls
 

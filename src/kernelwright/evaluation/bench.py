@@ -98,11 +98,13 @@ def call(
     reuse: bool = False,
     fresh: bool = False,
     graph: bool = False,
+    late: bool = False,
 ) -> dict[str, Any]:
     """Fresh inputs into the shared block, and a call of the candidate on each slot's.
 
     With `reuse` at the addresses of the checked call before, so that a result remembered by address shows; with `fresh`
-    from an allocator that holds nothing; with `graph` as replays of a CUDA graph.
+    from an allocator that holds nothing; with `graph` as replays of a CUDA graph; with `late` each one's inputs come to
+    their place only right before it.
     """
     header: dict[str, Any] = {
         **filled(bench, kind, seeds, aside=False),
@@ -111,6 +113,7 @@ def call(
         "reuse": reuse,
         "fresh": fresh,
         "graph": graph,
+        "late": late,
     }
     started = time.monotonic()
     try:

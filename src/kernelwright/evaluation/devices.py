@@ -20,6 +20,8 @@ from typing import Any, Protocol
 
 import torch
 
+from kernelwright.evaluation.soil import Soil
+
 ALIGNMENT = 512
 SPIN_MS, MOST_SPIN_MS = 0.2, 20.0
 """How long the device is kept busy before a timed call, so that the host can run ahead and launch overhead is not
@@ -64,6 +66,9 @@ class Device(Protocol):
 
     def synchronize(self) -> None: ...
 
+    def soil(self) -> None:
+        """Leaves NaN in on-chip memory that kernels do not get cleared; before each call, outside what is timed."""
+
     def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
         """Runs calls on data that no cache holds, and times them together.
 
@@ -107,6 +112,7 @@ class CudaDevice:
         self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
         self._random = random.Random()
         self._issues: collections.deque[float] = collections.deque(maxlen=9)
+        self._soil = Soil(0)
         self.launch_ms = 0.0
 
     def create(self, nbytes: int) -> tuple[torch.Tensor, str]:
@@ -123,6 +129,9 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         self._wait()
+
+    def soil(self) -> None:
+        self._soil.spread(self._stream.cuda_stream)
 
     def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
         first, start, end = self._events
@@ -217,6 +226,9 @@ class HostDevice:
                     path.unlink()
 
     def synchronize(self) -> None:
+        return
+
+    def soil(self) -> None:
         return
 
     def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:

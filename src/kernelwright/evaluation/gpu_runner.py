@@ -8,6 +8,7 @@ outputs and the reference stay out of reach.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -60,6 +61,9 @@ class GpuRunner(Runner):
     def placed(self, model: Any) -> Any:
         return model.to(self.place.name) if isinstance(model, torch.nn.Module) else model
 
+    def ready(self) -> None:
+        self.place.soil()
+
     def settle(self) -> None:
         self.place.synchronize()
 
@@ -77,18 +81,19 @@ class GpuRunner(Runner):
         if header["fresh"]:
             self.checked = []
             self.calls.refresh()
-        given = self.calls.given(header)
+        given = self.calls.decoys(header) if header["late"] else self.calls.given(header)
         if header["reuse"]:
             given = [self._at_addresses_of(self.checked, given[0])]
         self.checked = given[0] if header["watch"] else []
         self.calls.keep(given)
         calls = timed_calls.bound(self.model, header, given)
         devices.poison(self.place, header["outputs"], len(given))
+        self.place.soil()
         self.operators.adopt((*[t for call in given for t in call], *weights_of(self.model)))
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(header["call_seed"])
-        results, report = self._called(header, calls)
+        results, report = self._called(header, calls, given)
         facts = self.finished()
         report |= {"problems": [], "foreign": [], **_UNWATCHED}
         if not results:
@@ -105,10 +110,13 @@ class GpuRunner(Runner):
         same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
         return [old.copy_(new) for old, new in zip(before, given, strict=True)] if same else given
 
-    def _called(self, header: dict[str, Any], calls: list[Callable[[], Any]]) -> tuple[list[Any], dict[str, Any]]:
+    def _called(
+        self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
+    ) -> tuple[list[Any], dict[str, Any]]:
         """The candidate's results, with the clock's or the profiler's report."""
         kernels: list[Any] = []
         times, problem, span, busy = devices.Times(0.0, 0.0, 0.0, False), "", 0.0, 0.0
+        copies = times
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
                 results, kernels, span, busy = self._profiled(calls[0])
@@ -121,10 +129,28 @@ class GpuRunner(Runner):
                     results = [result]
                 except NoGraph as error:
                     results, problem = [], str(error)
+            elif header["late"]:
+                results, times, copies = self._late(header, calls, given)
             else:
                 results, times = self.place.measure(calls)
         report = {"times": dataclasses.asdict(times), "kernels": kernels, "span_ms": span, "busy_ms": busy}
+        report["copies"] = dataclasses.asdict(copies)
         return results, {**report, "no_graph": problem, "same_memory": _same_memory(results)}
+
+    def _late(
+        self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
+    ) -> tuple[list[Any], devices.Times, devices.Times]:
+        """A row of calls whose inputs are put in place right before each: results, times, and what the copies take."""
+        places = self.calls.placements(header, given)
+
+        def one(place: Callable[[], None], call: Callable[[], Any]) -> Any:
+            place()
+            return call()
+
+        both = [functools.partial(one, place, call) for place, call in zip(places, calls, strict=True)]
+        results, times = self.place.measure(both)
+        _, copies = self.place.measure(places)
+        return results, times, copies
 
     def _hand_back(
         self,

@@ -13,6 +13,7 @@ A candidate that fails only at sizes the task never declared is `unsupported: sh
 
 from __future__ import annotations
 
+import dataclasses
 import platform
 import re
 import time
@@ -22,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import compare, guards, lines, plain, static_rules
+from kernelwright.evaluation import ahead, answers, compare, guards, lines, plain, static_rules
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import (
     Builder,
@@ -156,7 +157,10 @@ def _run(
     oracle: TaskSession,
     builder: Builder,
 ) -> Attempt:
-    """Runs trials in one fresh runner until one fails."""
+    """Runs trials in one fresh runner until one fails; without a runner where the first build is sure to fail."""
+    attempt = _stillborn(candidate, source, options, builder)
+    if attempt is not None:
+        return attempt
     attempt = Attempt()
     session = CandidateSession(candidate, source, options, oracle.pool, builder)
     attempt.level = session.level
@@ -180,6 +184,25 @@ def _run(
         session.close()
     attempt.failed = build_verdict(session, attempt) or attempt.failed
     attempt.log = log_of(session, attempt)
+    return attempt
+
+
+def _stillborn(candidate: Candidate, source: str, options: EvalOptions, builder: Builder) -> Attempt | None:
+    """What becomes of a candidate whose module cannot be executed, since the build it begins with fails."""
+    request = ahead.first_build(source)
+    try:
+        asked = answers.build_request({"request": dataclasses.asdict(request)}) if request else None
+    except answers.Unsound:
+        return None
+    if asked is None:
+        return None
+    started = time.monotonic()
+    result = builder.build(asked, options.build_timeout)
+    if result.status != "compile_error":
+        return None
+    log = f"[build 1: {result.status}]\n{result.log[-4000:]}"
+    attempt = Attempt(failed=_compile_error(candidate, asked, result.log), log=log, level=builder.level)
+    attempt.build_seconds = time.monotonic() - started
     return attempt
 
 
@@ -339,12 +362,15 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
     ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
     if errors and not ran:
-        log = session.builds[errors[0]].log
-        reason = _first_error(log)
-        line = lines.of_error(session.candidate.text, session.requests[errors[0]], log)
-        finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
-        return Failed("compile_error", reason, finding, log)
+        return _compile_error(session.candidate, session.requests[errors[0]], session.builds[errors[0]].log)
     return _compiled_in_vain(session, attempt, ran)
+
+
+def _compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Failed:
+    reason = _first_error(log)
+    line = lines.of_error(candidate.text, request, log)
+    finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
+    return Failed("compile_error", reason, finding, log)
 
 
 def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) -> Failed | None:

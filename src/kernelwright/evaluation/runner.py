@@ -29,6 +29,7 @@ import torch
 from kernelwright.backends import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation import fakecuda, prepared, wire
+from kernelwright.evaluation.ahead import extension_request
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -145,6 +146,9 @@ class Runner:
         """An output in host memory."""
         return tensor
 
+    def ready(self) -> None:
+        """Leaves nothing useful where a call might read what it has not written."""
+
     def settle(self) -> None:
         """Waits for what a call has started."""
 
@@ -172,8 +176,11 @@ class Runner:
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
         patch_builds(self.runtime)
-        if self.on_cuda and isinstance(self.runtime, Runtime) and triton_support.wanted(header["source"]):
-            triton_support.attach(self.runtime)
+        if self.on_cuda and triton_support.wanted(header["source"]):
+            if isinstance(self.runtime, Runtime):
+                triton_support.attach(self.runtime)
+            else:
+                triton_support.keep_errors(self.runtime.compile_errors)
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
         module.__file__ = os.path.abspath(path)
@@ -236,6 +243,7 @@ class Runner:
         self.operators.seen.clear()
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
+        self.ready()
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
             self.settle()
@@ -288,7 +296,7 @@ class Runner:
         return {
             "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
             "findings": list(runtime.findings),
-            "compile_errors": getattr(runtime, "compile_errors", [])[:100],
+            "compile_errors": runtime.compile_errors[:100],
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
@@ -357,16 +365,7 @@ def patch_builds(runtime: Runtime) -> None:
         *_args: Any,
         **kwargs: Any,
     ) -> Any:
-        named = [functions] if isinstance(functions, str) else list(functions or ())
-        request = BuildRequest(
-            kind="extension",
-            name=str(name),
-            cuda_source=_joined(cuda_sources),
-            cpp_source=_joined(cpp_sources),
-            functions=tuple(str(f) for f in named),
-            cuda_flags=tuple(str(f) for f in extra_cuda_cflags or ()),
-            cpp_flags=tuple(str(f) for f in extra_cflags or ()),
-        )
+        request = extension_request(name, cpp_sources, cuda_sources, functions, extra_cflags, extra_cuda_cflags)
         result = runtime.compile(request)
         if result.status != "ok":
             raise KernelBuildFailed(f"Error building extension {name!r}:\n{result.log}")
@@ -405,10 +404,6 @@ def _imported(name: str, library: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def _joined(sources: str | Sequence[str] | None) -> str:
-    return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
 def weights_of(model: Any) -> list[torch.Tensor]:

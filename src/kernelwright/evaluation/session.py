@@ -226,6 +226,7 @@ class Builder:
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.child: Child | None = None
+        self.level = "none"
 
     def build(self, request: dict[str, Any], timeout: float) -> BuildResult:
         """One build, in bounded time. A compiler that crashes or hangs on a text twice is that text's fault."""
@@ -234,6 +235,7 @@ class Builder:
                 if request.get("kind") == "extension":
                     _built_ahead(self.pool.cache)
                 self.child = self.pool.spawn("builder", cpu_seconds=0, memory_mb=0)
+                self.level = self.child.level
             header = {"kind": "build", "request": request, "cache": str(self.pool.cache)}
             try:
                 answer = self.child.ask(header, deadline=time.monotonic() + timeout)

@@ -24,6 +24,8 @@ REPLAYS = 8
 """Replays of a captured graph that are timed together."""
 
 Tensors = list[torch.Tensor]
+_COPY = torch.Tensor.copy_
+"""Taken before a candidate can put another function in its place."""
 
 
 class NoGraph(Exception):
@@ -57,6 +59,19 @@ class TimedCalls:
         has touched."""
         bases = [slot * header["stride"] for slot in range(len(header["calls"]))]
         return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
+
+    def decoys(self, header: dict[str, Any]) -> list[Tensors]:
+        """The first call's inputs, and for each later call those of the one before it in place of its own."""
+        bases = [max(slot - 1, 0) * header["stride"] for slot in range(len(header["calls"]))]
+        return [[self.view(base, *place).clone() for place in header["inputs"]] for base in bases]
+
+    def placements(self, header: dict[str, Any], given: list[Tensors]) -> list[Callable[[], None]]:
+        """For each call, what puts its own inputs where `given` has decoys."""
+        return [functools.partial(self._place, header, slot, tensors) for slot, tensors in enumerate(given)]
+
+    def _place(self, header: dict[str, Any], slot: int, tensors: Tensors) -> None:
+        for place, tensor in zip(header["inputs"], tensors, strict=True):
+            _COPY(tensor, self.view(slot * header["stride"], *place))
 
     def keep(self, given: list[Tensors]) -> None:
         """Holds inputs back from the allocator for some calls."""

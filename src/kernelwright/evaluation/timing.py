@@ -37,6 +37,8 @@ MOST_EXTRA_MS, MOST_LAUNCHES = 0.0004, 64
 BURST_SAMPLES = 8
 _BURST_SHARE, _BURST_SLACK_MS = 0.4, 0.01
 """A call in a row of them takes at least this share of what it takes alone, apart from what measuring costs."""
+_LATE_SHARE = 1.5
+"""A call takes at most this share more, and what starting the copies takes the host, where its inputs come late."""
 NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
@@ -214,6 +216,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
     _two_clocks(bench, candidate)
     _faster_than_launches(bench, candidate)
     _in_a_row(bench, samples, candidate)
+    _before_it_is_there(bench, samples, candidate)
     layout = bench.layout
     floor = _floor_ms(bench, device["name"], candidate)
     if floor is not None and candidate < floor:
@@ -314,7 +317,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
         times = _times(bench, "candidate", 1)
         if bench.attempt.failed is not None:
             return
-        if times["hidden"]:  # else the device may have waited for the host
+        if times["hidden"] or not samples.hidden["candidate"]:  # else the device may have waited for the host
             alone.append(times["device_ms"])
         if alone and not cheap(min(alone)):
             return
@@ -324,6 +327,35 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
             "call of the row, before the others were made"
         )
         _found(bench, "answered-ahead", evidence, "reject")
+
+
+def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> None:
+    """Rejects calls that take longer where their inputs come late: what they answered a row with was found ahead.
+
+    Until right before each call other contents lie where its inputs will be. Honest calls even gain: a copy leaves
+    their inputs in the cache. Who answers by what lay there is wrong; who looks again has to compute in time.
+    """
+    if not samples.alone or bench.alone or bench.attempt.failed is not None:
+        return
+    count, late, limit = bench.layout["slots"], 0.0, 0.0
+    for _ in range(BURST_SAMPLES):
+        seeds = [bench.seed() for _ in range(count)]
+        facts = call(bench, "own", seeds, late=True)
+        _verify(bench, "own", seeds, facts)
+        if bench.attempt.failed is not None:
+            return
+        times, copies = facts["times"], facts["copies"]
+        late = times["device_ms"] - copies["device_ms"]
+        limit = _LATE_SHARE * candidate + _BURST_SLACK_MS + copies["issue_ms"]
+        if samples.hidden["candidate"] and not times["hidden"]:  # the device may have waited for the host
+            limit += float(np.median(samples.issues))
+        if late <= limit:
+            return
+    evidence = (
+        f"{candidate:.4f} ms in a row of calls, but {late:.4f} ms where its inputs come right before it: its work "
+        "is done with the first call of the row, before the others were made"
+    )
+    _found(bench, "answered-ahead", evidence, "reject")
 
 
 def _disagree(candidate: float, span: float, busy: float) -> bool:

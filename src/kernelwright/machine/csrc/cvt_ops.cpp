@@ -76,11 +76,25 @@ u64 to_float_bits(double x, const Spec& s) {
       if (f != f) return 0x7fffffff;
       return bit_cast<u32>(s.flags & FTZ ? flush(f) : f);
     }
-    case Ty::TF32:
-      return float_to_tf32(limit ? (float)std::min(std::max(x, -0x1.ffcp127), 0x1.ffcp127) : (float)x, s.round);
     default:
       return bit_cast<u64>(x);
   }
+}
+
+// .rna is a sum of whole numbers on a GPU: it keeps the payload of a NaN, and .satfinite steps back from whatever has the
+// largest exponent. A sum that would run over into the sign is left a NaN here.
+u32 to_tf32_away(u32 u, bool finite) {
+  constexpr u32 half = 0x1000, unit = 0x2000, top = 0x7f800000;
+  u32 magnitude = u & 0x7fffffff, sign = u ^ magnitude;
+  u32 r = std::min(magnitude, 0x7fffffff - half) + half & ~(unit - 1);
+  return sign | (finite && r >= top ? r - unit : r);
+}
+
+u32 to_tf32(float x, const Spec& s) {
+  if (s.round == 4) return to_tf32_away(bit_cast<u32>(x), s.flags & FINITE);
+  if (s.flags & RELU) x = x <= 0 ? 0.0f : x;
+  if (s.flags & FINITE) x = x < -0x1.ffcp127f ? -0x1.ffcp127f : x > 0x1.ffcp127f ? 0x1.ffcp127f : x;
+  return float_to_tf32(x, s.round);
 }
 
 u64 convert(u64 bits, const Spec& s) {
@@ -92,15 +106,17 @@ u64 convert(u64 bits, const Spec& s) {
       if (s.flags & SAT) v = v < low_of(s.to) ? low_of(s.to) : v > high_of(s.to) ? high_of(s.to) : v;
       return (u64)v;
     }
-    if (s.to == Ty::F64) return bit_cast<u64>(int_to_double(v, s.round));
+    if (s.to == Ty::F64 && !(s.flags & SAT)) return bit_cast<u64>(int_to_double(v, s.round));
     return to_float_bits(odd_double(v), s);
   }
   double x = s.from == Ty::F64   ? bit_cast<double>(bits)
              : s.from == Ty::F32 ? (double)bit_cast<float>((u32)bits)
              : s.from == Ty::F16 ? (double)half_to_float((u16)bits)
                                  : (double)bf16_to_float((u16)bits);
-  if (s.from == Ty::F32 && (s.flags & FTZ)) x = flush((float)x);
+  // A conversion to f16 takes subnormal numbers as they are: it only matters where they are rounded away from zero.
+  if (s.from == Ty::F32 && (s.flags & FTZ) && s.to != Ty::F16) x = flush((float)x);
   if (is_int(s.to)) return float_to_int(x, s);
+  if (s.to == Ty::TF32) return to_tf32(bit_cast<float>((u32)bits), s);
   if (s.integer)
     x = s.integer == 1   ? std::nearbyint(x)
         : s.integer == 2 ? std::trunc(x)
@@ -251,7 +267,7 @@ const Inst* op_cvt_pair(Warp& w, const Inst* in) {
       one.to = s.to == Ty::F16X2 ? Ty::F16 : Ty::BF16;
       slot<u32>(w, in->d)[i] = (u32)convert(bit_cast<u32>(hi), one) << 16 | (u32)convert(bit_cast<u32>(lo), one);
     } else {
-      if (s.flags & RELU) hi = hi < 0 ? 0 : hi, lo = lo < 0 ? 0 : lo;
+      if (s.flags & RELU) hi = hi <= 0 ? 0 : hi, lo = lo <= 0 ? 0 : lo;  // -0 becomes +0, NaNs stay
       slot<u16>(w, in->d)[i] = (u16)(float_to_fp8(hi, e5m2) << 8 | float_to_fp8(lo, e5m2));
     }
   }

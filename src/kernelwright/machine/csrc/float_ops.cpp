@@ -137,6 +137,19 @@ struct Rsqrt {
   static float f(float a) { return single_nan((float)(1.0 / std::sqrt((double)a))); }
   static double f(double a) { return 1.0 / std::sqrt(a); }
 };
+// rcp and rsqrt .approx.ftz.f64: of the upper word of the operand, and only the upper word of the result is computed.
+struct HighWord {
+  static double of(double x) {
+    u64 u = bit_cast<u64>(x) & 0xffffffff00000000ull, sign = u & 1ull << 63;
+    return bit_cast<double>(u & 0x7ff0000000000000ull ? u : sign);
+  }
+};
+struct RcpHigh {
+  static double f(double a) { return HighWord::of(1.0 / HighWord::of(a)); }
+};
+struct RsqrtHigh {
+  static double f(double a) { return HighWord::of(1.0 / std::sqrt(HighWord::of(a))); }
+};
 // 2^x by a polynomial in double precision: good to about 1e-9, so the single result is right to the last bit nearly
 // always.
 struct Ex2 {
@@ -303,6 +316,7 @@ void h_root(Decoder& d, Mods& m) {  // rcp, sqrt, rsqrt
   if (m.op == "rcp") fn = dbl ? unary<Rcp, double> : float_un<Rcp>(f.ftz);
   if (m.op == "sqrt") fn = dbl ? unary<Sqrt, double> : float_un<Sqrt>(f.ftz);
   if (m.op == "rsqrt") fn = dbl ? unary<Rsqrt, double> : float_un<Rsqrt>(f.ftz);
+  if (dbl && f.ftz) fn = m.op == "rcp" ? unary<RcpHigh, double> : m.op == "rsqrt" ? unary<RsqrtHigh, double> : nullptr;
   emit_plain(d, fn, cls(f.type), 1, f.type);
 }
 

@@ -89,7 +89,7 @@ inline u16 double_to_bf16(double x, int mode) {
 }
 
 inline u32 float_to_tf32(float x, int mode) {
-  if (is_nan(x)) return 0x7fffffff;
+  if (is_nan(x)) return 0x7fffe000;
   if (std::isinf(x)) return bit_cast<u32>(x);
   double r = round_to((double)x, 10, -126, mode);
   return bit_cast<u32>((float)r);

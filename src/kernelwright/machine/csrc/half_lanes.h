@@ -36,8 +36,9 @@ inline void from_floats(const float* f, u16* h, int n, bool ftz) {
 #else
     for (int i = 0; i < n; i++) h[i] = float_to_half(f[i]);
 #endif
+    // What is smaller than every normal number before it is rounded is flushed, even where it would round up to one.
     if (ftz)
-      for (int i = 0; i < n; i++) h[i] = h[i] & 0x7c00 ? h[i] : h[i] & 0x8000;
+      for (int i = 0; i < n; i++) h[i] = std::fabs(f[i]) < 0x1p-14f ? h[i] & 0x8000 : h[i];
   }
 }
 }  // namespace kw

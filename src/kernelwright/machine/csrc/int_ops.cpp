@@ -273,8 +273,8 @@ const Inst* op_mad_wide(Warp& w, const Inst* in) {
 }
 
 // Carry chains: the carry bit of each lane lives in one predicate slot (in->ext). Kind: 0 add, 1 sub, 2 mad.lo, 3
-// mad.hi
-template <class T, int KIND>
+// mad.hi, whose product is that of numbers of type M. Carries are always those of unsigned numbers T.
+template <class T, int KIND, class M = T>
 const Inst* op_carry(Warp& w, const Inst* in) {
   u32 m = active(w, in), carry_in = in->x & 1 ? pred(w, w.ext[in->ext]) : 0, carry = 0;
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b), *c = slot<T>(w, in->c);
@@ -282,7 +282,7 @@ const Inst* op_carry(Warp& w, const Inst* in) {
   for (int i = 0; i < LANES; i++) {
     T x = a[i], y = b[i], bit = (T)(carry_in >> i & 1);
     if (KIND == 2) x = (T)(a[i] * b[i]), y = c[i];
-    if (KIND == 3) x = MulHi::f<T>(a[i], b[i]), y = c[i];
+    if (KIND == 3) x = (T)MulHi::f<M>((M)a[i], (M)b[i]), y = c[i];
     T s;
     bool over;
     if (KIND == 1) {
@@ -305,11 +305,12 @@ const Inst* op_carry(Warp& w, const Inst* in) {
 void emit_carry(Decoder& d, Ty t, int kind, bool use, bool set) {
   bool wide = size_of(t) == 8;
   if (size_of(t) != 4 && !wide) throw PtxError("carry chain of this type");
-  Fn f[4][2] = {{op_carry<u32, 0>, op_carry<u64, 0>},
+  Fn f[5][2] = {{op_carry<u32, 0>, op_carry<u64, 0>},
                 {op_carry<u32, 1>, op_carry<u64, 1>},
                 {op_carry<u32, 2>, op_carry<u64, 2>},
-                {op_carry<u32, 3>, op_carry<u64, 3>}};
-  Inst& in = emit_plain(d, f[kind][wide], Class::Int, kind >= 2 ? 3 : 2, t);
+                {op_carry<u32, 3>, op_carry<u64, 3>},
+                {op_carry<u32, 3, i32>, op_carry<u64, 3, i64>}};
+  Inst& in = emit_plain(d, f[kind == 3 && is_signed(t) ? 4 : kind][wide], Class::Int, kind >= 2 ? 3 : 2, t);
   in.x = (u8)((use ? 1 : 0) | (set ? 2 : 0));
   in.ext = d.carry_ext();
 }

@@ -96,12 +96,18 @@ const Inst* op_shf(Warp& w, const Inst* in) {
   });
   return in + 1;
 }
+// A position or length of a bit field: 32-bit fields take its low byte, 64-bit ones (which a GPU composes of shifts) all
+// of it, which is then as good as 64.
+template <class T>
+u32 field(u32 v) {
+  return sizeof(T) == 8 ? std::min(v, 255u) : v & 255;
+}
 template <class T>
 const Inst* op_bfe(Warp& w, const Inst* in) {
   const T* a = slot<T>(w, in->a);
   const u32 *b = slot<u32>(w, in->b), *c = slot<u32>(w, in->c);
   put<T>(w, active(w, in), in->d, [&](int i) -> T {
-    u32 msb = 8 * sizeof(T) - 1, pos = b[i] & 255, len = c[i] & 255;
+    u32 msb = 8 * sizeof(T) - 1, pos = field<T>(b[i]), len = field<T>(c[i]);
     T sign = 0;
     if (std::is_signed_v<T> && len) sign = (T)((a[i] >> std::min(pos + len - 1, msb)) & 1);
     T r = sign ? (T)-1 : (T)0;
@@ -118,7 +124,7 @@ const Inst* op_bfi(Warp& w, const Inst* in) {
   const T *a = slot<T>(w, in->a), *b = slot<T>(w, in->b);
   const u32 *c = slot<u32>(w, in->c), *n = slot<u32>(w, w.ext[in->ext]);
   put<T>(w, active(w, in), in->d, [&](int i) -> T {
-    u32 bits = 8 * sizeof(T), pos = c[i] & 255, len = n[i] & 255;
+    u32 bits = 8 * sizeof(T), pos = field<T>(c[i]), len = field<T>(n[i]);
     if (pos >= bits || len == 0) return b[i];
     len = std::min(len, bits - pos);
     T mask = (T)((len >= bits ? (T) ~(T)0 : (T)(((T)1 << len) - 1)) << pos);

@@ -35,6 +35,7 @@ class Parser {
 
   Module& m_;
   Lexer lx_;
+  bool negatable_ = false;  // the instruction takes operands with a minus
   u32 loc_ = 0;
 };
 }  // namespace kw

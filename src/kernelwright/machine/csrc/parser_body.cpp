@@ -109,6 +109,7 @@ void Parser::instruction(Function& f) {
     return;
   }
   std::vector<Operand> ops;
+  negatable_ = in.opcode.starts_with("vmad.");
   if (!lx_.peek().is(';')) {
     do ops.push_back(operand(f));
     while (lx_.accept(','));
@@ -168,8 +169,9 @@ Operand Parser::simple_operand(Function& f) {
     if (minus) o.value = o.kind == Operand::Float ? o.value ^ (i64)(1ull << 63) : (i64)(0 - (u64)o.value);
     return o;
   }
-  if (t.kind != Token::Word || minus) lx_.fail("expected an operand");
+  if (t.kind != Token::Word || (minus && !negatable_)) lx_.fail("expected an operand");
   lx_.next();
+  o.minus = minus;
   if (t.text == "_") return o;
   o.kind = Operand::Name;
   o.name = t.text;

@@ -71,6 +71,7 @@ enum class Space : u8 { Generic, Global, Shared, Local, Const, Param, Reg, Clust
 struct Operand {
   enum Kind : u8 { Name, Int, Float, Mem, Vec, Pair, Sink, Indexed } kind = Sink;
   bool negated = false;      // !p
+  bool minus = false;        // -a, which only vmad has
   bool is_double = false;    // Float written as 0d... or decimal
   string_view name;          // Name, and the base of Mem ("" for an absolute address)
   i64 value = 0;             // Int bits, Float bits, offset of Name and Mem

@@ -14,6 +14,7 @@ struct Video {  // what Inst::imm holds
   u8 op = Add, second = None, cmp = 0;
   bool a_signed = false, b_signed = false, d_signed = false, sat = false, wrap = false, po = false;
   u8 scale = 0;                // vmad: 0, 7 or 15
+  bool minus_product = false, minus_c = false;  // vmad
   u8 a = 0, b = 0, d = 0;      // scalar: 0 the word, 1 to 4 a byte, 5 and 6 a half-word
   u8 ways = 1;                 // 2 or 4: SIMD, d is then a mask
   u8 a_pick[4], b_pick[4];     // SIMD: elements of {b, a}
@@ -67,24 +68,32 @@ i64 combine(const Video& v, i64 a, i64 b) {
 }
 
 u32 multiply(const Video& v, i64 a, i64 b, u32 c) {
-  __int128 t = (__int128)a * b + (v.d_signed ? (__int128)(i32)c : (__int128)c) + (v.po ? 1 : 0);
+  // What is shifted afterwards is taken as a signed number, of whatever type it is.
+  __int128 product = (__int128)a * b, last = v.d_signed || v.scale ? (__int128)(i32)c : (__int128)c;
+  __int128 t = (v.minus_product ? -product : product) + (v.minus_c ? -last : last) + (v.po ? 1 : 0);
   t >>= v.scale;
   if (!v.sat) return (u32)t;
   __int128 most = v.d_signed ? INT32_MAX : UINT32_MAX, least = v.d_signed ? INT32_MIN : 0;
   return (u32)(t < least ? least : t > most ? most : t);
 }
 
+// Whether a result is smaller than the operand that .min and .max compare it with, as an H200 sees it: an absolute
+// difference has no sign, and unsigned sums and differences are compared with at most 2^31.
+bool precedes(const Video& v, u32 r, u32 c) {
+  if (v.op == AbsDiff && v.d_signed) return (i64)r < (i64)(i32)c;
+  if (v.d_signed) return (i32)r < (i32)c;
+  return v.op == Add || v.op == Sub ? r < std::min(c, 0x80000000u) : r < c;
+}
+
 u32 scalar(const Video& v, u32 a, u32 b, u32 c) {
   i64 x = part(a, v.a, v.a_signed), y = part(b, v.b, v.b_signed);
   if (v.op == Mad) return multiply(v, x, y, c);
   i64 t = combine(v, x, y);
-  if (v.sat) t = clamp(t, v.d == 0 ? 32 : v.d <= 4 ? 8 : 16, v.d_signed);
+  // An unsigned word is only held at zero from below: what is beyond 32 bits is lost.
+  if (v.sat) t = v.d == 0 && !v.d_signed ? std::max<i64>(t, 0) : clamp(t, v.d == 0 ? 32 : v.d <= 4 ? 8 : 16, v.d_signed);
   u32 r = (u32)t;
   if (v.second == SecondAdd) return r + c;
-  if (v.second) {
-    bool less = v.d_signed ? (i32)r < (i32)c : r < c;
-    return less == (v.second == SecondMin) ? r : c;
-  }
+  if (v.second) return precedes(v, r, c) == (v.second == SecondMin) ? r : c;
   if (v.d == 0) return r;
   u32 shift = v.d <= 4 ? 8u * (v.d - 1u) : 16u * (v.d - 5u), mask = (v.d <= 4 ? 0xffu : 0xffffu) << shift;
   return (c & ~mask) | (r << shift & mask);
@@ -180,6 +189,7 @@ Video take_video(Mods& m) {
   if (v.op == Shl || v.op == Shr) {
     v.wrap = m.take("wrap");
     if (!v.wrap && !m.take("clamp")) throw PtxError(".clamp or .wrap is missing");
+    if (v.op == Shl && v.sat) m.unsupported("sat");  // a GPU does not saturate to what the shift would give
   }
   if (v.op == Mad) {
     v.po = m.take("po");
@@ -199,6 +209,10 @@ void h_video(Decoder& d, Mods& m) {
   string_view ds, as, bs;
   Operand to = without_selector(d.op(0), ds), a = without_selector(d.op(1), as), b = without_selector(d.op(2), bs);
   bool third = d.count() == 4;
+  if (to.minus) throw PtxError("'-' on a destination");
+  v.minus_product = a.minus != b.minus;
+  v.minus_c = third && d.op(3).minus;
+  if (v.minus_product && v.minus_c) throw PtxError("only the product or the last operand can be negated");
   if (v.ways == 1) {
     v.d = scalar_selector(ds), v.a = scalar_selector(as), v.b = scalar_selector(bs);
     if (v.op != Mad && third != (v.second || v.d)) throw PtxError("wrong number of operands");

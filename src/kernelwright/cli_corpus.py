@@ -1,0 +1,133 @@
+"""The verbs of training data: `kernelwright corpus build|show`, `kernelwright decontaminate`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+corpus_app = typer.Typer(help="Make training data from our own parts.", no_args_is_help=True, rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@corpus_app.callback()
+def _root() -> None:
+    pass
+
+
+@corpus_app.command("build")
+def corpus_build(
+    out: Annotated[Path, typer.Option(help="Folder of the corpus; given again, it is continued.")],
+    tasks: Annotated[int, typer.Option(min=1, help="Tasks to generate.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Seed of tasks, answers and judging.")] = 0,
+    split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
+    families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
+    schedules: Annotated[str, typer.Option(help="canonical (one answer a task) or all.")] = "canonical",
+    mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
+    judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
+    share_judged: Annotated[float, typer.Option(help="Share of the rows that is judged by execution.")] = 1.0,
+    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 2,
+    against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
+    one_operator: Annotated[
+        str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
+    ] = "remove",
+    file_format: Annotated[str, typer.Option("--format", help="jsonl or parquet.")] = "jsonl",
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a core.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Build a corpus: generated tasks, written answers, verdicts and timings, as shards with a manifest.
+
+    What is judged is on disk at once. Killed or interrupted, the same command goes on where it was.
+    """
+    from kernelwright.corpus import show
+    from kernelwright.corpus.build import Plan, build
+    from kernelwright.corpus.pairs import recipe
+
+    made = recipe(
+        seed=seed,
+        split=split,
+        mistakes=mistakes,
+        schedules=schedules,
+        families=_names(families),
+        against=against or [],
+        one_operator=one_operator,
+    )
+    plan = Plan(made, tasks, judge, share_judged, trials, file_format)  # type: ignore[arg-type]
+    with show.BuildView(plan.chunks, not as_json) as view:
+        manifest = build(out, plan, jobs, view.show)
+    if as_json:
+        print(json.dumps({k: v for k, v in manifest.items() if k != "families"}))
+    else:
+        show.print_manifest(manifest, out)
+
+
+@corpus_app.command("show")
+def corpus_show(
+    folder: Annotated[Path, typer.Argument(help="Folder of a corpus.")],
+    row: Annotated[str | None, typer.Option(help="Show one row: its row_id or its number from 0.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a corpus holds, or one of its rows."""
+    from kernelwright.corpus import show
+    from kernelwright.corpus.shards import read_manifest
+
+    manifest = read_manifest(folder)
+    if row is not None:
+        found = show.find_row(folder, manifest, row)
+        print(json.dumps(found)) if as_json else show.print_row(found)
+    elif as_json:
+        print(json.dumps(manifest))
+    else:
+        show.print_manifest(manifest, folder)
+
+
+def decontaminate(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Corpus folder, JSONL file, or SUITE.")],
+    against: Annotated[list[str], typer.Option(metavar="SUITE", help="Suite to keep away from; repeatable.")],
+    out: Annotated[Path | None, typer.Option(help="JSONL file for the rows that stay.")] = None,
+    report: Annotated[Path | None, typer.Option(help="JSON file for the report.")] = None,
+    ast: Annotated[float, typer.Option(help="Remove above this AST similarity.")] = 0.9,
+    jaccard: Annotated[float, typer.Option(help="Remove above this Jaccard index of tokens.")] = 0.8,
+    one_operator: Annotated[
+        str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
+    ] = "remove",
+    structure_only: Annotated[
+        bool, typer.Option("--structure-only", help="AST similarity without names of operators, as CUDA Agent's tool.")
+    ] = False,
+    embed: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="Also by embeddings of a model: a folder or Hub id.")
+    ] = None,
+    distance: Annotated[float, typer.Option(help="With --embed: remove below this L2 distance.")] = 0.45,
+    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Remove tasks that are too near to a suite that must stay unseen, and say why."""
+    from kernelwright.corpus import cleaning, show
+    from kernelwright.corpus.decontaminate import Rules
+
+    rules = Rules(ast, jaccard, distance, one_operator, structure_only)  # type: ignore[arg-type]
+    with show.spinner(f"comparing {corpus} with {', '.join(against)}"):
+        found = cleaning.clean(
+            corpus, against, rules, out=out, report=report, embed=embed, fields=(reference_field, id_field)
+        )
+    if as_json:
+        print(json.dumps(found))
+    else:
+        show.print_report(found)
+
+
+def _names(text: str | None) -> list[str] | None:
+    return [t.strip() for t in text.split(",") if t.strip()] if text else None
+
+
+def register(app: typer.Typer) -> None:
+    """Adds these verbs to the command line."""
+    app.add_typer(corpus_app, name="corpus")
+    app.command("decontaminate")(decontaminate)
+
+
+__all__: list[Any] = ["corpus_app", "decontaminate", "register"]

@@ -1,0 +1,45 @@
+"""The verbs of training: `kernelwright train pretrain CONFIG`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+train_app = typer.Typer(help="Train models on kernels.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@train_app.callback()
+def _root() -> None:
+    pass
+
+
+@train_app.command("pretrain")
+def train_pretrain(
+    config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or starter, base or tiny.")],
+    out: Annotated[Path, typer.Option(help="Folder for the checkpoint: kept, and resumed when given again.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Train a small model from scratch: make pairs, a tokenizer and tokenised shards, then train on them.
+
+    Leaves a checkpoint in Hugging Face's format, with log.jsonl, training.json and a model card. Stopped at any moment,
+    the same command goes on. For several GPUs: accelerate launch -m kernelwright.cli train pretrain ...
+    """
+    from kernelwright.config import load_config
+    from kernelwright.training.pretrain import pretrain
+    from kernelwright.training.settings import PretrainSettings, config_path
+
+    wanted = load_config(config_path(config), settings or [], PretrainSettings)
+    result = pretrain(wanted, out)
+    if as_json:
+        print(json.dumps(result.facts))
+    else:
+        f = result.facts
+        print(f"{out}: {f['updates']} updates, {f['tokens']:,} tokens, held-out loss {f['held_out_loss']:.4f}")
+    sys.stdout.flush()

@@ -1,0 +1,77 @@
+"""What the solution library writes for a task, as texts with the names of their schedules."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from kernelwright import solutions
+from kernelwright.corpus.traces import trace
+from kernelwright.solutions import Schedule
+from kernelwright.solutions.reading import Unreadable
+
+OLDER_FORM = "load_inline"
+"""Answers that still need a host compiler are no training targets: one short form is."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A candidate file's text. `mistake` names what was put in on purpose; empty where nothing was."""
+
+    text: str
+    schedule: str
+    trace: str
+    mistake: str = ""
+
+
+def schedule_name(schedule: Schedule) -> str:
+    """`canonical`, or what differs from it: `block=512,vector=4`."""
+    usual = asdict(solutions.CANONICAL)
+    other = [f"{name}={value}" for name, value in asdict(schedule).items() if value != usual[name]]
+    return ",".join(other) or "canonical"
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of a task: its answers, or why there are none (`unreadable`, or `fault` and an exception's name)."""
+
+    answers: tuple[Answer, ...]
+    why: str = ""
+
+
+def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> Found:
+    """The answers for a task, each text once; none where the library cannot read it.
+
+    With `schedules` `all`, one for each schedule that gives another text. `mistakes` is the chance of an answer to get
+    a mistake, where the library knows one for it. A fault of the library costs its task, not the corpus: it is counted.
+    """
+    try:
+        texts = _texts(source, schedules)
+    except Unreadable:
+        return Found((), "unreadable")
+    except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
+        return Found((), f"fault:{type(error).__name__}")
+    if not texts:
+        return Found((), "unreadable")
+    return Found(tuple(_answer(source, text, name, mistakes, rng) for text, name in texts.items()))
+
+
+def _texts(source: str, schedules: str) -> dict[str, str]:
+    """Texts with the names of their schedules."""
+    plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
+    # The canonical one first: where another schedule changes nothing, the text is named after it.
+    plans = sorted(plans, key=lambda p: p != solutions.CANONICAL)
+    texts: dict[str, str] = {}
+    for plan in plans:
+        try:
+            text = solutions.write(source, plan)
+        except Unreadable:
+            continue
+        if OLDER_FORM not in text:
+            texts.setdefault(text, schedule_name(plan))
+    return texts
+
+
+def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random) -> Answer:
+    return Answer(text, schedule, trace(source, text))

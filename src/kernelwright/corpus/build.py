@@ -1,0 +1,401 @@
+"""The corpus builder: chunks of pairs to processes, their rows to disk as they come, whole shards to their place.
+
+    OUT/build.json             what was asked for; the same is continued, anything else is refused
+    OUT/work/part-00003.jsonl  rows of a shard that is not complete yet, one a line, and the ends of its chunks
+    OUT/data/part-00003.jsonl  a complete shard, in the order of its chunks
+    OUT/manifest.json          counts and hashes of complete shards; `complete` once all are there
+
+A row is on disk when it is judged, and is not judged again: killed at any moment, the same command continues. A shard
+is written when all of its chunks have ended, in the order of shards, and then its part goes. What the corpus holds does
+not depend on kills, processes, or who was faster, but for measured times.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelwright.corpus.crew import Crew, Work, cores
+from kernelwright.corpus.guard import guard
+from kernelwright.corpus.manifest import finish_manifest
+from kernelwright.corpus.pairs import CHUNK, Recipe, as_fields
+from kernelwright.corpus.shards import (
+    Format,
+    Shard,
+    read_manifest,
+    shard_fields,
+    shard_name,
+    unwritable,
+    write_shard,
+    write_whole,
+)
+from kernelwright.errors import ConfigError, StoreError
+from kernelwright.evaluation import EvalOptions
+
+SHARD_CHUNKS = 16
+"""Chunks of one shard: 512 tasks."""
+
+Judge = Literal["cpu", "gpu", "none"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a corpus is to hold."""
+
+    recipe: Recipe
+    tasks: int
+    judge: Judge = "cpu"
+    share: float = 1.0
+    """Share of the rows that is judged by execution."""
+    trials: int = 2
+    format: Format = "jsonl"
+
+    def __post_init__(self) -> None:
+        self.recipe.checked()
+        if self.tasks < 1:
+            raise ConfigError(f"--tasks {self.tasks} is out of range", hint="build at least one")
+        if self.judge not in ("cpu", "gpu", "none"):
+            raise ConfigError(f"--judge {self.judge!r} is not a choice", hint="use cpu, gpu or none")
+        if not 0.0 <= self.share <= 1.0:
+            raise ConfigError(f"--share-judged {self.share} is not a share", hint="use a number from 0 to 1")
+        if self.format not in ("jsonl", "parquet"):
+            raise ConfigError(f"--format {self.format!r} is not a choice", hint="use jsonl or parquet")
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.tasks // CHUNK)
+
+    @property
+    def shards(self) -> int:
+        return -(-self.chunks // SHARD_CHUNKS)
+
+    def options(self) -> EvalOptions | None:
+        """How rows are judged; None where they are not."""
+        if self.judge == "none" or self.share == 0.0:
+            return None
+        return EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
+
+    def work(self, chunk: int) -> Work:
+        """A chunk with its number of tasks."""
+        return Work(chunk, min(CHUNK, self.tasks - chunk * CHUNK))
+
+    def fields(self) -> dict[str, Any]:
+        options = self.options()
+        return {
+            "recipe": as_fields(self.recipe),
+            "tasks": self.tasks,
+            "judge": self.judge,
+            "share_judged": self.share,
+            "format": self.format,
+            "options": None if options is None else options.model_dump(mode="json"),
+        }
+
+
+@dataclass
+class Part:
+    """What is known of one shard that is not complete."""
+
+    rows: dict[int, dict[int, dict[str, Any]]] = field(default_factory=dict)
+    """By chunk and place."""
+    ends: dict[int, dict[str, Any]] = field(default_factory=dict)
+    bad_tasks: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, said: dict[str, Any]) -> None:
+        """Takes one line in; a line that is there already changes nothing."""
+        chunk = said["chunk"]
+        if "row" in said:
+            self.rows.setdefault(chunk, {})[said["place"]] = said["row"]
+        elif "bad_task" in said:
+            if all(b["bad_task"] != said["bad_task"] or b["chunk"] != chunk for b in self.bad_tasks):
+                self.bad_tasks.append(said)
+        elif "end" in said:
+            self.ends[chunk] = said["end"]
+
+    def ordered(self) -> Iterator[dict[str, Any]]:
+        for chunk in sorted(self.rows):
+            for place in sorted(self.rows[chunk]):
+                yield self.rows[chunk][place]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a build is: rows on disk in this and earlier runs, and seconds of this one."""
+
+    rows: int
+    judged: int
+    chunks: int
+    of_chunks: int
+    seconds: float
+    verdicts: dict[str, int]
+
+
+class Builder:
+    """One build in one folder. Use as a context manager: the folder is locked meanwhile."""
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder = folder
+        self.plan = plan
+        self.parts: dict[int, Part] = {}
+        self.complete: list[Shard] = []
+        self.totals: dict[str, Any] = {}
+        self.verdicts: Counter[str] = Counter()
+        self.rows = 0
+        self.judged = 0
+        self._seen: set[str] = set()
+        self._journals: dict[int, Any] = {}
+
+    def shard_of(self, chunk: int) -> int:
+        return chunk // SHARD_CHUNKS
+
+    def chunks_of(self, shard: int) -> range:
+        return range(shard * SHARD_CHUNKS, min((shard + 1) * SHARD_CHUNKS, self.plan.chunks))
+
+    def open(self) -> None:
+        """Reads what an earlier run left; raises `StoreError` where that was asked for something else."""
+        path = self.folder / "build.json"
+        wanted = json.loads(json.dumps(self.plan.fields()))
+        if path.exists():
+            try:
+                known = json.loads(path.read_text(encoding="utf-8"))
+            except (OSError, ValueError) as error:
+                raise StoreError(f"{str(path)!r} cannot be read: {error}", hint="name another folder") from error
+            if known != wanted:
+                other = sorted(k for k in wanted if known.get(k) != wanted[k])
+                raise StoreError(
+                    f"{str(self.folder)!r} holds a corpus made with other settings: {', '.join(other)}",
+                    hint="give the same ones to continue it, or name another folder with --out",
+                )
+        elif any(self.folder.iterdir()) and [p.name for p in self.folder.iterdir()] != ["build.lock"]:
+            raise StoreError(f"{str(self.folder)!r} is not empty", hint="name a new folder with --out")
+        else:
+            write_whole(path, (json.dumps(wanted, indent=1) + "\n").encode())
+        self._read_complete()
+        for shard in range(len(self.complete), self.plan.shards):
+            self._read_part(shard)
+
+    def _read_complete(self) -> None:
+        """Shards that are in place, with the totals that were kept beside each."""
+        for index in range(self.plan.shards):
+            path = self.folder / shard_name(index, self.plan.format)
+            kept = self.folder / "work" / f"done-{index:05d}.json"
+            if not (path.exists() and kept.exists()):
+                return
+            try:
+                facts = json.loads(kept.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise StoreError(f"{str(kept)!r} cannot be read: {error}", hint="name another folder") from error
+            self._count(facts)
+            self.rows += facts["rows"]
+            self.judged += facts["judged"]
+            self.verdicts.update(facts["verdicts"])
+            self.complete.append(Shard(**facts["shard"]))
+            self._journal_path(index).unlink(missing_ok=True)  # a kill may have left it
+
+    def _count(self, facts: dict[str, Any]) -> None:
+        """Adds one complete shard's facts to the totals."""
+        self._seen.update(facts["sources"])
+        for name in ("tasks", "rows", "judged", "duplicates", "right_but_not_correct", "mistakes", "seconds"):
+            self.totals[name] = self.totals.get(name, 0) + facts[name]
+        for name in ("verdicts", "skipped", "schedules", "backends"):
+            self.totals[name] = dict(Counter(self.totals.get(name, {})) + Counter(facts[name]))
+        families = self.totals.setdefault("families", {})
+        for family, counts in facts["families"].items():
+            families[family] = dict(Counter(families.get(family, {})) + Counter(counts))
+        for name in ("removed", "bad_tasks"):
+            self.totals.setdefault(name, []).extend(facts[name])
+
+    def _read_part(self, shard: int) -> None:
+        path = self._journal_path(shard)
+        part = self.parts[shard] = Part()
+        if not path.is_file():
+            return
+        try:
+            data = path.read_bytes()
+            whole = data[: data.rfind(b"\n") + 1]
+            if len(whole) < len(data):  # what a kill or a full disk cut off
+                with open(path, "r+b") as file:
+                    file.truncate(len(whole))
+            for line in whole.splitlines():
+                part.add(json.loads(line))
+        except OSError as error:
+            raise unwritable(path.parent, error) from error
+        except ValueError as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error}", hint="name another folder") from error
+        for chunk in part.rows.values():
+            self._note(*chunk.values())
+
+    def _note(self, *rows: dict[str, Any]) -> None:
+        self.rows += len(rows)
+        self.judged += sum(r["judged"] for r in rows)
+        self.verdicts.update(r["verdict"] for r in rows if r["judged"])
+
+    def _journal_path(self, shard: int) -> Path:
+        return self.folder / "work" / f"part-{shard:05d}.jsonl"
+
+    def missing(self) -> Iterator[Work]:
+        """Chunks that have not ended, with the rows that are there already."""
+        for shard in range(len(self.complete), self.plan.shards):
+            part = self.parts[shard]
+            for chunk in self.chunks_of(shard):
+                if chunk not in part.ends:
+                    rows = part.rows.get(chunk, {})
+                    work = self.plan.work(chunk)
+                    yield Work(work.chunk, work.tasks, tuple(r["row_id"] for r in rows.values()))
+
+    def keep(self, said: dict[str, Any]) -> None:
+        """Puts one line to disk, and the shard in its place when it was the last."""
+        shard = self.shard_of(said["chunk"])
+        try:
+            file = self._journals.get(shard)
+            if file is None:
+                path = self._journal_path(shard)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = self._journals[shard] = open(path, "ab", buffering=0)
+            file.write(json.dumps(said, ensure_ascii=True).encode() + b"\n")
+        except OSError as error:
+            raise unwritable(self.folder, error) from error
+        self.parts[shard].add(said)
+        if "row" in said:
+            self._note(said["row"])
+        elif "end" in said:
+            self.settle()
+
+    def settle(self) -> None:
+        """Writes every next shard all of whose chunks have ended."""
+        while len(self.complete) < self.plan.shards:
+            shard = len(self.complete)
+            part = self.parts[shard]
+            if any(chunk not in part.ends for chunk in self.chunks_of(shard)):
+                return
+            self._write(shard, part)
+
+    def _write(self, shard: int, part: Part) -> None:
+        kept, duplicates = [], 0
+        sources: dict[str, str] = {}
+        for row in part.ordered():
+            source = _digest(row["reference"])
+            # Chunks know nothing of each other: the same text may have come as another task before.
+            if source in self._seen or sources.setdefault(source, row["task_id"]) != row["task_id"]:
+                duplicates += 1
+                continue
+            kept.append(row)
+        written = write_shard(self.folder, shard, kept, self.plan.format)
+        facts = {**_facts(kept, part), "shard": shard_fields(written), "duplicates": duplicates}
+        facts["tasks"] = sum(self.plan.work(c).tasks for c in self.chunks_of(shard))
+        facts["sources"] = sorted(sources)
+        write_whole(self.folder / "work" / f"done-{shard:05d}.json", json.dumps(facts).encode())
+        self._count(facts)
+        self.complete.append(written)
+        file = self._journals.pop(shard, None)
+        if file is not None:
+            file.close()
+        self._journal_path(shard).unlink(missing_ok=True)
+        del self.parts[shard]
+        self.write_manifest()
+
+    def write_manifest(self) -> None:
+        """The manifest of what is complete."""
+        finish_manifest(self.folder, self.plan.fields(), self.complete, self.totals, self.plan.shards)
+
+    def progress(self, seconds: float) -> Progress:
+        """How far it is."""
+        ended = sum(len(self.chunks_of(i)) for i in range(len(self.complete)))
+        ended += sum(len(p.ends) for p in self.parts.values())
+        return Progress(self.rows, self.judged, ended, self.plan.chunks, seconds, dict(self.verdicts))
+
+    def close(self) -> None:
+        for file in self._journals.values():
+            file.close()
+        self._journals.clear()
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:20]
+
+
+def _facts(rows: list[dict[str, Any]], part: Part) -> dict[str, Any]:
+    """Counts over the rows of one shard, and over what became of its tasks."""
+    judged = [r for r in rows if r["judged"]]
+    skipped: Counter[str] = Counter()
+    families: dict[str, Counter[str]] = {}
+    for end in part.ends.values():
+        skipped.update(end["skipped"])
+        for name, counts in end["families"].items():
+            families.setdefault(name, Counter()).update(counts)
+    skipped["bad_task"] += len(part.bad_tasks)
+    for row in rows:
+        families.setdefault(row["family"], Counter())["rows"] += 1
+        families[row["family"]]["judged"] += row["judged"]
+        families[row["family"]]["correct"] += row["verdict"] == "correct"
+    return {
+        "rows": len(rows),
+        "judged": len(judged),
+        "mistakes": sum(not r["right"] for r in rows),
+        "right_but_not_correct": sum(r["right"] and r["verdict"] != "correct" for r in judged),
+        "verdicts": dict(Counter(r["verdict"] for r in judged)),
+        "backends": dict(Counter(r["backend"] for r in judged)),
+        "schedules": dict(Counter(r["schedule"] for r in rows)),
+        "seconds": round(sum(r["seconds"] or 0.0 for r in judged), 3),
+        "skipped": {k: n for k, n in skipped.items() if n},
+        "families": {name: {k: n for k, n in c.items() if n} for name, c in sorted(families.items())},
+        "removed": [r for end in part.ends.values() for r in end["removed"]],
+        "bad_tasks": [{"task_id": b["bad_task"], "family": b["family"], "why": b["why"]} for b in part.bad_tasks],
+    }
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Holds the folder for one builder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder / "build.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StoreError(f"another process builds in {str(folder)!r}", hint="wait for it") from error
+        yield
+    finally:
+        os.close(fd)
+
+
+def build(
+    folder: Path | str, plan: Plan, jobs: int = 0, on_progress: Callable[[Progress], None] | None = None
+) -> dict[str, Any]:
+    """Builds a corpus, or continues one, and returns its manifest. `jobs` processes; 0: one a core.
+
+    Raises `StoreError` (the folder cannot be used, or the disk is full), `ConfigError`, `TaskError` (a suite cannot be
+    read) and `HarnessError`. What was judged stays on disk whatever happens.
+    """
+    path = Path(folder)
+    options = plan.options()
+    if plan.recipe.against:
+        guard(plan.recipe.against, plan.recipe.one_operator)  # a suite that cannot be read is told before anything runs
+    with _locked(path):
+        builder = Builder(path, plan)
+        started = time.monotonic()
+        try:
+            builder.open()
+            builder.settle()
+            first = {"recipe": as_fields(plan.recipe), "share": plan.share}
+            first["options"] = None if options is None else options.model_dump(mode="json")
+            missing = list(builder.missing())
+            with Crew(first, jobs or cores(), missing, plan.judge == "gpu") as crew:
+                for said in crew:
+                    builder.keep(said)
+                    if on_progress is not None:
+                        on_progress(builder.progress(time.monotonic() - started))
+        finally:
+            builder.close()
+    return read_manifest(path)

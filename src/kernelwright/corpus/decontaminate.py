@@ -1,0 +1,284 @@
+"""Which tasks are too near to a suite that must stay unseen: three rules on text, and one on embeddings when asked.
+
+- `exact`: equal text after docstrings, comments, annotations and layout are gone.
+- `ast`: similarity of the sequences of operations above 0.9 (threshold of CUDA Agent, arXiv 2602.24286). With n and m
+  operations and a longest common subsequence of l, similarity is 2 l / (n + m), in [0, 1]. What an operation is, says
+  `fingerprint`. The tool that those authors name compares node types only, so that ReLU and Sigmoid are one;
+  `structure_only` does the same.
+- `jaccard`: |A and B| / |A or B| of the sets of tokens above 0.8 (Makora, arXiv 2602.11000).
+- `embedding`: L2 distance of normalised embeddings below 0.45 (Makora), with a model that the caller names.
+
+A task of one operator cannot but be like every other task of that operator: ReLU is ReLU, whatever its sizes. The rules
+remove it all the same, as the papers have them; the report says how many of what was removed is of that kind, and
+`one_operator="keep"` leaves those out of the AST rule (and of that one only).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelwright.corpus.fingerprint import Fingerprint, fingerprint
+from kernelwright.errors import ConfigError
+
+AST_THRESHOLD = 0.9
+JACCARD_THRESHOLD = 0.8
+EMBEDDING_DISTANCE = 0.45
+
+Embed = Callable[[Sequence[str]], NDArray[np.float32]]
+"""Texts to one row of unit length each."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """Thresholds; what lies above (for embeddings: below) is removed."""
+
+    ast: float = AST_THRESHOLD
+    jaccard: float = JACCARD_THRESHOLD
+    embedding: float = EMBEDDING_DISTANCE
+    one_operator: Literal["remove", "keep"] = "remove"
+    structure_only: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("ast", "jaccard"):
+            if not 0.0 <= getattr(self, name) <= 1.0:
+                raise ConfigError(f"threshold {name} {getattr(self, name)} is out of range", hint="from 0 to 1")
+        if not 0.0 <= self.embedding <= 2.0:
+            raise ConfigError(f"threshold embedding {self.embedding} is out of range", hint="a distance from 0 to 2")
+        if self.one_operator not in ("remove", "keep"):
+            raise ConfigError(f"one_operator {self.one_operator!r} is not a choice", hint="use remove or keep")
+
+
+@dataclass(frozen=True)
+class Near:
+    """How near a task comes to a suite. Indices are into the suite's tasks; -1 where it has none."""
+
+    reasons: tuple[str, ...]
+    """Rules that remove it: some of exact, ast, jaccard, embedding. Empty: it stays."""
+    exact: int
+    ast: float
+    ast_index: int
+    jaccard: float
+    jaccard_index: int
+    one_operator: bool
+    distance: float | None = None
+    distance_index: int = -1
+
+    @property
+    def nearest(self) -> int:
+        """Index of the neighbour that the first reason is about, else that of the highest AST similarity."""
+        by_rule = {
+            "exact": self.exact,
+            "ast": self.ast_index,
+            "jaccard": self.jaccard_index,
+            "embedding": self.distance_index,
+        }
+        return by_rule[self.reasons[0]] if self.reasons else self.ast_index
+
+
+class Index:
+    """A suite, prepared to be compared with many tasks: about a microsecond a pair, and nothing for repeated shapes."""
+
+    def __init__(self, sources: Sequence[str], rules: Rules | None = None, embed: Embed | None = None) -> None:
+        self.rules = rules or Rules()
+        self.embed = embed
+        views = [fingerprint(s, not self.rules.structure_only) for s in sources]
+        self.size = len(views)
+        self._exact = {v.exact: i for i, v in reversed(list(enumerate(views)))}
+        self._words = {word: i for i, word in enumerate(sorted({w for v in views for w in v.tokens}))}
+        self._has = np.zeros((len(self._words), self.size), dtype=np.float32)
+        for i, view in enumerate(views):
+            self._has[[self._words[w] for w in view.tokens], i] = 1.0
+        self._word_counts = self._has.sum(axis=0)
+        # Suites hold several tasks with one sequence of operations: only the first of them is compared.
+        sequences: dict[tuple[str, ...], int] = {}
+        for i, view in enumerate(views):
+            if view.nodes:
+                sequences.setdefault(view.nodes, i)
+        self._sequences = list(sequences.items())
+        self._labels = {label: i for i, label in enumerate(sorted({n for s in sequences for n in s}))}
+        self._counts = np.zeros((len(self._sequences), len(self._labels)), dtype=np.int32)
+        for row, (nodes, _) in enumerate(self._sequences):
+            for label in nodes:
+                self._counts[row, self._labels[label]] += 1
+        self._lengths = self._counts.sum(axis=1)
+        self._known: dict[tuple[str, ...], tuple[float, int]] = {}
+        self._vectors = embed(sources) if embed is not None and sources else None
+
+    def near(self, source: str) -> Near:
+        """How near one task comes to the suite, by every rule, and which rules remove it."""
+        view = fingerprint(source, not self.rules.structure_only)
+        exact = self._exact.get(view.exact, -1)
+        ast_score, ast_index = self._nearest_ast(view.nodes)
+        jaccard, jaccard_index = self._nearest_tokens(view)
+        distance, distance_index = self._nearest_embedding(source)
+        spared = view.one_operator and self.rules.one_operator == "keep"
+        hits = {
+            "exact": exact >= 0,
+            "ast": ast_score > self.rules.ast and not spared,
+            "jaccard": jaccard > self.rules.jaccard,
+            "embedding": distance is not None and distance < self.rules.embedding,
+        }
+        reasons = tuple(name for name, hit in hits.items() if hit)
+        return Near(
+            reasons,
+            exact,
+            ast_score,
+            ast_index,
+            jaccard,
+            jaccard_index,
+            view.one_operator,
+            distance,
+            distance_index,
+        )
+
+    def _nearest_ast(self, nodes: tuple[str, ...]) -> tuple[float, int]:
+        """Highest similarity and whose it is: the exact maximum, found in order of an upper bound."""
+        if not nodes or not self._sequences:
+            return 0.0, -1
+        if nodes in self._known:
+            return self._known[nodes]
+        mine = np.zeros(len(self._labels), dtype=np.int32)
+        for label in nodes:
+            if label in self._labels:
+                mine[self._labels[label]] += 1
+        bounds = 2.0 * np.minimum(self._counts, mine).sum(axis=1) / (self._lengths + len(nodes))
+        best, index = 0.0, -1
+        for row in np.argsort(-bounds, kind="stable"):
+            if bounds[row] <= best:
+                break
+            other, at = self._sequences[row]
+            score = 2.0 * common_subsequence(nodes, other) / (len(nodes) + len(other))
+            if score > best:
+                best, index = score, at
+        self._known[nodes] = (best, index)
+        return best, index
+
+    def _nearest_tokens(self, view: Fingerprint) -> tuple[float, int]:
+        if not self.size or not view.tokens:
+            return 0.0, -1
+        known = [self._words[w] for w in view.tokens if w in self._words]
+        shared = self._has[known].sum(axis=0)
+        scores = shared / (self._word_counts + len(view.tokens) - shared)
+        best = int(np.argmax(scores))
+        return float(scores[best]), best
+
+    def _nearest_embedding(self, source: str) -> tuple[float | None, int]:
+        if self.embed is None or self._vectors is None:
+            return None, -1
+        distances = np.linalg.norm(self._vectors - self.embed([source])[0], axis=1)
+        best = int(np.argmin(distances))
+        return float(distances[best]), best
+
+
+def common_subsequence(a: Sequence[str], b: Sequence[str]) -> int:
+    """Length of the longest common subsequence, by bits of integers (Hyyrö 2004): one step an element of `b`."""
+    positions: dict[str, int] = {}
+    for i, label in enumerate(a):
+        positions[label] = positions.get(label, 0) | 1 << i
+    everything = (1 << len(a)) - 1
+    row = everything
+    for label in b:
+        hits = row & positions.get(label, 0)
+        row = ((row + hits) | (row - hits)) & everything
+    return len(a) - row.bit_count()
+
+
+def removal(task_id: str, family: str, near: Near, names: Sequence[str]) -> dict[str, Any]:
+    """One removed task, as reports have it."""
+    return {
+        "task_id": task_id,
+        "family": family,
+        "reasons": list(near.reasons),
+        "nearest": names[near.nearest],
+        "ast": round(near.ast, 4),
+        "jaccard": round(near.jaccard, 4),
+        "distance": None if near.distance is None else round(near.distance, 4),
+        "one_operator": near.one_operator,
+    }
+
+
+@dataclass
+class Report:
+    """What was removed, why, and what it was nearest to."""
+
+    against: dict[str, int]
+    """Suites with their numbers of tasks."""
+    rules: Rules
+    tasks: int = 0
+    removed: int = 0
+    by_rule: Counter[str] = field(default_factory=Counter)
+    by_family: dict[str, Counter[str]] = field(default_factory=dict)
+    one_operator: Counter[str] = field(default_factory=Counter)
+    """`tasks`, `removed`, and `removed_by_ast_only`: what the AST rule alone removes because ReLU is ReLU."""
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    """One for each removed task: `task_id`, `family`, `reasons`, `nearest`, `ast`, `jaccard`, `distance`."""
+
+    def note(self, task_id: str, family: str, near: Near, names: Sequence[str]) -> None:
+        """Counts one task."""
+        counts = self.by_family.setdefault(family, Counter())
+        self.tasks += 1
+        counts["tasks"] += 1
+        self.one_operator["tasks"] += near.one_operator
+        if not near.reasons:
+            return
+        self.removed += 1
+        counts["removed"] += 1
+        self.by_rule.update(near.reasons)
+        self.one_operator["removed"] += near.one_operator
+        self.one_operator["removed_by_ast_only"] += near.one_operator and near.reasons == ("ast",)
+        self.rows.append(removal(task_id, family, near, names))
+
+    def plain(self) -> dict[str, Any]:
+        """The report as JSON can hold it."""
+        families = sorted(self.by_family.items())
+        return {
+            "against": self.against,
+            "rules": self.rules.__dict__,
+            "tasks": self.tasks,
+            "removed": self.removed,
+            "kept": self.tasks - self.removed,
+            "by_rule": dict(self.by_rule),
+            "by_family": {n: {"tasks": c["tasks"], "removed": c["removed"]} for n, c in families},
+            "one_operator": {n: self.one_operator[n] for n in ("tasks", "removed", "removed_by_ast_only")},
+            "rows": self.rows,
+        }
+
+
+@dataclass(frozen=True)
+class Text:
+    """One task to be compared."""
+
+    task_id: str
+    source: str
+    family: str = ""
+
+
+def decontaminate(
+    tasks: Iterable[Text],
+    suites: Mapping[str, Sequence[Text]],
+    rules: Rules | None = None,
+    embed: Embed | None = None,
+    on_task: Callable[[Text, Near], None] | None = None,
+) -> Report:
+    """Compares tasks with suites, by name. `on_task` sees each with what was found, so that the caller keeps it or not.
+
+    Raises `ConfigError` where no suite holds a task.
+    """
+    known = [t for suite in suites.values() for t in suite]
+    if not known:
+        raise ConfigError("there is no suite to keep away from", hint="name one with --against")
+    names = [f"{name}#{t.task_id}" if len(suites) > 1 else t.task_id for name, suite in suites.items() for t in suite]
+    index = Index([t.source for t in known], rules, embed)
+    report = Report({name: len(suite) for name, suite in suites.items()}, index.rules)
+    for task in tasks:
+        near = index.near(task.source)
+        report.note(task.task_id, task.family, near, names)
+        if on_task is not None:
+            on_task(task, near)
+    return report

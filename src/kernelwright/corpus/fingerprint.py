@@ -1,0 +1,284 @@
+"""What a reference looks like without its names, sizes, comments and layout: the texts that are compared for nearness.
+
+Reads by AST and executes nothing. Three views of one source:
+
+- `exact`: hash of the parsed text without docstrings; equal for copies with other comments, blanks or annotations.
+- `tokens`: the set of its identifiers, attributes, numbers and strings (docstrings left out), for the token Jaccard.
+- `nodes`: the operations of `Model` in the order in which they are evaluated, for the AST similarity. Constructors of
+  modules are put where the module is called, so that `self.act(x)`, `F.relu(x)` and `torch.relu(x)` are one operation;
+  names of variables and arguments, constants, shapes and docstrings are gone; names of the API stay, because they say
+  what is done. An input that is read is an `input`, a parameter a `weight`; what is computed on the way has no name.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_ROOTS = frozenset(("torch", "nn", "F", "math", "functional", "np", "numpy"))
+_SYNONYMS = {
+    "mm": "matmul",
+    "multiply": "mul",
+    "subtract": "sub",
+    "divide": "div",
+    "truedivide": "div",
+    "clip": "clamp",
+    "swish": "silu",
+    "absolute": "abs",
+    "negative": "neg",
+    "mult": "mul",
+    "usub": "neg",
+    "concat": "cat",
+    "concatenate": "cat",
+    "power": "pow",
+}
+_SILENT = frozenset(("sequential", "identity", "modulelist", "parameter"))
+_LEAVES = frozenset(("input", "weight"))
+VIEWS = frozenset(
+    "t transpose contiguous view reshape permute unsqueeze squeeze flatten float expand size shape detach clone".split()
+)
+"""Operations that compute nothing: they do not make a task one of several operators."""
+_OUTSIDE = frozenset(("get_inputs", "get_init_inputs"))
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The three views of one reference."""
+
+    exact: str
+    tokens: frozenset[str]
+    nodes: tuple[str, ...]
+
+    @property
+    def one_operator(self) -> bool:
+        """Whether the model computes one operation only: such tasks look alike whoever writes them."""
+        return sum(n not in _LEAVES and n not in VIEWS and ":" not in n for n in self.nodes) <= 1
+
+
+def fingerprint(source: str, api_names: bool = True) -> Fingerprint:
+    """The views of a reference. Text that is no Python is compared by its words.
+
+    Without `api_names`, every call is the same operation, as in the tool that CUDA Agent's authors used.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(source)
+        _strip_docstrings(tree)
+        exact = hashlib.sha256(ast.dump(tree).encode("utf-8", "replace")).hexdigest()
+        return Fingerprint(exact, _tokens(tree), _Order(tree, api_names).nodes())
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        words = re.findall(r"\w+|[^\w\s]", source)
+        exact = hashlib.sha256(" ".join(words).encode("utf-8", "replace")).hexdigest()
+        return Fingerprint(exact, frozenset(words), ())
+
+
+def _strip_docstrings(tree: ast.Module) -> None:
+    """Takes docstrings and annotations out, and everything under `if __name__ == '__main__'`."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if node.body and isinstance(node.body[0], ast.Expr) and isinstance(node.body[0].value, ast.Constant):
+                node.body = node.body[1:]
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            node.returns = None
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    tree.body = [n for n in tree.body if not (isinstance(n, ast.If) and "__main__" in ast.dump(n.test))]
+
+
+def _tokens(tree: ast.Module) -> frozenset[str]:
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant):
+            found.add(repr(node.value))
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.keyword):
+            found.add(f"{node.arg}=")
+        elif isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.add(node.name)
+        elif isinstance(node, ast.alias):
+            found.update((node.name, node.asname or node.name))
+        elif isinstance(node, (ast.operator, ast.cmpop, ast.unaryop)):
+            found.add(type(node).__name__)
+    return frozenset(found)
+
+
+def canonical(name: str) -> str:
+    """One spelling of an operator: `LeakyReLU`, `leaky_relu` and `leaky_relu_` are `leakyrelu`."""
+    plain = name.replace("_", "").lower()
+    return _SYNONYMS.get(plain, plain)
+
+
+class _Order:
+    """Walks `Model` in the order of evaluation and names each operation."""
+
+    def __init__(self, tree: ast.Module, api_names: bool) -> None:
+        self.api_names = api_names
+        classes = [n for n in tree.body if isinstance(n, ast.ClassDef)]
+        # Python takes the last of several definitions of one name.
+        self.model = next((c for c in reversed(classes) if c.name == "Model"), None)
+        self.classes = {c.name: c for c in classes if c is not self.model}
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        self.functions = {n.name: n for n in tree.body if isinstance(n, functions) and n.name not in _OUTSIDE}
+        self.inputs: set[str] = set()
+        self.modules: dict[str, ast.Call] = {}
+        self.weights: set[str] = set()
+
+    def nodes(self) -> tuple[str, ...]:
+        if self.model is None:
+            return ()
+        found = list(self._class(self.model))
+        for helper in self.classes.values():
+            found += self._class(helper)
+        for function in self.functions.values():
+            found += self._function(function)
+        return tuple(found)
+
+    def _class(self, node: ast.ClassDef) -> Iterator[str]:
+        methods = [n for n in node.body if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
+        self.modules, self.weights = {}, set()
+        for method in methods:
+            if method.name == "__init__":
+                self._constructor(method)
+        for method in methods:
+            if method.name != "__init__":
+                yield from self._function(method)
+
+    def _constructor(self, method: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for node in ast.walk(method):
+            if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call):
+                target = node.targets[0]
+                if isinstance(target, ast.Attribute):
+                    name = _last(node.value.func)
+                    if name in ("Parameter", "register_buffer"):
+                        self.weights.add(target.attr)
+                    elif name[:1].isupper():
+                        self.modules[target.attr] = node.value
+            if isinstance(node, ast.Call) and _last(node.func) == "register_buffer" and node.args:
+                if isinstance(node.args[0], ast.Constant):
+                    self.weights.add(str(node.args[0].value))
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
+        self.inputs = {a.arg for a in node.args.args + node.args.kwonlyargs} - {"self"}
+        for statement in node.body:
+            yield from self._statement(statement)
+
+    def _statement(self, node: ast.stmt) -> Iterator[str]:
+        if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
+            if node.value is not None:
+                yield from self._value(node.value)
+            for target in node.targets if isinstance(node, ast.Assign) else []:
+                if isinstance(target, ast.Subscript):
+                    yield from self._value(target)
+                    yield "store:"
+                # From here on the name is a value of the model's own, not what it was given.
+                if isinstance(target, ast.Tuple):
+                    self.inputs -= {n.id for n in target.elts if isinstance(n, ast.Name)}
+                self.inputs.discard(target.id if isinstance(target, ast.Name) else "")
+        elif isinstance(node, ast.AugAssign):
+            yield from self._value(node.target)
+            yield from self._value(node.value)
+            yield canonical(type(node.op).__name__)
+            self.inputs.discard(node.target.id if isinstance(node.target, ast.Name) else "")
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.stmt):
+                    yield from self._statement(child)
+                elif isinstance(child, ast.expr):
+                    yield from self._value(child)
+            if not isinstance(node, ast.Pass):
+                yield f"{type(node).__name__.lower()}:"
+
+    def _value(self, node: ast.expr) -> Iterator[str]:
+        if isinstance(node, ast.Constant):
+            return
+        if isinstance(node, ast.Name):
+            if node.id in self.inputs:
+                yield "input"
+        elif isinstance(node, ast.Attribute):
+            yield from self._attribute(node)
+        elif isinstance(node, ast.Call):
+            yield from self._call(node)
+        elif isinstance(node, ast.BinOp):
+            yield from self._both(node.left, node.right)
+            yield canonical(type(node.op).__name__)
+        elif isinstance(node, ast.UnaryOp):
+            if not isinstance(node.operand, ast.Constant):
+                yield from self._value(node.operand)
+                yield canonical(type(node.op).__name__)
+        elif isinstance(node, ast.Compare):
+            yield from self._both(node.left, *node.comparators)
+            for op in node.ops:
+                yield canonical(type(op).__name__)
+        else:
+            for child in ast.iter_child_nodes(node):
+                if isinstance(child, ast.expr):
+                    yield from self._value(child)
+                elif isinstance(child, ast.comprehension):
+                    yield from self._both(child.iter, *child.ifs)
+            if not isinstance(node, (ast.Tuple, ast.List)):
+                yield f"{type(node).__name__.lower()}:"
+
+    def _both(self, *values: ast.expr) -> Iterator[str]:
+        for value in values:
+            yield from self._value(value)
+
+    def _attribute(self, node: ast.Attribute) -> Iterator[str]:
+        root = _root(node)
+        if root == "self":
+            if node.attr in self.weights or _owner(node) in self.modules:
+                yield "weight"
+        elif root in _ROOTS and root not in self.inputs:
+            yield f"{canonical(node.attr)}:"
+        else:
+            yield from self._value(node.value)
+            yield canonical(node.attr)
+
+    def _call(self, node: ast.Call) -> Iterator[str]:
+        function = node.func
+        root = _root(function)
+        made = self.modules.get(function.attr) if isinstance(function, ast.Attribute) and root == "self" else None
+        method = isinstance(function, ast.Attribute) and root not in _ROOTS and root != "self"
+        if isinstance(function, ast.Attribute) and (method or root in self.inputs):
+            yield from self._value(function.value)
+        elif isinstance(function, ast.Call):  # nn.ReLU()(x): the module is made where it is called
+            made = function
+        yield from self._arguments(node)
+        if made is not None:
+            yield from self._arguments(made)
+            function = made.func
+        name = canonical(_last(function))
+        if name not in _SILENT:
+            yield name if self.api_names else "call"
+
+    def _arguments(self, node: ast.Call) -> Iterator[str]:
+        for argument in node.args:
+            yield from self._value(argument)
+        for keyword in node.keywords:
+            yield from self._value(keyword.value)
+
+
+def _root(node: ast.expr) -> str:
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _owner(node: ast.Attribute) -> str:
+    """`conv` of `self.conv.weight`."""
+    return node.value.attr if isinstance(node.value, ast.Attribute) else ""
+
+
+def _last(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,117 @@
+"""The process of a corpus builder: writes the pairs of a chunk, has them judged, and answers one JSON line a row.
+
+One process judges one candidate at a time, and there are as many processes as cores: the judge's own work (a tenth of
+a second a candidate at most) is Python, which threads of one process would do one after the other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from kernelwright.corpus.pairs import Pair, Recipe, from_fields, make_chunk
+from kernelwright.corpus.processes import ignore_interrupts
+from kernelwright.corpus.shards import Verdict, row_of
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.records import Evaluation, Provenance, Task
+from kernelwright.tasks import candidate_from_text
+
+Say = Callable[[dict[str, Any]], None]
+
+
+def to_be_judged(row_id: str, share: float) -> bool:
+    """Whether a row belongs to the judged share: by its name, so that it is the same in every run."""
+    digest = hashlib.sha256(f"judged {row_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
+
+
+def row_id_of(recipe: Recipe, chunk: int, place: int) -> str:
+    """Name of a row: seed, split, chunk and place in it."""
+    return f"{recipe.split}-{recipe.seed}-{chunk:06d}-{place:04d}"
+
+
+def judge_chunk(
+    recipe: Recipe, index: int, tasks: int, done: set[str], share: float, evaluator: Evaluator | None, say: Say
+) -> None:
+    """Says each row of a chunk that is not done yet, then what became of its tasks."""
+    chunk = make_chunk(recipe, index, tasks)
+    broken: set[str] = set()
+    for place, pair in enumerate(chunk.pairs):
+        row_id = row_id_of(recipe, index, place)
+        if row_id in done or pair.task.source in broken:
+            continue
+        verdict = None
+        if evaluator is not None and to_be_judged(row_id, share):
+            verdict = _verdict(pair, evaluator)
+            if verdict is not None and verdict.verdict == "task_error":
+                broken.add(pair.task.source)
+                say({"chunk": index, "bad_task": pair.task.name, "family": pair.task.family, "why": verdict.reason})
+                continue
+        say({"chunk": index, "place": place, "row": row_of(pair, row_id, verdict)})
+    say(
+        {
+            "chunk": index,
+            "end": {"skipped": chunk.skipped, "families": chunk.families, "removed": list(chunk.removed)},
+        }
+    )
+
+
+def _verdict(pair: Pair, evaluator: Evaluator) -> Verdict | None:
+    """What judging says; None after a fault of ours, which leaves the row unjudged."""
+    origin = f"generated:{pair.task.family}"
+    task = Task(task_id=pair.task.name, source=pair.task.source, provenance=Provenance(origin=origin))
+    try:
+        found = evaluator.evaluate(task, candidate_from_text(pair.answer, f"{origin}:{pair.schedule}"))
+    except TaskError as error:
+        return Verdict("task_error", str(error)[:500], "", 0.0)
+    return None if found.verdict == "harness_error" else verdict_of(found)
+
+
+def verdict_of(found: Evaluation) -> Verdict:
+    """The part of an evaluation that a row keeps."""
+    timing = found.timing
+    return Verdict(
+        found.verdict,
+        found.reason,
+        found.backend,
+        found.seconds.total,
+        timing.candidate_ms if timing else None,
+        timing.eager_ms if timing else None,
+        timing.speedup if timing else None,
+        timing.interval if timing else None,
+    )
+
+
+def _say(value: dict[str, Any]) -> None:
+    try:
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the builder is gone; children of ours end with us
+        os._exit(0)
+
+
+def _main() -> None:
+    ignore_interrupts()
+    first = json.loads(sys.stdin.readline())
+    recipe = from_fields(first["recipe"])
+    options = EvalOptions(**first["options"]) if first["options"] is not None else None
+    evaluator = Evaluator(options) if options is not None else None
+    try:
+        for line in sys.stdin:
+            asked = json.loads(line)
+            try:
+                judge_chunk(recipe, asked["chunk"], asked["tasks"], set(asked["done"]), first["share"], evaluator, _say)
+            except Exception as error:  # told to the builder, which ends
+                _say({"failed": f"{type(error).__name__}: {error}"[:2000]})
+    finally:
+        if evaluator is not None:
+            evaluator.close()
+
+
+if __name__ == "__main__":
+    _main()

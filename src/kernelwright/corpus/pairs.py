@@ -1,0 +1,235 @@
+"""A stream of (task, answer) pairs by construction: generated tasks, and what the solution library writes for them.
+
+Tasks come in chunks, each with a seed of its own, so that any number of processes may write them: the stream is the
+same whatever their number. Nothing is executed here; `build` judges.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from kernelwright.corpus.answers import Answer, answers_for
+from kernelwright.corpus.guard import Watch, guard
+from kernelwright.errors import ConfigError
+from kernelwright.tasks.generate import GeneratedTask, generate
+
+CHUNK = 32
+"""Tasks of one chunk: small enough that a stream begins at once, large enough that processes rarely wait."""
+BARREN = 64
+"""After so many chunks without a single pair the stream is given up: nothing can be written for such tasks."""
+
+Schedules = Literal["canonical", "all"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A task with one answer. `answer` is a candidate file's text."""
+
+    task: GeneratedTask
+    answer: str
+    schedule: str
+    """Name of the schedule that the answer was written with."""
+    trace: str
+    """Why the answer is as it is: short statements, each of them true of the answer's text."""
+    right: bool
+    """By construction, not by execution: false where a mistake was put in on purpose."""
+    mistake: str = ""
+    """Name of that mistake."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a stream is made of; equal recipes give equal streams."""
+
+    seed: int
+    split: str = "train"
+    mistakes: float = 0.0
+    """Share of pairs whose answer has a mistake on purpose."""
+    schedules: Schedules = "canonical"
+    families: tuple[str, ...] | None = None
+    against: tuple[str, ...] = ()
+    """Suites that tasks must not be too near to (`decontaminate`)."""
+    one_operator: Literal["remove", "keep"] = "remove"
+    """Whether the AST rule holds for tasks of a single operator, which are bound to look alike."""
+
+    def checked(self) -> Self:
+        """This recipe, or `ConfigError` for what is out of range."""
+        if not 0.0 <= self.mistakes <= 1.0:
+            raise ConfigError(f"mistakes {self.mistakes} is not a share", hint="use a number from 0 to 1")
+        if self.schedules not in ("canonical", "all"):
+            raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
+        if self.one_operator not in ("remove", "keep"):
+            raise ConfigError(f"one_operator {self.one_operator!r} is not a choice", hint="use remove or keep")
+        return self
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The pairs of one chunk, and what became of tasks that gave none."""
+
+    index: int
+    pairs: tuple[Pair, ...]
+    skipped: dict[str, int]
+    """Tasks without a pair, by reason: `unreadable`, `contaminated`, `fault:` with an exception's name."""
+    families: dict[str, dict[str, int]]
+    """The same by family, with `tasks`."""
+    removed: tuple[dict[str, Any], ...] = ()
+    """What was too near to a suite, as `decontaminate.Report.rows`."""
+
+
+def chunk_seed(recipe: Recipe, index: int) -> int:
+    """The seed of a chunk's tasks: 63 bits that no other chunk of this or another stream shares but by accident."""
+    text = f"{recipe.seed}/{recipe.split}/{index}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
+    """The pairs of chunk `index`, from `count` tasks. A pure function of its arguments."""
+    seed = chunk_seed(recipe, index)
+    rng = random.Random(seed)
+    made: list[Pair] = []
+    families: dict[str, Counter[str]] = {}
+    skipped: Counter[str] = Counter()
+    report = _report(recipe)
+    for task in generate(seed, count, families=recipe.families, split=recipe.split):
+        family = families.setdefault(task.family, Counter())
+        family["tasks"] += 1
+        if report is not None and report.check(task.name, task.source, task.family):
+            family["contaminated"] += 1
+            skipped["contaminated"] += 1
+            continue
+        found = answers_for(task.source, recipe.schedules, recipe.mistakes, rng)
+        made += [_pair(task, answer) for answer in found.answers]
+        if found.why:
+            skipped[found.why] += 1
+            family["unreadable"] += 1
+    by_family = {name: {k: n for k, n in counts.items() if n} for name, counts in families.items()}
+    return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
+
+
+def _report(recipe: Recipe) -> Watch | None:
+    return Watch(guard(recipe.against, recipe.one_operator)) if recipe.against else None
+
+
+def _pair(task: GeneratedTask, answer: Answer) -> Pair:
+    return Pair(task, answer.text, answer.schedule, answer.trace, not answer.mistake, answer.mistake)
+
+
+def recipe(
+    *,
+    seed: int,
+    split: str = "train",
+    mistakes: float = 0.0,
+    schedules: str = "canonical",
+    families: Sequence[str] | None = None,
+    against: Sequence[str] = (),
+    one_operator: str = "remove",
+) -> Recipe:
+    """A recipe from plain values, checked. Raises `ConfigError`."""
+    named = None if families is None else tuple(families)
+    made = Recipe(seed, split, mistakes, schedules, named, tuple(against), one_operator)  # type: ignore[arg-type]
+    return made.checked()
+
+
+def pairs(
+    seed: int,
+    count: int,
+    *,
+    split: str = "train",
+    mistakes: float = 0.0,
+    schedules: Schedules = "canonical",
+    families: Sequence[str] | None = None,
+    against: Sequence[str] = (),
+    one_operator: Literal["remove", "keep"] = "remove",
+    workers: int = 1,
+) -> PairStream:
+    """An iterator over `count` pairs, the same for equal arguments whatever the number of `workers`.
+
+    `split` as of `tasks.generate`. `mistakes` is the share of pairs with a mistake on purpose (`right` is false);
+    `schedules` is `canonical` (one answer a task) or `all` (one for each schedule that fits). A task that the solution
+    library cannot read is skipped and counted in the stream's `skipped`, and so is one that is too near to a suite in
+    `against` (paths or names; see `decontaminate`). Raises `ConfigError`, and `TaskError` for such a suite.
+    """
+    made = recipe(
+        seed=seed,
+        split=split,
+        mistakes=mistakes,
+        schedules=schedules,
+        families=families,
+        against=against,
+        one_operator=one_operator,
+    )
+    if count < 0 or workers < 0:
+        raise ConfigError(f"pairs: count {count} or workers {workers} is negative", hint="use 0 or more")
+    return PairStream(made, count, workers)
+
+
+class PairStream(Iterator[Pair]):
+    """What `pairs` returns. `skipped` counts tasks without a pair, by reason, up to where the stream was read."""
+
+    def __init__(self, recipe: Recipe, count: int, workers: int) -> None:
+        self.recipe = recipe
+        self.count = count
+        self.skipped: Counter[str] = Counter()
+        self._workers = workers
+        self._pairs = self._all()
+
+    def __next__(self) -> Pair:
+        return next(self._pairs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the stream and its processes. May be called twice."""
+        self._pairs.close()
+
+    def _all(self) -> Generator[Pair, None, None]:
+        left, barren = self.count, 0
+        chunks = self._chunks()
+        try:
+            while left > 0:
+                chunk = next(chunks)
+                self.skipped.update(chunk.skipped)
+                barren = 0 if chunk.pairs else barren + 1
+                if barren >= BARREN:
+                    raise ConfigError(
+                        f"no answer can be written for {CHUNK * BARREN} tasks of split {self.recipe.split!r} in a row",
+                        hint="name other families, or another split",
+                    )
+                yield from chunk.pairs[:left]
+                left -= len(chunk.pairs[:left])
+        finally:
+            chunks.close()
+
+    def _chunks(self) -> Generator[Chunk, None, None]:
+        if self._workers <= 1:
+            index = 0
+            while True:
+                yield make_chunk(self.recipe, index)
+                index += 1
+        from kernelwright.corpus.processes import chunks
+
+        yield from chunks(self.recipe, self._workers)
+
+
+def as_fields(recipe: Recipe) -> dict[str, Any]:
+    """A recipe as JSON can hold it; `Recipe(**fields)` with tuples again is `from_fields`."""
+    return asdict(recipe)
+
+
+def from_fields(fields: dict[str, Any]) -> Recipe:
+    """The recipe of `as_fields`, read back from JSON."""
+    named = dict(fields)
+    named["families"] = None if named.get("families") is None else tuple(named["families"])
+    named["against"] = tuple(named.get("against", ()))
+    return Recipe(**named)

@@ -1,0 +1,126 @@
+"""Writing chunks in several processes: each is a fresh interpreter that answers JSON lines, one a chunk.
+
+Not multiprocessing: a trainer that streams pairs has torch and threads in its process, which must not be forked, and
+its own script need not be importable. Chunks come back in order, so the stream does not depend on who was faster.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Generator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from kernelwright.corpus.pairs import Chunk, Pair, Recipe, as_fields, from_fields, make_chunk
+from kernelwright.errors import HarnessError
+from kernelwright.tasks.generate import GeneratedTask
+
+AHEAD = 2
+"""Chunks asked of each process before the first is read, so that none waits for the reader."""
+
+
+def chunks(recipe: Recipe, workers: int) -> Generator[Chunk, None, None]:
+    """Chunks 0, 1, 2, … without end, written by `workers` processes. Raises `HarnessError` when one of them dies."""
+    writers = [start(__name__, as_fields(recipe)) for _ in range(workers)]
+    try:
+        index = 0
+        for ahead in range(AHEAD * workers):
+            send(writers[ahead % workers], ahead)
+        while True:
+            writer = writers[index % workers]
+            yield _chunk(receive(writer))
+            send(writer, index + AHEAD * workers)
+            index += 1
+    finally:
+        for writer in writers:
+            stop(writer)
+
+
+def start(module: str, first: Any, more: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    """A process that runs one of our modules and reads JSON lines; `first` is sent at once. `more` is environment."""
+    paths = [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, **(more or {}), "PYTHONPATH": os.pathsep.join(p for p in paths if p)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        env=environment,
+    )
+    send(process, first)
+    return process
+
+
+def send(process: subprocess.Popen[str], value: Any) -> None:
+    """One JSON line to a process; a process that is gone shows when it is read."""
+    assert process.stdin is not None
+    try:
+        process.stdin.write(json.dumps(value) + "\n")
+        process.stdin.flush()
+    except (BrokenPipeError, OSError):
+        return
+
+
+def receive(process: subprocess.Popen[str]) -> Any:
+    """The next JSON line of a process; raises `HarnessError` when there is none, or it says that it failed."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line.endswith("\n"):
+        raise HarnessError(f"a process that writes pairs ended with status {process.wait()}", hint="see its messages")
+    value = json.loads(line)
+    if isinstance(value, dict) and "failed" in value:
+        raise HarnessError(f"a process that writes pairs failed: {value['failed']}")
+    return value
+
+
+def stop(process: subprocess.Popen[str], seconds: float = 5.0) -> None:
+    """Ends a process: it leaves when its input ends, or is killed."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            try:
+                stream.close()
+            except OSError:
+                pass
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _chunk(value: dict[str, Any]) -> Chunk:
+    made = tuple(
+        Pair(**{**p, "task": GeneratedTask(**{**p["task"], "operators": tuple(p["task"]["operators"])})})
+        for p in value["pairs"]
+    )
+    return Chunk(value["index"], made, value["skipped"], value["families"], tuple(value["removed"]))
+
+
+def ignore_interrupts() -> None:
+    """Leaves Ctrl-C to the parent, whose closed pipe ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _main() -> None:
+    ignore_interrupts()
+    recipe = from_fields(json.loads(sys.stdin.readline()))
+    for line in sys.stdin:
+        try:
+            answer: dict[str, Any] = asdict(make_chunk(recipe, json.loads(line)))
+        except Exception as error:  # told to the parent, which raises it
+            answer = {"failed": f"{type(error).__name__}: {error}"}
+        try:
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    _main()

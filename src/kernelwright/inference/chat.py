@@ -1,0 +1,53 @@
+"""The text that our own models are trained on and asked with: ChatML, the task's source as the user's turn.
+
+The user's turn is the task's source text, stripped; the assistant's turn is the candidate's file, and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from kernelwright.records import Message
+
+END_OF_TEXT = "<|endoftext|>"
+TURN = "<|im_start|>"
+TURN_END = "<|im_end|>"
+SPECIAL_TOKENS = (END_OF_TEXT, TURN, TURN_END)
+"""In the order of their ids, which are the first ones: padding, begin of a turn, end of a turn (and of an answer)."""
+
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] == 'assistant' %}"
+    "<|im_start|>assistant\n{% generation %}{{ message['content'] }}<|im_end|>{% endgeneration %}\n"
+    "{% else %}"
+    "<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endif %}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+"""As Jinja, for transformers. What is between the generation tags is what a loss may be taken on."""
+
+ROLES = ("system", "user", "assistant")
+
+_BLOCK = re.compile(r"^[ \t]*```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
+_MODEL = re.compile(r"^class\s+Model\b", re.MULTILINE)
+
+
+def task_prompt(source: str) -> str:
+    """What the user's turn holds for a task: its source, stripped."""
+    return source.strip()
+
+
+def source_of(messages: Sequence[Message]) -> str:
+    """The task's source in a conversation that was written for larger models, or the last user's words.
+
+    It is the last Python block with a `class Model` in the latest user message that has one: requests may show an
+    example before the task, and later turns hold feedback only.
+    """
+    asked = [m.content for m in messages if m.role == "user"]
+    for text in reversed(asked):
+        blocks = [b for b in _BLOCK.findall(text) if _MODEL.search(b)]
+        if blocks:
+            return task_prompt(blocks[-1])
+    return task_prompt(asked[-1]) if asked else ""

@@ -1,0 +1,122 @@
+"""From text to token ids and back, with a checkpoint's `tokenizer.json`; no transformers needed.
+
+Text between turns is plain: a task that spells `<|im_end|>` gets the letters, not the token.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelwright.errors import ConfigError
+from kernelwright.inference.chat import TURN, TURN_END
+from kernelwright.records import Message
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+
+class ChatTokenizer:
+    """A byte-level tokenizer with ChatML's turns. Raises `ConfigError` where a folder holds none."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.inner = tokenizer
+        if type(tokenizer.decoder).__name__ != "ByteLevel":
+            raise ConfigError("the tokenizer is not byte-level", hint="use --policy hf:FOLDER")
+        self.special = {number: t.content for number, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+        self.inner.encode_special_tokens = True  # special tokens are added by id, never read from text
+        self.turn = self._special(TURN)
+        self.turn_end = self._special(TURN_END)
+        self._line = self.encode("\n")
+        self._heads: dict[str, list[int]] = {}
+
+    @classmethod
+    def load(cls, folder: Path) -> ChatTokenizer:
+        """The tokenizer of a checkpoint's folder."""
+        try:
+            from tokenizers import Tokenizer
+        except ImportError as error:
+            raise ConfigError("this needs the library tokenizers", hint="pip install tokenizers") from error
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise ConfigError(f"there is no tokenizer.json in {str(folder)!r}", hint="name a checkpoint's folder")
+        try:
+            return cls(Tokenizer.from_file(str(path)))
+        except ConfigError:
+            raise
+        except Exception as error:  # the library raises plain Exception for a file that it cannot read
+            raise ConfigError(f"{str(path)!r} is no tokenizer: {error}") from error
+
+    def _special(self, token: str) -> int:
+        number = self.inner.token_to_id(token)
+        if number is None:
+            raise ConfigError(
+                f"the tokenizer has no token {token}, so its chat format is not ChatML",
+                hint="use --policy hf:FOLDER, which takes the checkpoint's own chat template",
+            )
+        return int(number)
+
+    @property
+    def size(self) -> int:
+        """Tokens in the vocabulary, special ones included."""
+        return int(self.inner.get_vocab_size())
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text."""
+        return list(self.inner.encode(text, add_special_tokens=False).ids)
+
+    def encode_many(self, texts: Sequence[str]) -> list[list[int]]:
+        """Ids of several plain texts."""
+        return [e.ids for e in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
+
+    def encode_raw(self, text: str) -> list[int]:
+        """Ids of text in which special tokens are spelled out."""
+        known = {content: number for number, content in self.special.items()}
+        parts = re.split("(" + "|".join(re.escape(content) for content in known) + ")", text)
+        return [i for part in parts for i in ([known[part]] if part in known else self.encode(part))]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids without special tokens; bytes that are no UTF-8 become replacement characters."""
+        return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
+
+    def piece(self, number: int) -> bytes:
+        """The bytes that one id stands for; none for a special token."""
+        if number in self.special:
+            return b""
+        token = self.inner.id_to_token(number)
+        if token is None:
+            return b""
+        try:
+            return bytes(_BYTES[c] for c in token)
+        except KeyError:
+            return token.encode()
+
+    def head(self, role: str) -> list[int]:
+        """Ids that begin a turn of a role."""
+        if role not in self._heads:
+            self._heads[role] = [self.turn, *self.encode(f"{role}\n")]
+        return self._heads[role]
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation up to where the assistant speaks."""
+        ids: list[int] = []
+        for message in messages:
+            ids += self.wrap(message.role, self.encode(message.content))
+        return ids + self.head("assistant")
+
+    def wrap(self, role: str, content: list[int]) -> list[int]:
+        """Ids of one turn with everything that belongs to it."""
+        return [*self.head(role), *content, self.turn_end, *self._line]
+
+
+def _byte_letters() -> dict[str, int]:
+    """The letter that byte-level tokenizers write for each byte (GPT-2's table), inverted."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in printable]
+    letters = {chr(b): b for b in printable}
+    return letters | {chr(256 + i): b for i, b in enumerate(others)}
+
+
+_BYTES = _byte_letters()

@@ -1,0 +1,229 @@
+"""Rewards: what a verdict is worth to a policy in training. Pure, named, versioned, with their parts.
+
+    reward = REWARDS["kevin"](evaluation)
+    reward.value, reward.parts, reward.version          # 1.5, {"correct": 0.3, "speedup": 1.2}, "kevin-1"
+
+All take an `Evaluation`, or None where an answer held no candidate at all, and parameters of their own. A fault of the
+harness and what a backend cannot judge give no reward (value None), never zero: nothing was learnt about the candidate.
+A `rejected` candidate broke a rule and is paid nothing, however fast it was. A correct one that was not timed is paid
+for being correct only, or not at all with `timed_only`. Formulas and papers: each function.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Callable
+
+from pydantic import Field
+
+from kernelwright.errors import ConfigError
+from kernelwright.records import Evaluation, Record
+
+
+class Reward(Record):
+    """What one evaluation is worth.
+
+    Example: `Reward(value=1.5, parts={"correct": 0.3, "speedup": 1.2}, facts={"speedup": 1.2}, version="kevin-1")`.
+    """
+
+    value: float | None
+    """None: no reward, to be left out of baselines."""
+    parts: dict[str, float] = Field(default_factory=dict)
+    """What the value is the sum of."""
+    facts: dict[str, float] = Field(default_factory=dict)
+    """What it rests on: `speedup` over eager, `compile_speedup` over torch.compile, `own_share`, `judge`."""
+    version: str
+    """The function's name and version; it changes whenever the same evaluation would be worth something else."""
+
+
+RewardFunction = Callable[..., Reward]
+
+_UNJUDGED = ("harness_error", "unsupported")
+_COMPILED = ("correct", "wrong", "runtime_error", "timeout")
+
+
+def stanford(
+    evaluation: Evaluation | None,
+    *,
+    compiled: float = 0.5,
+    correct: float = 0.5,
+    speed: float = 1.0 / 6.0,
+    cap: float = 3.0,
+    judge: float | None = None,
+    judge_weight: float = 0.5,
+    timed_only: bool = False,
+) -> Reward:
+    """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`, each only where the one before holds.
+
+    From the Stanford CS224R report, which does not state its weights: these read its 0.5, 1.0 and 1.5 as a ladder.
+    `judge` is an opinion in [0, 1] (`rewards_judge`), paid whatever the verdict, but not to a rejected candidate; see
+    `annealed_judge_weight` for when to stop paying it.
+    """
+    if unpaid := _unjudged(evaluation, "stanford-1", timed_only):
+        return unpaid
+    parts: dict[str, float] = {}
+    facts = _facts(evaluation)
+    if evaluation is not None and evaluation.verdict in _COMPILED:
+        parts["compiled"] = compiled
+    if _correct(evaluation):
+        parts["correct"] = correct
+        parts["speedup"] = speed * min(facts.get("speedup", 0.0), cap)
+    if judge is not None and evaluation is not None and evaluation.verdict != "rejected":
+        if not 0.0 <= judge <= 1.0:
+            raise ConfigError(f"a judge's score of {judge} is not in [0, 1]")
+        parts["judge"] = judge_weight * judge
+        facts["judge"] = judge
+    return _sum(parts, facts, "stanford-1")
+
+
+def annealed_judge_weight(
+    mean_correctness: float,
+    *,
+    group_pays: bool = False,
+    start: float = 0.5,
+    begins: float = 0.05,
+    ends: float = 0.10,
+) -> float:
+    """What a judge's opinion weighs: `start` until `begins` of all samples are correct, then linearly less, 0 from
+    `ends` on; and 0 in a group that execution already tells apart. Otherwise the judge can be played."""
+    if not 0.0 <= begins <= ends:
+        raise ConfigError(f"the judge's weight falls from {begins} to {ends}", hint="use 0 <= begins <= ends")
+    if group_pays or mean_correctness >= ends:
+        return 0.0
+    if mean_correctness <= begins:
+        return start
+    return start * (ends - mean_correctness) / (ends - begins)
+
+
+def kevin(
+    evaluation: Evaluation | None, *, correct: float = 0.3, cap: float | None = None, timed_only: bool = False
+) -> Reward:
+    """`0.3 + eager/own` where correct, else 0 (arXiv 2507.11948, which caps nothing; 10 is a sensible `cap`)."""
+    if unpaid := _unjudged(evaluation, "kevin-1", timed_only):
+        return unpaid
+    facts = _facts(evaluation)
+    if not _correct(evaluation):
+        return _sum({}, facts, "kevin-1")
+    speedup = facts.get("speedup", 0.0)
+    return _sum({"correct": correct, "speedup": speedup if cap is None else min(speedup, cap)}, facts, "kevin-1")
+
+
+def drkernel(
+    evaluation: Evaluation | None,
+    *,
+    own_share: float | None = None,
+    cap: float = 3.0,
+    scale: float = 1.0,
+    timed_only: bool = False,
+) -> Reward:
+    """`scale * (1 + min(eager/own, cap) + PR)` where correct, else 0 (arXiv 2602.05885; its code has scale 0.5).
+
+    PR is the share of the device's time that the candidate's own kernels take in a call: `own_share`, where a profile
+    was made, else what the evaluation attests, else 0.
+    """
+    if unpaid := _unjudged(evaluation, "drkernel-1", timed_only):
+        return unpaid
+    facts = _facts(evaluation)
+    if own_share is not None:
+        facts["own_share"] = own_share
+    if not _correct(evaluation):
+        return _sum({}, facts, "drkernel-1")
+    share = min(max(facts.get("own_share", 0.0), 0.0), 1.0)
+    speedup = min(facts.get("speedup", 0.0), cap)
+    parts = {"correct": scale, "speedup": scale * speedup, "own_share": scale * share}
+    return _sum(parts, facts, "drkernel-1")
+
+
+def cuda_agent(
+    evaluation: Evaluation | None, *, margin: float = 0.05, continuous: bool = False, timed_only: bool = False
+) -> Reward:
+    """Milestones (arXiv 2602.24286): -1 wrong, 1 correct, 2 more than `margin` faster than eager, 3 than both.
+
+    3 needs both baselines beaten: faster than torch.compile only is 1, as in the formula. `continuous` is the paper's
+    ablation: compile/own, or -1.
+    """
+    version = "cuda_agent-1"
+    if unpaid := _unjudged(evaluation, version, timed_only):
+        return unpaid
+    facts = _facts(evaluation)
+    if not _correct(evaluation):
+        return _sum({"wrong": -1.0}, facts, version)
+    if continuous:
+        return _sum({"compile_speedup": facts.get("compile_speedup", 0.0)}, facts, version)
+    # (t0 - t) / t0 > margin, with t0 / t the speedup
+    eager, compiled = (1.0 - 1.0 / facts[k] > margin if facts.get(k) else False for k in ("speedup", "compile_speedup"))
+    parts = {"correct": 1.0}
+    if eager:
+        parts["beats_eager"] = 1.0
+        if compiled:
+            parts["beats_compile"] = 1.0
+    return _sum(parts, facts, version)
+
+
+def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False) -> Reward:
+    """`sigmoid(1 + compile/own - delta)` where correct, else 0 (arXiv 2602.11000): a kernel at par is worth 0.55."""
+    if unpaid := _unjudged(evaluation, "makora-1", timed_only):
+        return unpaid
+    facts = _facts(evaluation)
+    if not _correct(evaluation):
+        return _sum({}, facts, "makora-1")
+    raw = 1.0 + max(0.0, facts.get("compile_speedup", 0.0)) - delta
+    return _sum({"sigmoid": 1.0 / (1.0 + math.exp(-raw))}, facts, "makora-1")
+
+
+REWARDS: dict[str, RewardFunction] = {
+    "stanford": stanford,
+    "kevin": kevin,
+    "drkernel": drkernel,
+    "cuda_agent": cuda_agent,
+    "makora": makora,
+}
+
+
+def load_reward(name: str) -> RewardFunction:
+    """The reward of that name. Raises `ConfigError`."""
+    if name in REWARDS:
+        return REWARDS[name]
+    near = difflib.get_close_matches(name, REWARDS, 1)
+    raise ConfigError(
+        f"there is no reward {name!r}", hint=f"did you mean {near[0]!r}?" if near else f"rewards: {', '.join(REWARDS)}"
+    )
+
+
+def _unjudged(evaluation: Evaluation | None, version: str, timed_only: bool) -> Reward | None:
+    """No reward, where nothing was learnt about the candidate; None where something was."""
+    if evaluation is None:
+        return None
+    if evaluation.verdict in _UNJUDGED:
+        return Reward(value=None, version=version)
+    if timed_only and evaluation.verdict == "correct" and evaluation.timing is None:
+        return Reward(value=None, version=version)
+    return None
+
+
+def _correct(evaluation: Evaluation | None) -> bool:
+    return evaluation is not None and evaluation.verdict == "correct"
+
+
+def _facts(evaluation: Evaluation | None) -> dict[str, float]:
+    """The measurements that are there, finite and positive."""
+    if evaluation is None:
+        return {}
+    facts: dict[str, float] = {}
+    timing = evaluation.timing
+    if timing is not None and timing.candidate_ms > 0:
+        for name, baseline in (("speedup", timing.eager_ms), ("compile_speedup", timing.compile_ms)):
+            if baseline is not None and baseline > 0:
+                facts[name] = baseline / timing.candidate_ms
+        if timing.eager_ms is None and timing.compile_ms is None and timing.speedup is not None:
+            facts["speedup"] = timing.speedup
+    try:
+        facts["own_share"] = float(evaluation.environment["own_kernel_share"])
+    except (KeyError, ValueError):
+        pass  # not profiled: there is no share
+    return {name: value for name, value in facts.items() if math.isfinite(value)}
+
+
+def _sum(parts: dict[str, float], facts: dict[str, float], version: str) -> Reward:
+    return Reward(value=sum(parts.values()), parts=parts, facts=facts, version=version)

@@ -1,0 +1,248 @@
+"""Convolutions and transposed convolutions in one to three dimensions: stride, padding, dilation, groups, bias.
+
+Depthwise, grouped, pointwise and asymmetric ones are the same kernel: the number of groups is a parameter. Each thread
+computes a result (`direct`), or a convolution is a product of matrices whose left operand is gathered (`gemm...`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.solutions import convolution_ways as ways
+from kernelwright.solutions import tiles
+from kernelwright.solutions import windows as win
+from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.host import add_kernel, add_lines, argument
+from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.schedule import Schedule
+from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+
+TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
+TILINGS["double64"] = "double64"
+"""Ways to convolve by products, and how those are tiled."""
+_OPERATORS = ("conv", "convtranspose", *(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3)))
+"""Modules, and functions by their dimensions."""
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One convolution in text: where its parts come from on the host."""
+
+    rank: int
+    transposed: bool
+    x: str
+    weight: str
+    bias: str
+    groups: str
+    stride: str
+    padding: str
+    dilation: str
+    output_padding: str
+    before: str = ""
+    """Lines of Python before the others."""
+    same: bool = False
+    """Whether the padding is "same"."""
+
+    @property
+    def name(self) -> str:
+        return f"conv{'_transpose' if self.transposed else ''}{self.rank}d"
+
+
+def read_convolution(writer: Writer, node: Node) -> Convolution:
+    """The parts of a module's call or of a function's."""
+    transposed = "transpose" in node.op
+    x = writer.tensor(node.args[0])
+    if node.text:
+        return _of_module(writer, node, transposed, x)
+    rank = int(node.op[-2])
+    w = writer.tensor(node.args[1])
+    b = writer.tensor(node.args[2]) if len(node.args) > 2 and node.args[2].text != "None" else node.option("bias", "None")
+    tuple_of = f"{win.TUPLE[rank]}(%s)"
+    stride, dilation = (tuple_of % node.option(name, "1") for name in ("stride", "dilation"))
+    padding, more = (tuple_of % node.option(name, "0") for name in ("padding", "output_padding"))
+    same = node.option("padding").strip("'\"") == "same"
+    if node.option("padding").strip("'\"") == "valid":
+        padding = tuple_of % "0"
+    return Convolution(
+        rank, transposed, x, w, b, node.option("groups", "1"), stride, padding, dilation, more, same=same
+    )
+
+
+def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolution:
+    kind = writer.reference.modules[node.text.removeprefix("self.")][0]
+    rank = int(kind[-2])
+    if argument(writer, node, "padding_mode", "zeros") != "zeros":
+        raise Unreadable("no template for padding that is not zeros")
+    padding = argument(writer, node, "padding", 0)
+    parts = [f"conv.{name}" for name in ("groups", "stride", "padding", "dilation", "output_padding")]
+    if padding == "valid":
+        parts[2] = f"{win.TUPLE[rank]}(0)"
+    before = f"conv = {node.text}"
+    return Convolution(
+        rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same"
+    )
+
+
+def _sizes(c: Convolution) -> str:
+    """Python lines with every size and option that the kernel takes."""
+    r, letters = c.rank, win.LETTERS[c.rank]
+    options = [(p, t) for p, t in (("s", c.stride), ("p", c.padding), ("d", c.dilation)) if p != "p" or not c.same]
+    first = "_, OG" if c.transposed else "O, _"
+    lines = [
+        c.before,
+        f"(N, C, {win.listed(r, '')}), ({first}, {win.listed(r, 'K')}) = @x.shape, @w.shape",
+        f"{', '.join(win.unpacked(r, p) for p, _ in options)} = {', '.join(t for _, t in options)}",
+    ]
+    if c.transposed:
+        lines.append("O = OG * @groups")
+        lines += [
+            f"O{a} = ({a} - 1) * s{a.lower()} - 2 * p{a.lower()} + d{a.lower()} * (K{a} - 1) + @more[{i}] + 1"
+            for i, a in enumerate(letters)
+        ]
+    elif c.same:
+        lines += [f"O{a}, p{a.lower()} = {a}, d{a.lower()} * (K{a} - 1) // 2" for a in letters]
+    else:
+        lines += [
+            f"O{a} = ({a} + 2 * p{a.lower()} - d{a.lower()} * (K{a} - 1) - 1) // s{a.lower()} + 1" for a in letters
+        ]
+    return "\n".join(lines)
+
+
+_DIRECT = """
+extern "C" __global__ void @name(@parameters) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    @split
+    long long n = @rest;
+    int CG = C / G, c0 = o / (O / G) * CG;
+    float acc = b ? b[o] : 0.0f;
+    for (int c = 0; c < CG; ++c)
+@loops
+@deep@positions
+@deepif (@inside)
+@deep    acc += x[@from] * w[@weight];
+        }
+    @stored
+}
+"""
+_TRANSPOSED = """
+extern "C" __global__ void @name(@parameters) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    @split
+    long long n = @rest;
+    int CG = C / G, OG = O / G, c0 = o / OG * CG;
+    float acc = b ? b[o] : 0.0f;
+@gather
+    @stored
+}
+"""
+
+
+def _direct(c: Convolution) -> str:
+    """One thread a result."""
+    declared, rest = win.split(c.rank, True)
+    marks = {"split": declared, "rest": rest, "from": win.place(c.rank, "n * C + c0 + c", "", "i")}
+    if c.transposed:
+        return tiles.put(_TRANSPOSED, gather="\n" + _gather(c, 4, "acc"), **marks)
+    heads, deep = win.loops(c.rank, 8)
+    end = deep[4:] + "}"
+    text = _DIRECT.replace("@loops", heads).replace("        }\n    @stored", f"{end}\n    @stored")
+    marks |= {"positions": win.positions(c.rank), "inside": win.inside(c.rank), "deep": deep}
+    return tiles.put(text, weight=win.place(c.rank, "o * CG + c", "K", "k"), **marks)
+
+
+def _gather(c: Convolution, indent: int, acc: str) -> str:
+    """Loops over the window that leave out what no input reaches, then over channels."""
+    lines = []
+    for letter in win.LETTERS[c.rank]:
+        a, pad = letter.lower(), " " * indent
+        lines.append(f"{pad}for (int k{a} = 0; k{a} < K{letter}; ++k{a}) {{")
+        lines.append(f"{pad}    int i{a} = o{a} + p{a} - k{a} * d{a};")
+        lines.append(f"{pad}    if (i{a} < 0 || i{a} % s{a} || (i{a} /= s{a}) >= {letter}) continue;")
+        indent += 4
+    x, w = win.place(c.rank, "n * C + c0 + c", "", "i"), win.place(c.rank, "(c0 + c) * OG + o % OG", "K", "k")
+    lines.append(" " * indent + "for (int c = 0; c < CG; ++c)")
+    lines.append(" " * indent + f"    {acc} += x[{x}] * w[{w}];")
+    lines += [" " * (indent - 4 * (d + 1)) + "}" for d in range(c.rank)]
+    return "\n".join(lines)
+
+
+@shape_rule(*_OPERATORS)
+def convolution_shape(writer: Writer, node: Node) -> Shape:
+    """Batch, channels and extents as far as the text gives them."""
+    x = writer.shape(node.args[0])
+    rank, transposed = len(x) - 2, "transpose" in node.op
+    if node.text:
+        values = [argument(writer, node, "kernel_size"), argument(writer, node, "stride", 1)]
+        values += [argument(writer, node, "padding", 0)]
+        values += [argument(writer, node, "dilation", 1)]
+        more = argument(writer, node, "output_padding", 0) if transposed else 0
+        channels = argument(writer, node, "out_channels", -1)
+    else:
+        w = writer.shape(node.args[1])
+        values = [tuple(w[2:])]
+        for name, default in (("stride", "1"), ("padding", "0"), ("dilation", "1")):
+            values.append(_known(writer, node.option(name, default)))
+        more = _known(writer, node.option("output_padding", "0"))
+        groups = _known(writer, node.option("groups", "1"))
+        channels = w[0] if not transposed else w[1] * groups if isinstance(groups, int) else -1
+    return (x[0], channels, *_extents(x[2:], rank, values, more, transposed))
+
+
+def _known(writer: Writer, text: str) -> object:
+    try:
+        return writer.facts.value(text)
+    except Unreadable:
+        return None
+
+
+def _extents(sizes: Shape, rank: int, values: list[object], more: object, transposed: bool) -> Shape:
+    if values[2] == "same":
+        return sizes
+    if values[2] == "valid":
+        values[2] = 0
+    k, s, p, d = (win.numbers(v, rank) for v in values)
+    o = win.numbers(more, rank)
+    if k is None or s is None or p is None or d is None or o is None:
+        return (-1,) * rank
+    if transposed:
+        return tuple(
+            (n - 1) * s[i] - 2 * p[i] + d[i] * (k[i] - 1) + o[i] + 1 if n > 0 else -1 for i, n in enumerate(sizes)
+        )
+    return tuple(win.extent(n, k[i], s[i], p[i], d[i]) if n > 0 else -1 for i, n in enumerate(sizes))
+
+
+def _way(c: Convolution, schedule: Schedule, parameters: str, epilogue: Epilogue) -> ways.Way:
+    """The kernel that a schedule asks for."""
+    axes, block = {0: "n", **win.axes(c.rank)}, schedule.block
+    if schedule.conv == "channels":
+        return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv == "weights":
+        return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv in TILINGS:
+        return ways.product(c.rank, c.transposed, TILINGS[schedule.conv], parameters, epilogue, axes)
+    text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
+    return ways.Way(text, f"(@y.numel() + {block - 1}) // {block}, {block}")
+
+
+@anchor(*_OPERATORS)
+def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """nn.Conv1d to 3d, nn.ConvTranspose1d to 3d, and their functions."""
+    if len(writer.shape(node.args[0])) < 3:
+        raise Unreadable("a convolution of an input without batch")
+    c = read_convolution(writer, node)
+    r, y = c.rank, writer.fresh("y")
+    sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
+    parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    way = _way(c, writer.schedule, parameters, epilogue)
+    name = add_kernel(writer, c.name, way.text)
+    template = f"""
+{_sizes(c)}
+@y = torch.empty(N, O, {win.listed(r, "O")}, device=@x.device)
+kernels.@name[{way.launch}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
+{win.listed(r, "", "O", "K", "s", "p", "d")}@last)
+"""
+    marks = {"x": c.x, "w": c.weight, "b": c.bias, "groups": c.groups, "more": c.output_padding}
+    add_lines(writer, template, y=y, name=name, last=epilogue.arguments(y), **marks)
+    return y

@@ -1,0 +1,270 @@
+"""Matrix products: matmul in every layout and rank, linear layers, einsum of two operands, outer and dot products.
+
+Operands that are views (transposed, batched) are read through their strides; linear layers have a kernel of their own,
+for both of its operands lie by rows along the summed dimension. Sums are float32, also of 16-bit operands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
+from kernelwright.solutions.facts import Declared, Shape
+from kernelwright.solutions.families.views import order
+from kernelwright.solutions.host import add_kernel, add_lines, argument
+from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A matrix, or a batch of them: Python text of a view, its shape as declared, and how it lies."""
+
+    text: str
+    shape: Shape
+    by_rows: bool = True
+    half: str = ""
+    """C type where the elements have 16 bits and a schedule takes them as they are."""
+
+
+def operand(writer: Writer, node: Node) -> Operand:
+    """A node as an operand; transposing it costs nothing."""
+    if node.op in ("transpose", "permute"):
+        inner, dims = operand(writer, node.args[0]), order(writer, node)
+        rank = len(dims)
+        if dims == (*range(rank - 2), rank - 1, rank - 2):
+            text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
+        else:
+            text = f"{inner.text}.permute{dims}"
+        by_rows = inner.by_rows if dims[-1:] == (rank - 1,) else not inner.by_rows
+        return Operand(text, writer.shape(node), by_rows, inner.half)
+    if node.op == "unsqueeze":
+        inner = operand(writer, node.args[0])
+        return Operand(f"{inner.text}.unsqueeze({node.option('dim')})", writer.shape(node), inner.by_rows, inner.half)
+    shape = writer.shape(node)
+    found = writer.facts.inputs.get(node.text) if node.op == "input" else None
+    if isinstance(found, Declared) and found.dtype == "float":
+        return Operand(node.text, shape)  # strides say how it lies
+    if isinstance(found, Declared) and writer.schedule.product == "tensor" and found.dtype in _HALVES:
+        return Operand(node.text, shape, half=_HALVES[found.dtype])
+    return Operand(writer.tensor(node), shape)
+
+
+_HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
+
+
+@shape_rule("matmul", "mm", "bmm")
+def product_shape(writer: Writer, node: Node) -> Shape:
+    """As torch.matmul."""
+    a, b = (writer.shape(x) for x in node.args)
+    if not a or not b:
+        raise Unreadable("a product of numbers")
+    lead = a[:-2] if len(a) >= len(b) else b[:-2]
+    return (*lead, *(a[-2:-1]), *(b[-1:] if len(b) > 1 else ()))
+
+
+@anchor("matmul", "mm", "bmm")
+def matmul(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """Two matrices, batches of them, or vectors, as torch.matmul takes them."""
+    a, b = (operand(writer, x) for x in node.args)
+    if len(a.shape) <= 2 and len(b.shape) <= 2:
+        return _two_matrices(writer, node, epilogue, a, b)
+    if len(b.shape) <= 2:
+        return _stacked_rows(writer, node, epilogue, a, b)
+    return _batch(writer, node, epilogue, a, b)
+
+
+def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
+    wanted = writer.schedule.product or "shared16"
+    if wanted == "tensor" and not (a.half and a.half == b.half):
+        return "register64"
+    return wanted
+
+
+def _write(
+    writer: Writer, epilogue: Epilogue, op: str, a: Operand, b: Operand, axes: dict[int, str], index: str, start: str
+) -> tuple[str, tiles.Written]:
+    """The kernel over strides and its name; its parameters are (a, b, y, M, N, K, strides)."""
+    strides = ", ".join(f"long long {s}" for s in (["az"] if start else []) + ["am", "ak"])
+    strides += ", " + ", ".join(f"long long {s}" for s in (["bz"] if start else []) + ["bk", "bn"])
+    kind = a.half or "float"
+    p = tiles.Product(
+        parameters=f"const {kind}* a, const {kind}* b, float* y, int M, int N, int K, {strides}",
+        left=lambda m, k: f"a[{m} * am + {k} * ak]",
+        right=lambda k, n: f"b[{k} * bk + {n} * bn]",
+        index=index,
+        start=start,
+        type=kind,
+        a_by_rows=a.by_rows,
+        b_by_rows=b.by_rows,
+    )
+    written = tiles.product(p, _tiling(writer, a, b), epilogue, axes)
+    return add_kernel(writer, op, written.text), written
+
+
+_HOST = """
+a, b = @a, @b
+@sizes
+@y = torch.empty(@shape, device=a.device)
+kernels.@name[(@grid), @block](a, b, @y, M, N, K, *a.stride(), *b.stride()@more)
+"""
+
+
+def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    left = f"{a.text}.unsqueeze(0)" if row else a.text
+    right = f"{b.text}.unsqueeze(1)" if column else b.text
+    axes = {0: "n" if row else "m", 1: "n"}
+    name, written = _write(writer, epilogue, "matmul", a, b, axes, "m * N + n", "")
+    y = writer.fresh("y")
+    sizes = {(False, False): "M, N", (True, False): "N", (False, True): "M", (True, True): "()"}[row, column]
+    return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", sizes)
+
+
+def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
+    """A tensor times a matrix or vector: its rows, stacked, times the matrix."""
+    left = a.text if len(a.shape) == 2 else f"{a.text}.flatten(0, -2)"
+    column = len(b.shape) == 1
+    right = f"{b.text}.unsqueeze(1)" if column else b.text
+    rank = len(a.shape) - column
+    stacked = Operand(left, a.shape, a.by_rows, a.half)
+    name, written = _write(writer, epilogue, "matmul", stacked, b, {rank - 1: "m" if column else "n"}, "m * N + n", "")
+    y = writer.fresh("y")
+    shape = "@lead.shape[:-1]" if column else "*@lead.shape[:-1], N"
+    return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", shape, a.text)
+
+
+def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operand) -> str:
+    """Batches, broadcast against each other; the result's batch is blockIdx.z."""
+    if len(a.shape) == 1:
+        raise Unreadable("no template for a vector times a batch of matrices")
+    rank = max(len(a.shape), len(b.shape))
+    left, right = a.text, b.text
+    known = a.shape[:-2] == b.shape[:-2] and len(a.shape) == len(b.shape)
+    plain = known and rank == 3
+    if not plain:
+        if known:
+            lead = "@lead.shape[:-2]"
+        else:
+            lead = "batch"
+            add_lines(writer, "batch = torch.broadcast_shapes(@a.shape[:-2], @b.shape[:-2])", a=a.text, b=b.text)
+        wide = "" if known else ".expand(*batch, -1, -1)"
+        left, right = (f"{x.text}{wide}.flatten(0, -3)" for x in (a, b))
+    axes = {rank - 2: "m", rank - 1: "n", **({0: "blockIdx.z"} if rank == 3 else {})}
+    start = "a += blockIdx.z * az;\nb += blockIdx.z * bz;"
+    name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
+    y = writer.fresh("y")
+    shape = "Z, M, N" if plain else f"*{lead}, M, N"
+    return _launch(writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z")
+
+
+def _launch(
+    writer: Writer,
+    epilogue: Epilogue,
+    written: tiles.Written,
+    name: str,
+    y: str,
+    left: str,
+    right: str,
+    sizes: str,
+    shape: str,
+    lead: str = "",
+    batch: str = "",
+) -> str:
+    marks = {"a": left, "b": right, "y": y, "name": name, "block": written.block, "lead": lead}
+    template = _HOST.replace("@sizes", sizes).replace("@shape", shape).replace("@grid", written.grid + batch)
+    add_lines(writer, template, more=epilogue.arguments(y), **marks)
+    return y
+
+
+@shape_rule("linear", "linear_module")
+def linear_shape(writer: Writer, node: Node) -> Shape:
+    """The input's, with as many features as the weight has rows."""
+    lead = writer.shape(node.args[0])[:-1]
+    if node.op == "linear":
+        return (*lead, writer.shape(node.args[1])[0])
+    return (*lead, argument(writer, node, "out_features", -1))
+
+
+@anchor("linear", "linear_module")
+def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """nn.Linear and F.linear: rows of the input times rows of the weight; no bias is a null pointer."""
+    x = writer.tensor(node.args[0])
+    if node.op == "linear":
+        weight = writer.tensor(node.args[1])
+        bias = writer.tensor(node.args[2]) if len(node.args) > 2 else "None"
+    else:
+        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+    rank = len(writer.shape(node))
+    tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
+    p = tiles.Product(
+        parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
+        left=lambda m, k: f"x[{m} * K + {k}]",
+        right=lambda k, n: f"w[{n} * K + {k}]",
+        index="m * N + n",
+        finish="if (b) acc += b[n];",
+        b_by_rows=False,
+    )
+    axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
+    written = tiles.product(p, tiling, epilogue, axes)
+    name = add_kernel(writer, "linear", written.text)
+    y = writer.fresh("y")
+    template = """
+M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
+@y = torch.empty(*@x.shape[:-1], N, device=@x.device)
+kernels.@name[(@grid), @block](@x, @w, @b, @y, M, N, K@more)
+"""
+    template = template.replace("@grid", written.grid)
+    marks = {"x": x, "w": weight, "b": bias, "y": y, "name": name, "block": written.block}
+    add_lines(writer, template, more=epilogue.arguments(y), **marks)
+    return y
+
+
+# Bilinear ------------------------------------------------------------------------------------------------------------
+
+_BILINEAR = """
+extern "C" __global__ void @name(@parameters) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    long long m = i / N, n = i % N;
+    float acc = b ? b[n] : 0.0f;
+    for (int p = 0; p < P; ++p) {
+        float sum = 0.0f;
+        for (int q = 0; q < Q; ++q) sum += w[(n * P + p) * Q + q] * x2[m * Q + q];
+        acc += x1[m * P + p] * sum;
+    }
+    @stored
+}
+"""
+
+
+@shape_rule("bilinear")
+def bilinear_shape(writer: Writer, node: Node) -> Shape:
+    """The inputs' leading sizes and the features that come out."""
+    out = argument(writer, node, "out_features", -1) if node.text else writer.shape(node.args[2])[0]
+    return (*writer.shape(node.args[0])[:-1], out)
+
+
+@anchor("bilinear")
+def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
+    first, second = (writer.tensor(x) for x in node.args[:2])
+    if node.text:
+        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+    else:
+        weight = writer.tensor(node.args[2])
+        bias = writer.tensor(node.args[3]) if len(node.args) > 3 and node.args[3].text != "None" else "None"
+    rank = len(writer.shape(node))
+    parameters = "const float* x1, const float* x2, const float* w, const float* b, float* y, long long total, int N, "
+    parameters += "int P, int Q"
+    axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
+    name = add_kernel(writer, "bilinear", tiles.fuse(_BILINEAR, parameters, epilogue, "i", axes))
+    y, block = writer.fresh("y"), writer.schedule.block
+    template = f"""
+N, P, Q = @w.shape
+@y = torch.empty(*@first.shape[:-1], N, device=@first.device)
+kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@first, @second, @w, @b, @y, @y.numel(), N, P, Q@last)
+"""
+    marks = {"first": first, "second": second, "w": weight, "b": bias}
+    add_lines(writer, template, y=y, name=name, last=epilogue.arguments(y), **marks)
+    return y

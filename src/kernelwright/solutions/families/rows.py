@@ -1,0 +1,556 @@
+"""Reductions and everything made of them along the same dimensions: softmax, norms by hand, statistics, losses.
+
+What is reduced is a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
+elementwise operators between them, make one kernel: a block a row where rows lie in one piece, a thread a row where
+neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add to one number.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, same
+from kernelwright.solutions.operators import FUSED
+from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
+
+_KINDS = {
+    # start, how an element comes in, how two threads' results combine
+    "sum": ("0.0f", "{acc} += {v};", "{a} + {b}"),
+    "mean": ("0.0f", "{acc} += {v};", "{a} + {b}"),
+    "prod": ("1.0f", "{acc} *= {v};", "{a} * {b}"),
+    "max": ("-INFINITY", "{acc} = fmaxf({acc}, {v});", "fmaxf({a}, {b})"),
+    "min": ("INFINITY", "{acc} = fminf({acc}, {v});", "fminf({a}, {b})"),
+}
+_NAMES = {"sum": "total", "mean": "mean", "prod": "product", "max": "high", "min": "low"}
+
+
+def dims_of(node: Node) -> tuple[int, ...]:
+    """The dimensions of a `reduce` or `count` node."""
+    return tuple(ast.literal_eval(node.option("dims")))
+
+
+def kept(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    """A shape with its reduced dimensions of size one."""
+    return tuple(1 if d in dims else s for d, s in enumerate(shape))
+
+
+def left(shape: Shape, dims: tuple[int, ...]) -> Shape:
+    """A shape without its reduced dimensions."""
+    return tuple(s for d, s in enumerate(shape) if d not in dims)
+
+
+@shape_rule("reduce")
+def _reduce_shape(writer: Writer, node: Node) -> Shape:
+    shape, dims = writer.shape(node.args[0]), dims_of(node)
+    return kept(shape, dims) if node.option("keepdim") else left(shape, dims)
+
+
+@shape_rule("count", "size")
+def _number_shape(writer: Writer, node: Node) -> Shape:
+    return ()
+
+
+# What one kernel covers ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Group:
+    """Reductions over `dims` of tensors of shape `full`, and what is computed from them at `root`."""
+
+    writer: Writer
+    root: Node
+    full: Shape
+    dims: tuple[int, ...]
+    members: list[Node] = field(default_factory=list)
+    """Reductions in an order in which they can be computed; those that differ in `keepdim` only are both here."""
+    _levels: dict[Node, str] = field(default_factory=dict)
+
+    def level(self, node: Node) -> str:
+        """`row`: one value a row; `full`: one an element; `free`: does not depend on the group's reductions."""
+        if node not in self._levels:
+            self._levels[node] = self._level(node)
+        return self._levels[node]
+
+    def _level(self, node: Node) -> str:
+        if node.op == "count":
+            return "row"
+        if node.op == "reduce":
+            return "row" if self.owns(node) else "free"
+        if node.op not in FUSED:
+            return "free"
+        if all(self.level(a) == "free" for a in node.args):
+            return "free"
+        return "row" if self._is_row(self.writer.shape(node)) else "full"
+
+    def _is_row(self, shape: Shape) -> bool:
+        return same(shape, kept(self.full, self.dims)) or same(shape, left(self.full, self.dims))
+
+    def owns(self, node: Node) -> bool:
+        """Whether a reduction runs along this group's rows."""
+        return node.op == "reduce" and dims_of(node) == self.dims and same(self.writer.shape(node.args[0]), self.full)
+
+    def collect(self, node: Node) -> None:
+        """Takes in the reductions that a node depends on. Raises `Unreadable` where a row's value meets elements in
+        another way than one a row."""
+        if node.op == "reduce" and self.owns(node):
+            if node not in self.members:
+                self.collect(node.args[0])
+                self.members.append(node)
+        elif node.op in FUSED:
+            for arg in node.args:
+                self.collect(arg)
+            if self.level(node) == "full":
+                if not same(self.writer.shape(node), self.full):
+                    raise Unreadable("rows of different shapes in one expression")
+                for arg in node.args:
+                    if self.level(arg) == "row" and arg.op != "count" and not self._lined_up(arg):
+                        raise Unreadable("a reduction without keepdim within an expression")
+
+    def _lined_up(self, arg: Node) -> bool:
+        shape = self.writer.shape(arg)
+        return len(shape) == len(self.full) or not shape
+
+
+def group_of(writer: Writer, root: Node) -> Group | None:
+    """The group that computes `root`, or None where it is not made of reductions along the same rows."""
+    for node in _reductions(root):
+        shape, dims = writer.shape(node.args[0]), dims_of(node)
+        if len(dims) == len(shape) > 1 and node != root:
+            continue  # a number: it is brought together by all blocks first
+        group = Group(writer, root, shape, dims)
+        try:
+            group.collect(root)
+        except Unreadable:
+            continue
+        if group.level(root) != "free" and _is_whole(group, root):
+            return group
+    return None
+
+
+def _is_whole(group: Group, root: Node) -> bool:
+    """Whether the root is a row's value or has the rows' own shape."""
+    return group.level(root) == "row" or same(group.writer.shape(root), group.full)
+
+
+def _reductions(root: Node) -> Iterator[Node]:
+    """Reductions that a value is made of, the nearest first, through elementwise operators and other reductions."""
+    seen: set[Node] = set()
+    queue = [root]
+    while queue:
+        node = queue.pop(0)
+        if node in seen or node.op not in FUSED and node.op != "reduce":
+            continue
+        seen.add(node)
+        if node.op == "reduce":
+            yield node
+        queue.extend(node.args)
+
+
+def _by_rows(writer: Writer, node: Node) -> Callable[[], str] | None:
+    group = group_of(writer, node) if node.op in FUSED else None
+    return RowKernel(writer, group).write if group else None
+
+
+REGIONS.append(_by_rows)
+
+
+# The kernel ----------------------------------------------------------------------------------------------------------
+
+
+@anchor("reduce", fuses=False)
+def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """A reduction that is a value of its own."""
+    dims, shape = dims_of(node), writer.shape(node.args[0])
+    if not dims and not shape:
+        raise Unreadable("a reduction of a number")
+    if node.text in ("any", "all"):
+        raise Unreadable(f"no template for {node.text}")
+    if len(dims) == len(shape):
+        return whole(writer, node)
+    if dims != tuple(range(dims[0], dims[-1] + 1)):
+        return _apart(writer, node, dims, shape)
+    found = group_of(writer, node)
+    assert found is not None
+    return RowKernel(writer, found).write()
+
+
+def _apart(writer: Writer, node: Node, dims: tuple[int, ...], shape: Shape) -> str:
+    """Dimensions that do not lie side by side are brought to the end first."""
+    order = [d for d in range(len(shape)) if d not in dims] + list(dims)
+    moved = Node("permute", node.args, options=(("dims", repr(tuple(order))),))
+    last = tuple(range(len(shape) - len(dims), len(shape)))
+    y = writer.tensor(Node("reduce", (moved,), node.text, (("dims", repr(last)), ("keepdim", ""))))
+    for d in dims if node.option("keepdim") else ():
+        y = f"{y}.unsqueeze({d})"
+    return y
+
+
+def block_function(writer: Writer, kind: str) -> str:
+    """Adds the device function that reduces a value over a block (every thread gets the result); returns its name."""
+    kind = "sum" if kind == "mean" else kind
+    start, _, combine = _KINDS[kind]
+    block = writer.schedule.block
+    name = f"block_{kind}"
+    if writer.schedule.shuffle:
+        writer.kernel(f"""
+__device__ float {name}(float v) {{
+    __shared__ float s[32];
+    for (int k = 16; k > 0; k /= 2) v = {combine.format(a="v", b="__shfl_xor_sync(0xffffffff, v, k)")};
+    if (threadIdx.x % 32 == 0) s[threadIdx.x / 32] = v;
+    __syncthreads();
+    v = threadIdx.x % 32 < {block // 32} ? s[threadIdx.x % 32] : {start};
+    for (int k = 16; k > 0; k /= 2) v = {combine.format(a="v", b="__shfl_xor_sync(0xffffffff, v, k)")};
+    __syncthreads();
+    return v;
+}}
+""")
+        return name
+    pair = combine.format(a="s[threadIdx.x]", b="s[threadIdx.x + k]")
+    writer.kernel(f"""
+__device__ float {name}(float v) {{
+    __shared__ float s[{block}];
+    s[threadIdx.x] = v;
+    __syncthreads();
+    for (int k = {half_of(block)}; k > 0; k /= 2) {{
+        if ({within(block)}) s[threadIdx.x] = {pair};
+        __syncthreads();
+    }}
+    v = s[0];
+    __syncthreads();
+    return v;
+}}
+""")
+    return name
+
+
+def half_of(block: int) -> int:
+    """The first distance of a tree over a block: half of the next power of two."""
+    return 1 << (block - 1).bit_length() - 1
+
+
+def within(block: int) -> str:
+    """C text of whether a thread takes part in a step of the tree at distance k."""
+    return "threadIdx.x < k" if block & (block - 1) == 0 else f"threadIdx.x < k && threadIdx.x + k < {block}"
+
+
+class RowKernel:
+    """Writes the kernel of a group."""
+
+    def __init__(self, writer: Writer, group: Group) -> None:
+        self.writer, self.group = writer, group
+        full, dims = group.full, group.dims
+        self.inner = [d for d in range(dims[-1] + 1, len(full)) if full[d] != 1]
+        """Dimensions after the reduced ones: where there are any, a row's elements are apart."""
+        self.threads = bool(self.inner) and writer.schedule.thread_rows
+        """Whether a thread owns a row, rather than a block."""
+        self.operands = Operands()
+        self.known: dict[Node, str] = {}
+        self.text: list[str] = []
+        roots = (group.root, *(m.args[0] for m in group.members))
+        self.reads = frozenset(n for root in roots for n in writer.reads(Node("", (root,)), self._inside))
+
+    def _inside(self, node: Node) -> bool:
+        return self.group.level(node) != "free"
+
+    def write(self) -> str:
+        """Adds kernel and launch; returns the output's Python name."""
+        writer, root, group = self.writer, self.group.root, self.group
+        y = writer.fresh("y")
+        depths = _depths(group)
+        if writer.schedule.one_pass and (pair := _online(depths)):
+            self._online_pass(*pair)
+            depths = depths[2:]
+        for depth in depths:
+            self._pass(depth)
+        per_element = group.level(root) == "full"
+        if per_element:
+            loop, fusion = self._loop(), self._fusion("i", " " * 8)
+            value = fusion.start(root, self.known)
+            self.text += [loop, *fusion.statements, f"        y[i] = {value};", "    }"]
+        else:
+            guard = "" if self.threads else "    if (threadIdx.x == 0) {\n"
+            fusion = self._row_fusion("        " if guard else "    ")
+            value = fusion.start(root, self.known)
+            if guard and not fusion.statements:
+                self.text.append(f"    if (threadIdx.x == 0) y[row] = {value};")
+            else:
+                self.text += [*([guard.rstrip("\n")] if guard else []), *fusion.statements]
+                self.text += [f"{'        ' if guard else '    '}y[row] = {value};", *(["    }"] if guard else [])]
+        self._launch(y, per_element)
+        return y
+
+    def _pass(self, members: list[Node]) -> None:
+        """One walk along the row that computes some reductions."""
+        fusion = self._fusion("i", " " * 8)
+        names, steps = [self._variable(node) for node in members], []
+        values = fusion.start_all([node.args[0] for node in members], self.known)
+        for node, name, value in zip(members, names, values, strict=True):
+            start, step, _ = _KINDS[node.text]
+            steps.append("        " + step.format(acc=name, v=value))
+            self.text.append(f"    float {name} = {start};")
+        self.text += [self._loop(), *fusion.statements, *steps, "    }"]
+        for node, name in zip(members, names, strict=True):
+            if not self.threads:
+                self.text.append(f"    {name} = {block_function(self.writer, node.text)}({name});")
+            if node.text == "mean":
+                self.text.append(f"    {name} /= n;")
+            for twin in self.group.members:
+                if _alike(twin, node):
+                    self.known[twin] = name
+        self._row_values(members)
+
+    def _online_pass(self, high: Node, total: Node) -> None:
+        """Maximum and sum of exponentials in one walk: the sum is scaled whenever the maximum grows."""
+        fusion = self._fusion("i", " " * 8)
+        value = fusion.start(high.args[0], self.known)
+        self._taken.update(("high", "total", "top"))
+        self.text += [
+            "    float high = -INFINITY, total = 0.0f;",
+            self._loop(),
+            *fusion.statements,
+            f"        float top = fmaxf(high, {value});",
+            f"        total = total * expf(high - top) + expf({value} - top);",
+            "        high = top;",
+            "    }",
+        ]
+        if not self.threads:
+            self.text += [
+                f"    float top = {block_function(self.writer, 'max')}(high);",
+                f"    total = {block_function(self.writer, 'sum')}(total * expf(high - top));",
+                "    high = top;",
+            ]
+        for twin in self.group.members:
+            for node, name in ((high, "high"), (total, "total")):
+                if _alike(twin, node):
+                    self.known[twin] = name
+        self._row_values([high, total])
+
+    def _row_values(self, members: list[Node]) -> None:
+        """Values of the row that later loops need: computed once, between the loops."""
+        group = self.group
+        wanted: list[Node] = []
+        stack = [group.root, *(m.args[0] for m in group.members if m not in self.known)]
+        seen: set[Node] = set()
+        while stack:
+            node = stack.pop()
+            if node in seen or node.op not in FUSED:
+                continue
+            seen.add(node)
+            if group.level(node) == "full":
+                stack.extend(node.args)
+                wanted += [a for a in node.args if a.op in FUSED and group.level(a) == "row" and a not in self.known]
+        for node in dict.fromkeys(wanted):
+            if all(m in self.known for m in _within(node) if m.op == "reduce" and group.owns(m)):
+                fusion = self._row_fusion("    ")
+                value = fusion.start(node, self.known)
+                self.text += fusion.statements
+                self.known[node] = value
+                self._taken.add(value)
+
+    def _variable(self, node: Node) -> str:
+        found, count = _NAMES[node.text], 2
+        while found in self._taken:
+            found, count = f"{_NAMES[node.text]}{count}", count + 1
+        self._taken.add(found)
+        return found
+
+    @property
+    def _taken(self) -> set[str]:
+        return self.operands.taken
+
+    def _fusion(self, place: str, indent: str) -> Fusion:
+        taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
+        self._taken.update(taken)
+        axes, dims = self._axes(), self.group.dims
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", dims, self.reads)
+
+    def _row_fusion(self, indent: str) -> Fusion:
+        group = self.group
+        shape = self.writer.shape(group.root)
+        if not group._is_row(shape):
+            shape = kept(group.full, group.dims)
+        self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", (), self.reads)
+
+    def _axes(self) -> dict[int, str]:
+        """The walked dimension's own index, where only one is walked."""
+        return {self.group.dims[0]: "j"} if len(self.group.dims) == 1 else {}
+
+    def _loop(self) -> str:
+        first, step = ("0", "1") if self.threads else ("threadIdx.x", str(self.writer.schedule.block))
+        stride = " * inner" if self.inner else ""
+        advance = "j++" if step == "1" else f"j += {step}"
+        place = f"base + (long long)j{stride}" if stride else "base + j"
+        return f"    for (int j = {first}; j < n; {advance}) {{\n        long long i = {place};"
+
+    def _launch(self, y: str, per_element: bool) -> None:
+        writer, group = self.writer, self.group
+        block = writer.schedule.block
+        name = writer.kernel_name(_title(writer, group))
+        (pointers, tensors), (numbers, values) = self.operands.pointers(y), self.operands.numbers(y)
+        x = self._sized()
+        if self.threads:
+            head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (row >= rows) return;
+    long long base = row / inner * n * inner + row % inner;"""
+            sizes = "long long rows, int n, int inner"
+        elif self.inner:
+            head = """    long long row = blockIdx.x;
+    long long base = row / inner * n * inner + row % inner;"""
+            sizes = "int n, int inner"
+        else:
+            head = "    long long row = blockIdx.x;\n    long long base = row * n;"
+            sizes = "int n"
+        body = "\n".join(self.text)
+        writer.kernel(f"""
+extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
+{head}
+{body}
+}}
+""")
+        n, inner, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+        writer.line(f"{n} = {_product(x, group.dims)}")
+        if self.inner:
+            writer.line(f"{inner} = {_product(x, tuple(self.inner))}")
+        rank = len(group.full)
+        if per_element:
+            writer.line(f"{y} = {self._full_output(x)}")
+        else:
+            writer.line(
+                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
+            )
+        if self.threads:
+            writer.line(f"{rows} = {x}.numel() // {n}")
+            writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
+        else:
+            more = f", {inner}" if self.inner else ""
+            writer.launch(name, f"{x}.numel() // {n}", f"{tensors}{y}, {n}{more}{values}")
+
+    def _sized(self) -> str:
+        """Python text of a tensor that has the rows' shape."""
+        for node in self._full_leaves():
+            if same(self.writer.shape(node), self.group.full):
+                return self.writer.bearer(node)
+        every = [self.writer.bearer(n) for n in self._full_leaves() if self.writer.shape(n)]
+        x = self.writer.fresh("x")
+        listed = ", ".join(f"{name}.shape" for name in every)
+        self.writer.line(f"{x} = torch.empty(torch.broadcast_shapes({listed}), device={every[0]}.device)")
+        return x
+
+    def _full_leaves(self) -> list[Node]:
+        found: dict[Node, None] = {}
+        for root in (self.group.root, *(m.args[0] for m in self.group.members)):
+            found.update((n, None) for n in leaves(root, self.reads))
+        return [n for n in found if n.op not in NUMBERS and not self.group.owns(n)]
+
+    def _full_output(self, x: str) -> str:
+        return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
+
+
+def _within(root: Node) -> Iterator[Node]:
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(node.args)
+
+
+def _alike(a: Node, b: Node) -> bool:
+    return a.text == b.text and a.args == b.args and a.option("dims") == b.option("dims")
+
+
+def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
+    """The maximum and the sum of exponentials less it, where a group begins with these two."""
+    if len(depths) < 2 or len(depths[0]) != 1 or len(depths[1]) != 1:
+        return None
+    high, total = depths[0][0], depths[1][0]
+    if high.text != "max" or total.text != "sum" or total.args[0].op != "exp":
+        return None
+    shifted = total.args[0].args[0]
+    matches = shifted.op == "sub" and shifted.args[0] == high.args[0] and _alike(shifted.args[1], high)
+    return (high, total) if matches else None
+
+
+def _depths(group: Group) -> list[list[Node]]:
+    """Reductions by how many others come before them; twins that differ in `keepdim` once."""
+    depth: dict[Node, int] = {}
+    found: list[list[Node]] = []
+    for node in group.members:
+        inside = [depth[m] for m in _within(node.args[0]) if m in depth]
+        depth[node] = max(inside, default=-1) + 1
+        while len(found) <= depth[node]:
+            found.append([])
+        if not any(_alike(node, other) for other in found[depth[node]]):
+            found[depth[node]].append(node)
+    return found
+
+
+def _product(x: str, dims: tuple[int, ...]) -> str:
+    return " * ".join(f"{x}.shape[{d}]" for d in dims)
+
+
+def _sizes(x: str, rank: int, dims: tuple[int, ...], shape: Shape) -> str:
+    """Python text of a reduced tensor's sizes."""
+    if len(shape) == rank:
+        parts = ["1" if d in dims else f"{x}.shape[{d}]" for d in range(rank)]
+    else:
+        parts = [f"{x}.shape[{d}]" for d in range(rank) if d not in dims]
+    return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"
+
+
+def _title(writer: Writer, group: Group) -> str:
+    """The kernel's name: that of the operator in the text, where the group is one."""
+    return writer.title(group.root) or (group.members[0].text if group.root.op == "reduce" else "row")
+
+
+def whole(writer: Writer, node: Node) -> str:
+    """A reduction over everything to one number: blocks add up atomically; other kinds take one block."""
+    kind, inside = node.text, node.args[0]
+    shape = writer.shape(inside)
+    block = writer.schedule.block
+    reads = writer.reads(Node("", (inside,)))
+    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}), reads=reads)
+    value = fusion.start(inside)
+    start, step, _ = _KINDS[kind]
+    function = block_function(writer, kind)
+    name = writer.kernel_name(writer.title(node) or kind)
+    adds = kind in ("sum", "mean")
+    y = writer.fresh("y")
+    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
+    first, stride = ("threadIdx.x", f"{block}")
+    if adds:
+        first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
+    end = f"atomicAdd(y, acc{' / n' if kind == 'mean' else ''})" if adds else "y[0] = acc"
+    body = "\n".join([*fusion.statements, "        " + step.format(acc="acc", v=value)])
+    writer.kernel(f"""
+extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
+    float acc = {start};
+    for (long long i = {first}; i < n; i += {stride}) {{
+{body}
+    }}
+    acc = {function}(acc);
+    if (threadIdx.x == 0) {end};
+}}
+""")
+    x = _largest(writer, inside, reads)
+    size = f"(1,) * {len(shape)}" if node.option("keepdim") else "()"
+    writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}, device={x}.device)")
+    grid = f"min(1024, ({x}.numel() + {block - 1}) // {block})" if adds else "1"
+    writer.launch(name, grid, f"{tensors}{y}, {x}.numel(){values}")
+    return y
+
+
+def _largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
+    """Python text of a tensor that has the shape of an elementwise expression."""
+    shape = writer.shape(node)
+    for leaf in leaves(node, reads):
+        if leaf.op not in NUMBERS and same(writer.shape(leaf), shape):
+            return writer.bearer(leaf)
+    return writer.tensor(node)

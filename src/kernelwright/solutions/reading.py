@@ -1,0 +1,139 @@
+"""The parts of a reference, by AST: its model, forward, inputs, the layers and weights that the constructor makes.
+
+Nothing is executed. What forward computes becomes a `Node` in `forward`; this module has the node and the parts.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+
+
+class Unreadable(Exception):
+    """The reference does something that no template knows; the message says what."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """A value of forward: an operator with its operands, or a leaf.
+
+    Leaves: `input` (`text` is its name), `tensor` (an attribute that is a weight), `number` (Python text).
+    """
+
+    op: str
+    args: tuple[Node, ...] = ()
+    text: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """Python text of keyword arguments by canonical name, e.g. (("dim", "1"), ("keepdim", "True"))."""
+
+    def __post_init__(self) -> None:
+        # Once, from the operands' own: an expression whose parts are shared would else be walked once a path.
+        object.__setattr__(self, "_hash", hash((self.op, self.args, self.text, self.options)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined, no-any-return]
+
+    def option(self, name: str, default: str = "") -> str:
+        return dict(self.options).get(name, default)
+
+
+@dataclass
+class Reference:
+    """What the templates need to know of a reference."""
+
+    source: str
+    tree: ast.Module
+    model: ast.ClassDef
+    forward: ast.FunctionDef
+    inputs: tuple[str, ...]
+    modules: dict[str, tuple[str, ast.Call]] = field(default_factory=dict)
+    """Attributes made as `self.NAME = nn.CLASS(...)`: class name and call. Layers within others by their path, e.g.
+    `net[0]` or `block.conv`."""
+    tensors: set[str] = field(default_factory=set)
+    """Attributes that are parameters or buffers."""
+    lists: dict[str, list[str]] = field(default_factory=dict)
+    """Paths of the layers of each `nn.Sequential` and `nn.ModuleList`, by its own path."""
+    blocks: dict[str, ast.ClassDef] = field(default_factory=dict)
+    """Attributes made from classes of the same file, by path."""
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Sizes of values that the text calls by hidden names (see `forward`)."""
+    hidden: dict[str, Node] = field(default_factory=dict)
+
+
+def read(source: str) -> Reference:
+    """The reference's parts; raises `Unreadable`."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        raise Unreadable(f"the reference cannot be parsed: {error}") from error
+    model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)
+    if model is None:
+        raise Unreadable("the reference defines no class Model")
+    methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
+    if "forward" not in methods:
+        raise Unreadable("Model has no forward")
+    forward = methods["forward"]
+    if forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs:
+        raise Unreadable("forward takes *args or keywords")
+    names = tuple(a.arg for a in forward.args.args[1:])
+    reference = Reference(source, tree, model, forward, names)
+    if "__init__" in methods:
+        _read_init(methods["__init__"], reference)
+    return reference
+
+
+def _read_init(init: ast.FunctionDef, reference: Reference, prefix: str = "") -> None:
+    for node in ast.walk(init):
+        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call):
+            target = node.targets[0]
+            if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+                _read_layer(prefix + target.attr, node.value, reference)
+        if isinstance(node, ast.Call) and dotted(node.func) == "self.register_buffer" and node.args:
+            if isinstance(node.args[0], ast.Constant):
+                reference.tensors.add(prefix + str(node.args[0].value))
+
+
+def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
+    """Notes what an attribute is: a weight, a layer, layers in a row, or a block of the same file."""
+    called = dotted(call.func)
+    if called in ("nn.Parameter", "torch.nn.Parameter", "Parameter"):
+        reference.tensors.add(path)
+        return
+    kind = called.split(".")[-1]
+    if kind in ("Sequential", "ModuleList") and called.startswith(("nn.", "torch.nn.")):
+        items = call.args
+        if kind == "ModuleList" and len(items) == 1 and isinstance(items[0], (ast.List, ast.Tuple)):
+            items = items[0].elts
+        reference.lists[path] = [f"{path}[{i}]" for i in range(len(items))]
+        for i, item in enumerate(items):
+            if not isinstance(item, ast.Call):
+                raise Unreadable(f"no template for a layer made by {ast.unparse(item)[:40]}")
+            _read_layer(f"{path}[{i}]", item, reference)
+    elif called.startswith(("nn.", "torch.nn.")):
+        reference.modules[path] = (kind, call)
+    elif block := next((n for n in reference.tree.body if isinstance(n, ast.ClassDef) and n.name == called), None):
+        reference.blocks[path] = block
+        init = next((n for n in block.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        if init is not None and path.count(".") < 4:
+            _read_init(init, reference, f"{path}.")
+
+
+_TAKEN = frozenset(
+    "xs y n s d dtype shape dim dims low high outer inner middle a b w size extension torch nn F".split()
+)
+
+
+def safe_name(name: str) -> str:
+    """An input's name, with an underscore where generated code uses that name itself."""
+    return name + "_" if name in _TAKEN else name
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of an attribute chain, empty for anything else."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        return ".".join([node.id, *parts[::-1]])
+    return ""

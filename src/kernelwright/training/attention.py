@@ -1,0 +1,130 @@
+"""Causal attention within the pairs of a packed row, by the fastest kernel that works where we are.
+
+varlen  flash attention over a ragged batch (CUDA): no work is done between pairs
+flex    compiled flex attention with a document mask (CUDA)
+dense   one mask over each row: right anywhere, quick for short rows only
+rows    plain causal attention over whole rows: pairs see the ones before them in their row (how GPT-2 was trained)
+
+`choose` tries a kernel against `dense` on a small case before a run relies on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+KINDS = ("varlen", "flex", "dense", "rows")
+
+
+@dataclass
+class Spans:
+    """Where the pairs of a batch are.
+
+    documents  (rows, length) int32: the number of each token's pair, never the same for two pairs of a batch
+    bounds     (pairs + 1 and padding,) int32: where pairs begin in the flattened batch; the last one repeats
+    longest    tokens of the longest pair that there may be: a constant, so that compiled code is kept
+    mask       what `flex` and `dense` made of `documents`
+    """
+
+    documents: Tensor
+    bounds: Tensor
+    longest: int
+    mask: Any = None
+
+
+def prepare(kind: str, spans: Spans) -> Spans:
+    """Fills in the mask that a kind of attention needs."""
+    documents = spans.documents
+    rows, length = documents.shape
+    if kind == "dense":
+        same = documents[:, None, :, None] == documents[:, None, None, :]
+        spans.mask = same.tril()
+    elif kind == "flex":
+        spans.mask = _block_mask()(documents, rows, length)
+    return spans
+
+
+def _block_mask() -> Any:
+    """A function from documents to flex attention's block mask, compiled once."""
+    if not hasattr(_block_mask, "made"):
+        import torch
+        from torch.nn.attention.flex_attention import create_block_mask
+
+        def make(documents: Tensor, rows: int, length: int) -> Any:
+            def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+                return (q >= k) & (documents[b, q] == documents[b, k])
+
+            return create_block_mask(seen, rows, None, length, length, device=documents.device)
+
+        _block_mask.made = torch.compile(make, dynamic=False)  # type: ignore[attr-defined]
+    return _block_mask.made  # type: ignore[attr-defined]
+
+
+def attend(kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Spans) -> Tensor:
+    """Attention of q (rows, length, heads, width) over k and v (rows, length, kv heads, width); the shape of q."""
+    import torch
+    from torch.nn import functional as F
+
+    rows, length, heads, width = q.shape
+    if kind == "varlen":
+        flat = [t.reshape(rows * length, -1, width) for t in (q, k, v)]
+        out = torch.ops.aten._flash_attention_forward(
+            flat[0], flat[1], flat[2], spans.bounds, spans.bounds, spans.longest, spans.longest, 0.0, True, False
+        )[0]
+        return out.view(rows, length, heads, width)
+    q, k, v = (t.transpose(1, 2) for t in (q, k, v))
+    if kind == "flex":
+        from torch.nn.attention.flex_attention import flex_attention
+
+        out = flex_attention(q, k, v, block_mask=spans.mask, enable_gqa=True)
+        assert isinstance(out, torch.Tensor)
+    elif kind == "dense":
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=spans.mask, enable_gqa=True)
+    else:
+        out = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return out.transpose(1, 2)
+
+
+def choose(wanted: str, device: str, compiled: bool) -> str:
+    """The kind to use: the wanted one, or for `auto` the first that is right here. Raises `ConfigError`."""
+    if wanted != "auto":
+        if wanted not in KINDS:
+            raise ConfigError(f"attention {wanted!r} is unknown", hint=f"use auto, {', '.join(KINDS)}")
+        if device != "cuda" and wanted in ("varlen", "flex"):
+            raise ConfigError(f"attention {wanted!r} needs a GPU", hint="use auto")
+        return wanted
+    if device != "cuda":
+        return "dense"
+    kinds = ["varlen"] + (["flex"] if compiled else [])  # flex attention that is not compiled is slower than `rows`
+    return next((kind for kind in kinds if _works(kind, compiled)), "rows")
+
+
+def _works(kind: str, compiled: bool) -> bool:
+    """Whether a kind gives the outputs and gradients that `dense` gives, on the GPU and in bfloat16."""
+    import torch
+
+    torch.manual_seed(0)
+    lengths = (100, 156, 37, 219)
+    made = [torch.randn(2, 256, heads, 64, device="cuda").bfloat16() for heads in (8, 2, 2, 8)]
+    documents = torch.repeat_interleave(torch.arange(4), torch.tensor(lengths)).view(2, 256).int().cuda()
+    bounds = torch.tensor([0, 100, 256, 293, 512, 512, 512]).int().cuda()
+
+    def results(one: str) -> list[Tensor]:
+        inputs = [t.clone().requires_grad_() for t in made[:3]]
+        spans = prepare(one, Spans(documents, bounds, 256))
+        function = torch.compile(attend, dynamic=False) if compiled and one == "flex" else attend
+        q, k, v = inputs
+        out = function(one, q, k, v, spans)
+        out.backward(made[3])
+        return [out, *(t.grad for t in inputs if t.grad is not None)]
+
+    try:
+        found, right = results(kind), results("dense")
+    except Exception:  # whatever this torch lacks, another kind does the work
+        return False
+    return all(torch.allclose(a.float(), b.float(), atol=4e-2, rtol=4e-2) for a, b in zip(found, right, strict=True))

@@ -1,0 +1,88 @@
+"""A model on disk: as Hugging Face libraries read it, and as a stopped run resumes from it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import StoreError
+
+if TYPE_CHECKING:
+    from kernelwright.training.model import Decoder
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+def save_model(model: Decoder, tokenizer: Path, folder: Path) -> None:
+    """Writes a checkpoint that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, config, tokenizer.
+
+    `tokenizer`: the folder that holds its files. `config.json` says that prompts are bare tasks, so that
+    `--policy hf:FOLDER` asks in the form that the model knows.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    folder.mkdir(parents=True, exist_ok=True)
+    config = model.shape.hf_config()
+    special = json.loads((tokenizer / "tokenizer.json").read_text(encoding="utf-8"))["added_tokens"]
+    ids = {token["content"]: token["id"] for token in special}
+    written = json.loads((tokenizer / "tokenizer_config.json").read_text(encoding="utf-8"))
+    ends = {"eos_token_id": ids[written["eos_token"]], "pad_token_id": ids[written["pad_token"]]}
+    config |= {**ends, "dtype": "bfloat16", "kernelwright": {"prompt": "task"}}
+    weights = {name: p.detach().to("cpu", torch.bfloat16).contiguous() for name, p in model.named_parameters()}
+    try:
+        write_json(folder / "config.json", config)
+        write_json(folder / "generation_config.json", {**ends, "do_sample": True, "temperature": 0.8})
+        for name in TOKENIZER_FILES:
+            shutil.copyfile(tokenizer / name, folder / name)
+        temporary = folder / f".model.{os.getpid()}.safetensors"
+        save_file(weights, temporary, metadata={"format": "pt"})
+        os.replace(temporary, folder / "model.safetensors")
+    except OSError as error:
+        raise _full(folder, error) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a file wholly or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def save_state(path: Path, state: dict[str, Any]) -> None:
+    """Writes what a run resumes from, wholly or not at all."""
+    import torch
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        torch.save(state, temporary)
+        os.replace(temporary, path)
+    except (OSError, RuntimeError) as error:  # torch says RuntimeError where the disk is full
+        temporary.unlink(missing_ok=True)
+        raise _full(path.parent, error) from error
+
+
+def load_state(path: Path) -> dict[str, Any] | None:
+    """What `save_state` wrote; None where there is nothing. Raises `StoreError` for a file that is damaged."""
+    import torch
+
+    if not path.exists():
+        return None
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises many kinds for a damaged file
+        raise StoreError(
+            f"{str(path)!r} cannot be read: {error}", hint="remove it to begin the run again with the same data"
+        ) from error
+    assert isinstance(state, dict)
+    return state
+
+
+def _full(folder: Path, error: Exception) -> StoreError:
+    return StoreError(
+        f"{str(folder)!r} cannot be written: {error}", hint="free some space, then give the same command again"
+    )

@@ -1,0 +1,111 @@
+"""What every loss shares: a weighted sum of the gold tokens' negative log-probabilities, and what it is divided by.
+
+A gold token whose log-probability is not finite (the model gives it no chance at all, or has diverged) has confidence
+0, is left out of the sum, and is counted in `stats["non_finite"]`: no loss here is ever NaN or infinite.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, get_args
+
+from kernelwright.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Reduction = Literal["token_mean", "mask_mean", "sum", "sample_mean"]
+"""What the weighted sum over all tokens of the batch is divided by: `token_mean` the number of target tokens, whatever
+their weights; `mask_mean` the sum of token weights; `sum` nothing; `sample_mean` the number of samples that have
+target tokens (an expectation over samples of token sums, as papers write it)."""
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """A loss and what to log about it."""
+
+    loss: Tensor
+    """Scalar, float32 or float64, connected to `log_probs` even where no token counts."""
+    stats: dict[str, Tensor] = field(default_factory=dict)
+    """Detached scalars by name; reading one waits for the device."""
+    token_weights: Tensor | None = None
+    """`(batch, length)`, detached: what each token's negative log-probability was multiplied by."""
+
+
+def finite_targets(log_probs: Tensor, target_mask: Tensor) -> Tensor:
+    """Which tokens are targets with a usable log-probability: boolean `(batch, length)`. Raises `ConfigError`."""
+    if log_probs.dim() != 2 or target_mask.shape != log_probs.shape:
+        raise ConfigError(
+            f"log-probabilities of shape {tuple(log_probs.shape)} and a mask of shape {tuple(target_mask.shape)}",
+            hint="both must be (batch, length)",
+        )
+    return target_mask.bool() & log_probs.isfinite()
+
+
+def confidences(log_probs: Tensor, target_mask: Tensor) -> Tensor:
+    """Probabilities of the gold tokens, detached, in [0, 1]; 0 where a token is no target or has no chance."""
+    usable = finite_targets(log_probs, target_mask)
+    return _wide(log_probs.detach()).masked_fill(~usable, float("-inf")).exp().clamp(max=1.0)
+
+
+def reduced(
+    log_probs: Tensor,
+    target_mask: Tensor,
+    mask_weights: Tensor,
+    *,
+    reduction: str,
+    denominator: Tensor | float | None,
+    sample_weights: Tensor | None = None,
+    added: Tensor | None = None,
+) -> LossOutput:
+    """`sum_n w_n sum_t (M_nt * -log p_nt + added_nt)`, divided as `reduction` says, with the stats that all share.
+
+    `mask_weights` M and `added` have shape `(batch, length)`, `sample_weights` w `(batch,)`. `denominator` replaces the
+    reduction's own: the target tokens of a whole accumulated batch, for one.
+    """
+    if reduction not in get_args(Reduction):
+        raise ConfigError(f"there is no reduction {reduction!r}", hint=f"use {', '.join(get_args(Reduction))}")
+    usable = finite_targets(log_probs, target_mask)
+    targets = target_mask.bool()
+    values = _wide(log_probs).masked_fill(~usable, 0.0)
+    weights = mask_weights.detach().to(values.dtype).masked_fill(~usable, 0.0)
+    terms = -weights * values
+    if added is not None:
+        terms = terms + added.masked_fill(~usable, 0.0)
+    token_weights = weights
+    if sample_weights is not None:
+        scale = sample_weights.detach().to(values.dtype)[:, None]
+        terms, token_weights = terms * scale, weights * scale
+    divisor = _divisor(reduction, denominator, targets, weights)
+    stats = {
+        "tokens": targets.sum(),
+        "non_finite": (targets & ~usable).sum(),
+        "confidence": _mean(confidences(log_probs, targets), targets),
+        "kept": _mean((token_weights != 0).to(values.dtype), targets),
+        "token_weight": _mean(token_weights, targets),
+        "nll": _mean(-values.detach(), usable),
+    }
+    return LossOutput(terms.sum() / divisor, stats, token_weights)
+
+
+def _divisor(reduction: str, denominator: Tensor | float | None, targets: Tensor, weights: Tensor) -> Tensor | float:
+    if denominator is not None:
+        return denominator
+    if reduction == "sum":
+        return 1.0
+    if reduction == "sample_mean":
+        return targets.any(dim=1).sum().clamp(min=1)
+    if reduction == "token_mean":
+        return targets.sum().clamp(min=1)
+    total = weights.sum()
+    return total.masked_fill(total == 0, 1.0)
+
+
+def _mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the mask; 0 where it is empty."""
+    return values.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
+
+
+def _wide(values: Tensor) -> Tensor:
+    """At least float32: sums over thousands of tokens do not fit in half precision."""
+    return values if values.element_size() == 8 else values.float()

@@ -1,0 +1,125 @@
+"""What a training run reports: one JSON line every few updates, and one live line for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+PEAKS = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("B200", 2250e12), ("A100", 312e12), ("L40S", 362e12))
+"""Dense bfloat16 operations a second by name of the GPU, from NVIDIA's data sheets (SXM variants)."""
+
+
+def peak_flops(name: str) -> float | None:
+    """What a GPU can do at most; None where it is not in the table."""
+    return next((peak for part, peak in PEAKS if part in name), None)
+
+
+class Log:
+    """`log.jsonl` of a run. After a resume, rows of updates that are done again are dropped."""
+
+    def __init__(self, path: Path, step: int) -> None:
+        self.path = path
+        rows = read_log(path)
+        kept = [row for row in rows if row["step"] <= step]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Appends one row."""
+        with open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The rows of a log; a torn last line is left out."""
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+SETTLING = 10
+"""Updates of a process before its speed counts: the first ones compile."""
+
+
+class Meter:
+    """Updates, tokens and seconds since the last reading. What a process does before `SETTLING` is not speed."""
+
+    def __init__(self) -> None:
+        self.updates = 0
+        self.counted = 0
+        self._tokens = 0
+        self._since = time.monotonic()
+        self._begun = 0
+
+    def count(self, tokens: int) -> bool:
+        """One more update. True when the caller should wait for the device and restart: what follows is speed."""
+        self.updates += 1
+        self.counted += 1
+        self._tokens += tokens
+        return self.updates in (1, SETTLING)
+
+    def restart(self) -> None:
+        """Forgets what was counted since the last reading; also after work that is no update."""
+        self.counted = self._tokens = 0
+        self._begun = self.updates
+        self._since = time.monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds since the last reading."""
+        return time.monotonic() - self._since
+
+    def read(self) -> tuple[bool, int, float]:
+        """Whether this is speed, then tokens and seconds since the last reading; begins again.
+
+        The device must be waited for before.
+        """
+        found = (self._begun >= SETTLING, self._tokens, self.elapsed())
+        self.restart()
+        return found
+
+
+class Live:
+    """A line on stderr: rewritten in place on a terminal, else a new one every ten seconds."""
+
+    def __init__(self, shown: bool) -> None:
+        self.shown = shown
+        self.terminal = sys.stderr.isatty()
+        self._last = 0.0
+        self._open = False
+
+    def say(self, text: str, *, last: bool = False) -> None:
+        """Shows a line; the last one of a stage is always shown."""
+        if not self.shown:
+            return
+        if self.terminal:
+            print(f"\r\x1b[2K{text}", end="\n" if last else "", file=sys.stderr, flush=True)
+            self._open = not last
+        elif last or time.monotonic() - self._last > 10:
+            print(text, file=sys.stderr, flush=True)
+            self._last = time.monotonic()
+
+    def close(self) -> None:
+        """Ends a line that is still open."""
+        if self._open:
+            print(file=sys.stderr, flush=True)
+            self._open = False
+
+
+def line(row: dict[str, Any], total: int | None) -> str:
+    """One row of the log for people."""
+    parts = [f"step {row['step']}/{total if total is not None else '…'}", f"loss {row['loss']:.4f}"]
+    if "held_out_loss" in row:
+        parts.append(f"held out {row['held_out_loss']:.4f}")
+    parts.append(f"{row['tokens'] / 1e6:.1f} M tokens")
+    if row["tokens_per_s"] is not None:
+        parts.append(f"{row['tokens_per_s']:,} tokens/s")
+    if row.get("mfu") is not None:
+        parts.append(f"MFU {row['mfu']:.1%}")
+    return " · ".join(parts)

@@ -1,0 +1,136 @@
+"""What a pre-training run can be told: the YAML (or TOML) files that `kernelwright train pretrain` takes."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kernelwright.errors import ConfigError
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Generate(_Table):
+    """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on how many there are."""
+
+    seed: int = 0
+    count: int = Field(default=320_000, ge=1)
+    shard: int = Field(default=1_000, ge=1)
+    """Pairs in a shard."""
+    mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """The share of answers with a realistic mistake."""
+
+
+class DataSettings(_Table):
+    """Where pairs come from: a corpus folder, or the generator."""
+
+    corpus: str | None = None
+    """Folder of JSONL or Parquet shards with `reference` and `answer`."""
+    generate: Generate | None = None
+    held_out: int = Field(default=500, ge=1)
+    """Pairs for the held-out loss. Of a corpus, every reference of them is kept out of training."""
+    workers: int = Field(default=0, ge=0)
+    """Processes that make and tokenise pairs; 0: one a core."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> DataSettings:
+        if (self.corpus is None) == (self.generate is None):
+            raise ValueError("give either corpus or generate")
+        return self
+
+
+class TokenizerSettings(_Table):
+    """The tokenizer: trained on the first pairs, or taken from a checkpoint's folder."""
+
+    vocabulary: int = Field(default=4096, ge=260, le=65_536)
+    pairs: int = Field(default=20_000, ge=1)
+    folder: str | None = None
+
+
+class ModelSettings(_Table):
+    """The decoder's size (see `model.Shape`)."""
+
+    hidden: int = Field(default=512, ge=16)
+    layers: int = Field(default=8, ge=1)
+    heads: int = Field(default=8, ge=1)
+    kv_heads: int = Field(default=2, ge=1)
+    feed_forward: int = Field(default=1536, ge=16)
+    context: int = Field(default=4096, ge=64)
+    theta: float = Field(default=10_000.0, gt=1)
+    bias: bool = True
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModelSettings:
+        if self.hidden % self.heads or (self.hidden // self.heads) % 2 or self.heads % self.kv_heads:
+            raise ValueError("hidden must be an even multiple of heads, and heads a multiple of kv_heads")
+        return self
+
+
+class TrainSettings(_Table):
+    """The run. Exactly one of seconds (of training, compilation not counted), steps and tokens says how long."""
+
+    seconds: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, ge=1)
+    tokens: int | None = Field(default=None, ge=1)
+    rows: int = Field(default=16, ge=1)
+    """Packed rows of one update, over all processes."""
+    length: int = Field(default=4096, ge=64)
+    """Tokens of a row; longer pairs are left out."""
+    accumulate: int = Field(default=1, ge=1)
+    """Parts that one update's rows are computed in, where memory is short."""
+    muon_lr: float = Field(default=0.02, gt=0)
+    adam_lr: float = Field(default=3e-3, gt=0)
+    weight_decay: float = Field(default=0.0, ge=0)
+    warm_up: int = Field(default=60, ge=0)
+    """Updates until the full learning rate."""
+    flat: float = Field(default=0.4, ge=0, le=1)
+    """The share of the run before the learning rate falls, in a line, to zero."""
+    attention: str = "auto"
+    compile: bool = True
+    precision: str = Field(default="auto", pattern="^(auto|bf16|fp32)$")
+    """auto: bfloat16 on a GPU, float32 on the processor."""
+    log_every: int = Field(default=20, ge=1)
+    eval_every: int = Field(default=500, ge=1)
+    save_seconds: float = Field(default=60.0, gt=0)
+    """Between checkpoints from which a killed run resumes."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> TrainSettings:
+        if sum(x is not None for x in (self.seconds, self.steps, self.tokens)) != 1:
+            raise ValueError("give exactly one of seconds, steps and tokens (set the others to null)")
+        return self
+
+
+class PretrainSettings(_Table):
+    """A whole run."""
+
+    name: str = "starter"
+    note: str = ""
+    """One sentence for the model card: what this checkpoint is for."""
+    seed: int = 0
+    data: DataSettings
+    tokenizer: TokenizerSettings = TokenizerSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> PretrainSettings:
+        if self.train.attention == "rows" and self.train.length > self.model.context:
+            raise ValueError("with attention = rows, train.length cannot exceed model.context")
+        return self
+
+
+def config_path(name: str) -> Path:
+    """A settings file by path, or one of the package's by name. Raises `ConfigError`."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    folder = Path(str(resources.files("kernelwright") / "data" / "configs"))
+    shipped = sorted(p.stem for p in folder.glob("*.yaml"))
+    if path.suffix in ("", ".yaml") and path.stem in shipped and path.parent == Path("."):
+        return folder / f"{path.stem}.yaml"
+    raise ConfigError(f"there is no settings file {name!r}", hint=f"name a file, or one of {', '.join(shipped)}")

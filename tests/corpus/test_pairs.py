@@ -1,0 +1,73 @@
+"""The stream of pairs: the same for equal arguments, right by construction; what cannot be written is counted."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from kernelwright.corpus import pairs
+from kernelwright.corpus.pairs import make_chunk, recipe
+from kernelwright.errors import ConfigError, UsageError
+
+
+def test_the_stream_does_not_depend_on_the_number_of_processes() -> None:
+    alone = list(pairs(5, 70))
+    with pairs(5, 70, workers=2) as stream:
+        together = list(stream)
+    assert together == alone
+    assert len(alone) == 70
+
+
+def test_a_longer_stream_begins_with_a_shorter_one_and_seeds_differ() -> None:
+    short, long = list(pairs(1, 10)), list(pairs(1, 40))
+    assert long[:10] == short
+    assert [p.task.source for p in pairs(2, 10)] != [p.task.source for p in short]
+
+
+def test_answers_are_files_that_define_model_new() -> None:
+    for pair in pairs(3, 20):
+        names = {n.name for n in ast.parse(pair.answer).body if isinstance(n, ast.ClassDef)}
+        assert "ModelNew" in names and pair.right and pair.schedule == "canonical"
+        assert pair.task.split == "train"
+
+
+def test_all_schedules_give_each_text_once() -> None:
+    found = list(pairs(3, 60, schedules="all"))
+    texts = [(p.task.name, p.answer) for p in found]
+    assert len(set(texts)) == len(texts)
+    assert len({p.schedule for p in found}) > 1
+
+
+def test_what_cannot_be_written_is_counted() -> None:
+    made = make_chunk(recipe(seed=11), 0)
+    tasks = sum(c["tasks"] for c in made.families.values())
+    assert tasks == 32
+    assert tasks == len({p.task.name for p in made.pairs}) + sum(made.skipped.values())
+
+
+def test_split_is_passed_on() -> None:
+    made = make_chunk(recipe(seed=1, split="combos"), 0, 3)
+    assert sum(c["tasks"] for c in made.families.values()) == 3
+    assert {p.task.split for p in made.pairs} <= {"combos"}
+
+
+@pytest.mark.parametrize("arguments", [{"mistakes": 1.5}, {"schedules": "best"}, {"workers": -1}])
+def test_what_is_out_of_range_is_said(arguments: dict[str, object]) -> None:
+    with pytest.raises(ConfigError):
+        pairs(1, 1, **arguments)  # type: ignore[arg-type]
+
+
+def test_an_unknown_split_is_said_by_processes_too() -> None:
+    with pytest.raises(UsageError):
+        list(pairs(1, 1, split="nothing"))
+
+
+def test_a_stream_that_is_left_early_ends_its_processes() -> None:
+    import psutil
+
+    stream = pairs(9, 10_000, workers=2)
+    next(stream)
+    children = psutil.Process().children()
+    stream.close()
+    assert children and not any(c.is_running() and c.status() != psutil.STATUS_ZOMBIE for c in children)

@@ -1,0 +1,100 @@
+"""Builds read from a candidate's text: the runner would ask for the same; nothing else is taken for certain."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.ahead import first_build
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
+
+CPP = "torch::Tensor f(torch::Tensor x);"
+HEAD = "import torch\nimport torch.nn as nn\nfrom torch.utils.cpp_extension import load_inline\n"
+CALL = 'e = load_inline(name="n", cpp_sources=cpp, cuda_sources=[cuda], functions=["f"], verbose=True)\n'
+
+
+def test_a_load_inline_with_constant_arguments() -> None:
+    source = (
+        HEAD
+        + f'cuda = "__global__ void k() {{}}" + "\\n"\ncpp = "{CPP}"\n'
+        + CALL
+        + "class ModelNew(nn.Module): pass\n"
+    )
+    request = first_build(source)
+    assert request is not None
+    assert (request.kind, request.name, request.functions) == ("extension", "n", ("f",))
+    assert request.cuda_source == "__global__ void k() {}\n" and request.cpp_source == CPP
+
+
+def test_a_module_after_definitions() -> None:
+    head = "import torch.nn as nn\nfrom kernelwright.cuda import Module as M\n"
+    source = head + 'class A(nn.Module):\n    def f(self): exit()\nk = M(r"__global__ void k() {}")\n'
+    request = first_build(source)
+    assert request is not None and request.cuda_source == "__global__ void k() {}"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import cupy\n",
+        "import kernelwright.machine\n",
+        "print(1)\n",
+        "def load_inline(**k): return 1\n",
+        "load_inline = None\n",
+        "from x import *\n",
+        "if torch.cuda.is_available(): pass\n",
+        "@decorated\nclass A: pass\n",
+        "class A(base()): pass\n",
+        "class A(nn.Module):\n    x = f()\n",
+        "def f(x=g()): pass\n",
+        "cuda = f'{1}'\n",
+        "cpp = open('x').read()\n",
+        "try:\n    pass\nexcept Exception:\n    pass\n",
+    ],
+)
+def test_what_could_change_the_build_is_left_to_the_runner(before: str) -> None:
+    assert first_build(HEAD + "cuda = 'c'\ncpp = 'c'\n" + before + CALL) is None
+
+
+@pytest.mark.parametrize("text", ["", "x = (", "\0", "(" * 5000, "a = load_inline('n', *b)", "a.b.c()"])
+def test_other_texts_are_nothing(text: str) -> None:
+    assert first_build(text) is None
+
+
+TASK = """
+import torch, torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(8, 16)]
+def get_init_inputs():
+    return []
+"""
+BROKEN = """import torch
+import torch.nn as nn
+from kernelwright.cuda import Module
+{between}
+k = Module('''
+__global__ void relu(const float* x, float* y, int n) {{
+    y[0] = missing_name;
+}}''')
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
+
+
+def test_the_verdict_is_the_runners() -> None:
+    def judged(evaluator: Evaluator, between: str) -> Evaluation:
+        file = SourceFile(path="candidate.py", content=BROKEN.format(between=between))
+        return evaluator.evaluate(Task(task_id="relu", source=TASK), Candidate(sources=(file,), language="cuda"))
+
+    assert first_build(BROKEN.format(between="")) is not None
+    assert first_build(BROKEN.format(between="print()")) is None
+    with Evaluator(EvalOptions(backend="cpu", trials=1)) as evaluator:
+        early, late = judged(evaluator, ""), judged(evaluator, "print()")
+    assert early.verdict == late.verdict == "compile_error"
+    assert early.reason == late.reason and "missing_name" in early.reason
+    assert early.findings == late.findings and early.findings[0].line == 7
+    assert early.sandbox == late.sandbox

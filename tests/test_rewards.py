@@ -1,0 +1,211 @@
+"""Rewards: every verdict, the published formulas at known points, and what is never paid."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.policies import Answer
+from kernelwright.records import (
+    VERDICTS,
+    Candidate,
+    Evaluation,
+    Finding,
+    Message,
+    SourceFile,
+    Task,
+    Timing,
+    WorkloadResult,
+)
+from kernelwright.rewards import REWARDS, annealed_judge_weight, load_reward
+from kernelwright.rewards_judge import Judge, judge_messages, read_judgement
+
+
+def evaluation(
+    verdict: str = "correct", ms: float | None = 1.0, eager: Any = 2.0, compiled: Any = 1.5, share: Any = None
+):
+    timing = Timing(candidate_ms=ms, eager_ms=eager, compile_ms=compiled) if ms and verdict == "correct" else None
+    return Evaluation(
+        task_id="t",
+        task_hash="0" * 64,
+        candidate_id="1" * 64,
+        verdict=verdict,
+        reason="" if verdict == "correct" else "because",
+        workloads=(WorkloadResult(name="declared", passed=verdict == "correct"),),
+        timing=timing,
+        findings=(Finding(rule="fallback", evidence="calls torch", severity="reject"),)
+        if verdict == "rejected"
+        else (),
+        environment={} if share is None else {"own_kernel_share": share},
+    )
+
+
+def value(name: str, e: Evaluation | None, **parameters: Any) -> float | None:
+    reward = REWARDS[name](e, **parameters)
+    assert reward.version.rpartition("-")[0] == name
+    if reward.value is not None:
+        assert reward.value == pytest.approx(sum(reward.parts.values()))
+    return reward.value
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+@pytest.mark.parametrize("verdict", VERDICTS)
+def test_only_what_was_judged_is_paid_or_blamed(name: str, verdict: str) -> None:
+    found = value(name, evaluation(verdict))
+    if verdict in ("harness_error", "unsupported"):
+        assert found is None
+    elif verdict == "correct":
+        assert found is not None and found > 0
+    elif name == "cuda_agent":
+        assert found == -1.0
+    elif name == "stanford" and verdict in ("wrong", "runtime_error", "timeout"):
+        assert found == 0.5
+    else:
+        assert found == 0.0
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+def test_an_answer_without_a_candidate_is_worth_what_a_wrong_one_is_at_most(name: str) -> None:
+    assert value(name, None) == (-1.0 if name == "cuda_agent" else 0.0)
+
+
+def test_published_points() -> None:
+    assert value("kevin", evaluation(ms=2.0, eager=3.0)) == pytest.approx(0.3 + 1.5)
+    assert value("kevin", evaluation(ms=0.1, eager=3.0)) == pytest.approx(30.3)
+    assert value("kevin", evaluation(ms=0.1, eager=3.0), cap=10) == pytest.approx(10.3)
+    assert value("drkernel", evaluation(share="0.862")) == pytest.approx(1 + 2 + 0.862)
+    assert value("drkernel", evaluation(ms=0.1), own_share=0.5, scale=0.5) == pytest.approx(0.5 * (1 + 3 + 0.5))
+    # Makora's table: parity 0.55, half 0.43, twice 0.77, four times 0.96, correct and endlessly slow 0.31.
+    for speedup, expected in ((1.0, 0.55), (0.5, 0.43), (2.0, 0.77), (4.0, 0.96), (1e-9, 0.31)):
+        assert value("makora", evaluation(ms=1.0, compiled=speedup)) == pytest.approx(expected, abs=0.006)
+    assert value("stanford", evaluation(ms=1.0, eager=9.0)) == pytest.approx(0.5 + 0.5 + 0.5)
+    assert value("stanford", evaluation(ms=1.0, eager=1.5)) == pytest.approx(1.25)
+
+
+@pytest.mark.parametrize(
+    ("ms", "expected"),
+    [(1.0, 3.0), (1.42, 3.0), (1.43, 2.0), (1.89, 2.0), (1.91, 1.0), (3.0, 1.0)],
+)
+def test_milestones_at_five_percent(ms: float, expected: float) -> None:
+    """Against eager 2.0 ms and compiled 1.5 ms: below 1.9 ms and below 1.425 ms."""
+    assert value("cuda_agent", evaluation(ms=ms)) == expected
+
+
+def test_faster_than_compile_only_is_the_first_milestone() -> None:
+    assert value("cuda_agent", evaluation(ms=1.0, eager=1.0, compiled=5.0)) == 1.0
+    assert value("cuda_agent", evaluation(ms=1.0, compiled=None)) == 2.0
+    assert value("cuda_agent", evaluation(ms=2.0, compiled=3.0), continuous=True) == 1.5
+    assert value("cuda_agent", evaluation("wrong"), continuous=True) == -1.0
+
+
+def test_correct_but_not_timed_is_paid_for_being_correct_only() -> None:
+    untimed = evaluation(ms=None)
+    expected = {"stanford": 1.0, "kevin": 0.3, "drkernel": 1.0, "cuda_agent": 1.0, "makora": 1 / (1 + math.exp(0.8))}
+    for name, amount in expected.items():
+        assert value(name, untimed) == pytest.approx(amount)
+        assert value(name, untimed, timed_only=True) is None
+        assert value(name, evaluation("wrong"), timed_only=True) is not None
+
+
+def test_a_rejected_candidate_gets_nothing_whatever_the_judge_says() -> None:
+    assert value("stanford", evaluation("rejected"), judge=1.0) == 0.0
+    assert value("stanford", evaluation("compile_error"), judge=0.8) == pytest.approx(0.4)
+    assert value("stanford", evaluation("compile_error"), judge=0.8, judge_weight=0.0) == 0.0
+    assert value("stanford", None, judge=1.0) == 0.0
+    with pytest.raises(ConfigError):
+        value("stanford", evaluation(), judge=1.5)
+
+
+def test_the_judge_is_annealed_off_once_execution_pays() -> None:
+    weights = [annealed_judge_weight(c) for c in (0.0, 0.05, 0.075, 0.10, 0.5)]
+    assert weights == pytest.approx([0.5, 0.5, 0.25, 0.0, 0.0])
+    assert annealed_judge_weight(0.0, group_pays=True) == 0.0
+    with pytest.raises(ConfigError):
+        annealed_judge_weight(0.0, begins=0.2)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.sampled_from(list(REWARDS)))
+def test_faster_is_never_worth_less(ms: float, other: float, name: str) -> None:
+    slow, fast = max(ms, other), min(ms, other)
+    assert (value(name, evaluation(ms=fast)) or 0) >= (value(name, evaluation(ms=slow)) or 0) - 1e-12
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(ConfigError) as unknown:
+        load_reward("kevn")
+    assert "kevin" in str(unknown.value.hint)
+    assert load_reward("kevin") is REWARDS["kevin"]
+
+
+# The judge.
+
+TASK = Task(task_id="relu", source="class Model: pass")
+CANDIDATE = Candidate(sources=(SourceFile(path="c.py", content="class ModelNew: pass"),), language="cuda")
+OPINION = {"reasoning": "fine", "compilability": 1.0, "correctness": 0.5, "speed": 0.0}
+
+
+class Says:
+    """A policy that gives set answers; an exception is raised."""
+
+    name = "says"
+
+    def __init__(self, *answers: str | Exception) -> None:
+        self.answers = list(answers)
+        self.seen: list[Sequence[Message]] = []
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+        self.seen.append(messages)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return Answer(text=answer)
+
+
+@pytest.mark.parametrize("form", ["{}", "```json\n{}\n```", 'Look: {{"a": {{"b": 1}}}} and then\n{}\nDone.'])
+def test_an_opinion_is_read_from_however_it_is_wrapped(form: str) -> None:
+    found = read_judgement(form.format(json.dumps(OPINION)))
+    assert found.failure is None and found.score == pytest.approx(0.5) and found.reasoning == "fine"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "It is good.",
+        "{",
+        "[1, 2]",
+        json.dumps({**OPINION, "speed": 1.2}),
+        json.dumps({**OPINION, "speed": -0.1}),
+        json.dumps({**OPINION, "speed": "1"}),
+        json.dumps({**OPINION, "speed": True}),
+        json.dumps({**OPINION, "speed": math.nan}),
+        json.dumps({k: v for k, v in OPINION.items() if k != "reasoning"}),
+        "{" * 5000,
+    ],
+)
+def test_what_is_no_opinion_is_a_failure_worth_nothing(answer: str) -> None:
+    found = read_judgement(answer)
+    assert found.failure and found.score == 0.0
+
+
+def test_failures_are_tried_again_and_counted() -> None:
+    good = json.dumps(OPINION)
+    judge = Judge(Says("what?", good, PolicyError("down"), "no", good))
+    assert judge(TASK, CANDIDATE).score == pytest.approx(0.5)
+    assert judge(TASK, CANDIDATE).failure is not None
+    assert judge(TASK, CANDIDATE).failure is None
+    assert (judge.asked, judge.failed) == (3, 1)
+
+
+def test_a_judge_is_shown_both_sources_and_the_form() -> None:
+    system, user = judge_messages(TASK, CANDIDATE)
+    assert system.role == "system"
+    for part in (TASK.source, CANDIDATE.text, "compilability:", "correctness:", "speed:", '"reasoning"'):
+        assert part in user.content
