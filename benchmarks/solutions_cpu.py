@@ -65,7 +65,14 @@ def main() -> None:
             if verdict not in ("correct", "written"):
                 print(f"{verdict}  {name}  {reason[:150]}", file=sys.stderr)
                 failures.append(
-                    {"task": name, "family": family, "verdict": verdict, "reason": reason, "source": source, "answer": text}
+                    {
+                        "task": name,
+                        "family": family,
+                        "verdict": verdict,
+                        "reason": reason,
+                        "source": source,
+                        "answer": text,
+                    }
                 )
     report(args, seen, verdicts, failures, time.monotonic() - start)
 

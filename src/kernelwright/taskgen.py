@@ -1,4 +1,4 @@
-"""`tasks generate`: writes generated tasks to a JSONL file or a folder of .py files, through the gate if asked; resumes.
+"""`tasks generate`: writes generated tasks to a JSONL file or a folder of .py files, gated where asked; resumes.
 
 A file NAME.jsonl has one task a line. A folder has one .py file a task and `manifest.jsonl` with the same facts. Tasks
 that the gate or the lint turned down are kept with the reason in NAME.rejected.jsonl (`rejected.jsonl` in a folder).

@@ -6,6 +6,7 @@ module is light: numpy, but no torch.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -78,7 +79,11 @@ class Evaluator:
                 if self._device is not None and self._gpu is None:
                     from kernelwright.evaluation.gpus import Gpu
 
-                    self._gpu = Gpu(self.pool, self._index, self._device)
+                    # Opening a GPU disturbs what is timed on it, but takes seconds: where nothing is timed it is what
+                    # limits how many candidates are judged.
+                    many = min(6, max(2, (os.cpu_count() or 2) // 2))
+                    makers = 2 if self.options.timing_seconds > 0 else many
+                    self._gpu = Gpu(self.pool, self._index, self._device, makers)
                 worker = self._local.worker = Worker(self.pool, self._gpu, self._plan_budget)
                 self._workers.append(worker)
         return worker

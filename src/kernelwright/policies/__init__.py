@@ -27,8 +27,22 @@ class Answer:
     model: str = ""
 
 
+@dataclass(frozen=True)
+class Request:
+    """One question to a policy. `temperature` in place of the policy's own where it is given; 0 is greedy."""
+
+    messages: tuple[Message, ...]
+    seed: int
+    task: Task | None = None
+    temperature: float | None = None
+
+
 class Policy(Protocol):
-    """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer."""
+    """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer.
+
+    One that samples takes a keyword `temperature` as well. One that answers many at once also has
+    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests.
+    """
 
     name: str
 

@@ -82,12 +82,19 @@ class OpenAIPolicy:
             )
         return cls(model, url, Settings.from_environment(), cache)
 
-    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+    @property
+    def parallel(self) -> int:
+        """How many questions may be asked at once."""
+        return self.settings.concurrency
+
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
+    ) -> Answer:
         """One answer, from the cache or the endpoint. Raises `PolicyError` when there is none in the end."""
         body = {
             "model": self.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
-            "temperature": self.settings.temperature,
+            "temperature": self.settings.temperature if temperature is None else temperature,
             "max_tokens": self.settings.max_tokens,
             "seed": seed,
         }

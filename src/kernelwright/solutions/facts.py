@@ -417,9 +417,7 @@ def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, ref
     facts.constructor = names
 
 
-def _read_body(
-    init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str
-) -> None:
+def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str) -> None:
     for statement in init.body:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
             target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target

@@ -21,7 +21,10 @@ from kernelwright.solutions.names import (
     SPREAD,
     TENSOR_KEYWORDS,
 )
+from kernelwright.solutions.numbers import rewritten
+from kernelwright.solutions.operators import COMPARISONS, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
+from kernelwright.solutions.settling import settled
 
 Value = Any
 """What a name of forward stands for: a `Node`, a tuple of values, or None."""
@@ -48,7 +51,6 @@ _COMPARE: dict[type, str] = {
     ast.NotEq: "ne",
 }
 _SAME_VALUE = frozenset("contiguous clone detach requires_grad_ cuda cpu".split())
-_PAIRS = {"max": "argmax", "min": "argmin", "cummax": "cummax_indices", "cummin": "cummin_indices"}
 _LIBRARIES = ("torch", "F", "nn")
 MOST_TURNS = 32
 """A loop of more turns is not unrolled."""
@@ -379,7 +381,7 @@ class _Reader:
         args = tuple(_node(v) for v in operands)
         if op == "prelu":
             return Node("prelu", (*args, Node("tensor", text=f"self.{path}.weight")))
-        return self._settled(Node(op, args, f"self.{path}", options))
+        return settled(self.facts, Node(op, args, f"self.{path}", options))
 
     def _library(self, parts: list[str], node: ast.Call, values: dict[str, Value]) -> Value:
         """torch.f(...), F.f(...), torch.linalg.f(...)."""
@@ -449,14 +451,19 @@ class _Reader:
                 other = values.get(text.split(".")[0])
                 if text.endswith(".device") or not isinstance(other, Node):
                     return inner
-                return Node("cast", (inner, other)) if self._mixed() else inner
+                return Node("cast", (inner, other)) if self._mixed() or self._unlike(inner) else inner
             kind = text.removeprefix("torch.")
         kind = {"float32": "float", "float16": "half", "float64": "double"}.get(kind, kind)
         if kind == "bool":
             return Node("ne", (inner, Node("number", text="0.0")))
         if kind not in ("float", "half", "bfloat16"):
             raise Unreadable(f"no template for a change to {kind}")
-        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" else inner
+        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" or self._unlike(inner) else inner
+
+    def _unlike(self, inner: Node) -> bool:
+        """Whether a value's elements are no floating numbers."""
+        declared = self.facts.inputs.get(inner.text) if inner.op == "input" else None
+        return inner.op in COMPARISONS or inner.op in LOGIC or getattr(declared, "dtype", "") in ("bool", "long", "int")
 
     def _mixed(self) -> bool:
         """Whether the task has floating types other than float32."""
@@ -464,8 +471,8 @@ class _Reader:
 
     def _operator(self, op: str, args: list[ast.expr], node: ast.Call, values: dict[str, Value]) -> Value:
         if op == "einsum":
-            operands = tuple(self.tensor(a, values) for a in args[1:])
-            return Node("einsum", operands, options=(("equation", ast.unparse(args[0])),))
+            factors = tuple(self.tensor(a, values) for a in args[1:])
+            return Node("einsum", factors, options=(("equation", ast.unparse(args[0])),))
         if op == "where" and isinstance(node.func, ast.Attribute) and not dotted(node.func).startswith("torch."):
             args = [args[1], args[0], *args[2:]]  # x.where(condition, other)
         keywords = list(node.keywords)
@@ -477,7 +484,7 @@ class _Reader:
         first = self.value(args[0], values)
         operands: list[Node] = list(first) if isinstance(first, tuple) and op in ("cat", "stack") else [_node(first)]
         options = self._arguments(op, operands, args[1:], keywords, values)
-        return self._settled(Node(op, tuple(operands), options=tuple(sorted(options.items()))))
+        return settled(self.facts, Node(op, tuple(operands), options=tuple(sorted(options.items()))))
 
     def _arguments(
         self,
@@ -545,63 +552,9 @@ class _Reader:
         value = self.value(node, values)
         return isinstance(value, Node) and value.op != "number"
 
-    def _settled(self, node: Node) -> Value:
-        """Operators whose options name another one, or that return two values."""
-        op = node.op
-        if op == "gelu":
-            return Node("gelu_tanh" if "tanh" in self._option(node, "approximate") else "gelu", node.args)
-        if op in ("max", "min") and len(node.args) == 2:
-            return Node(f"{op}imum", node.args)
-        if op in _PAIRS and (node.option("dim") or op.startswith("cum")):
-            return (node, Node(_PAIRS[op], node.args, options=node.options))
-        if op in ("sum", "mean", "prod", "max", "min") and node.option("dtype"):
-            kept = tuple((k, v) for k, v in node.options if k != "dtype")
-            return Node(op, node.args, node.text, kept)
-        if op == "dropout":
-            return self._dropout(node)
-        if op in ("chunk", "split", "unbind", "var_mean", "std_mean"):
-            return self._several(node)
-        if op == "div" and node.option("rounding_mode"):
-            way = self._option(node, "rounding_mode")
-            return Node(way if way != "floor" else "floor_divide", (Node("div", node.args),)) if way == "trunc" else (
-                Node("floor_divide" if way == "floor" else "div", node.args)
-            )
-        if op in ("add", "sub") and node.option("alpha"):
-            scaled = Node("mul", (node.args[1], Node("number", text=node.option("alpha"))))
-            return Node(op, (node.args[0], scaled))
-        return node
-
-    def _option(self, node: Node, name: str) -> str:
-        text = node.option(name, "None")
-        try:
-            return str(self.facts.value(text))
-        except Unreadable:
-            return text
-
-    def _dropout(self, node: Node) -> Node:
-        """Without effect where nothing is dropped; nothing else is to be reproduced."""
-        if self._option(node, "p") in ("0.0", "0") or self._option(node, "training") == "False":
-            return node.args[0]
-        raise Unreadable("no template for dropout that drops something")
-
-    def _several(self, node: Node) -> tuple[Node, ...]:
-        """Pieces of a tensor along a dimension, or a statistic with its mean."""
-        x = node.args[0]
-        if node.op in ("var_mean", "std_mean"):
-            mean = tuple((k, v) for k, v in node.options if k in ("dim", "keepdim"))
-            return (Node(node.op[:3], node.args, options=node.options), Node("mean", node.args, options=mean))
-        if node.op == "chunk":
-            count = self.facts.value(node.option("chunks"))
-            dim = node.option("dim") or "0"
-            return tuple(Node("piece", (x,), options=(("count", str(count)), ("dim", dim), ("part", str(i)))) for i in range(count))
-        raise Unreadable(f"no template for {node.op}")
-
-    # Text --------------------------------------------------------------------------------------------------------
-
-    def text(self, node: ast.expr | ast.Slice, values: dict[str, Value]) -> str:
+    def text(self, node: ast.expr, values: dict[str, Value]) -> str:
         """Python text of a number, tuple or slice that the candidate can evaluate. Raises `Unreadable`."""
-        return ast.unparse(_Rewritten(self, values).visit(ast.parse(ast.unparse(node), mode="eval").body
-                                                           if not isinstance(node, ast.Slice) else _copy(node)))
+        return rewritten(node, self, values)
 
     def shape_name(self, node: Node) -> str:
         """A name whose `.shape` is a tensor's."""
@@ -613,76 +566,6 @@ class _Reader:
         name = f"__n{len(self.reference.hidden)}"
         self.reference.hidden[name] = node
         return name
-
-
-def _copy(node: ast.Slice) -> ast.Slice:
-    return ast.parse(f"x[{ast.unparse(node)}]", mode="eval").body.slice  # type: ignore[attr-defined, no-any-return]
-
-
-class _Rewritten(ast.NodeTransformer):
-    """Names of forward replaced by what they stand for; sizes of tensors in the form `NAME.shape[i]`."""
-
-    def __init__(self, reader: _Reader, values: dict[str, Value]) -> None:
-        self.reader, self.values = reader, values
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        value = self.values.get(node.id)
-        if node.id not in self.values:
-            return node
-        if isinstance(value, Node) and value.op == "number":
-            return ast.parse(value.text, mode="eval").body
-        if isinstance(value, tuple) and all(isinstance(v, Node) and v.op == "number" for v in value):
-            return ast.parse(f"({', '.join(v.text for v in value)},)", mode="eval").body
-        declared = self.reader.facts.inputs.get(node.id)
-        if isinstance(value, Node) and value.op == "input" and isinstance(declared, (int, float)):
-            return node
-        raise Unreadable(f"{node.id} as a number depends on a tensor")
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if node.attr in ("shape", "ndim", "device", "dtype") and not dotted(node).startswith("self.") or (
-            node.attr in ("shape", "ndim") and isinstance(self._value(node.value), Node)
-        ):
-            value = self._value(node.value)
-            if isinstance(value, Node) and value.op != "number":
-                return self._of(value, "shape" if node.attr == "ndim" else node.attr, node.attr == "ndim")
-        name = dotted(node)
-        if name.startswith("self."):
-            scoped = (self.reader.scope + name.removeprefix("self.")).replace("self.self.", "self.")
-            return ast.parse(scoped, mode="eval").body
-        return self.generic_visit(node)  # type: ignore[return-value]
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("size", "dim", "numel", "ndimension", "nelement"):
-            value = self._value(node.func.value)
-            if isinstance(value, Node) and value.op != "number":
-                return self._size(node, value)
-        if dotted(node.func) == "len" and node.args and isinstance(node.args[0], ast.Name):
-            value = self.values.get(node.args[0].id)
-            if isinstance(value, Node) and value.op != "number":
-                return ast.parse(f"{self.reader.shape_name(value)}.shape[0]", mode="eval").body
-        return self.generic_visit(node)  # type: ignore[return-value]
-
-    def _size(self, node: ast.Call, value: Node) -> ast.expr:
-        name = self.reader.shape_name(value)
-        attr = node.func.attr  # type: ignore[attr-defined]
-        if attr in ("dim", "ndimension"):
-            return ast.parse(f"len({name}.shape)", mode="eval").body
-        if attr in ("numel", "nelement"):
-            return ast.parse(f"math.prod({name}.shape)", mode="eval").body
-        given = [*node.args, *(k.value for k in node.keywords)]
-        if not given:
-            return ast.parse(f"{name}.shape", mode="eval").body
-        return ast.parse(f"{name}.shape[{ast.unparse(self.visit(given[0]))}]", mode="eval").body
-
-    def _of(self, value: Node, attr: str, count: bool) -> ast.expr:
-        text = f"{self.reader.shape_name(value)}.{attr}"
-        return ast.parse(f"len({text})" if count else text, mode="eval").body
-
-    def _value(self, node: ast.expr) -> Value:
-        try:
-            return self.reader.value(node, self.values)
-        except Unreadable:
-            return None
 
 
 def _method_of(owner: ast.ClassDef, name: str) -> ast.FunctionDef | None:

@@ -14,7 +14,7 @@ def module_text(reference: Reference, kernels: list[str], lines: list[str], resu
     """The whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` what it returns."""
     body = textwrap.indent("\n".join([*lines, f"return {result}"]), " " * 8)
     init = constructor(reference)
-    used = "\n".join([init, body])
+    used = f"{init}    def forward(self, {_arguments(reference)}):\n{body}\n"
     parts = [
         imports(reference, used),
         'kernels = Module(r"""\n' + "\n\n".join(kernels) + '\n""")\n',
@@ -85,6 +85,12 @@ def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
 
 
 def _names(text: str) -> set[str]:
-    """Names that a class body's text uses."""
+    """Names that a class body's functions take from outside of themselves."""
     tree = ast.parse("class _:\n" + text if text.strip() else "")
-    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
+    found: set[str] = set()
+    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
+        names = [n for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)]
+        own = {a.arg for a in function.args.args} | {n.id for n in names if isinstance(n.ctx, ast.Store)}
+        found |= {n.id for n in names} - own
+        found |= {n.id for d in function.args.defaults for n in ast.walk(d) if isinstance(n, ast.Name)}
+    return found

@@ -1,8 +1,8 @@
 """Composite operators in terms of elementwise ones and `reduce`: softmax, norms, losses, statistics.
 
-A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced dimensions
-as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that its operand
-reduces over, less the number in its text; it stands for a number of the row that is being reduced.
+A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced
+dimensions as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that
+its operand reduces over, less the number in its text; it stands for a number of the row that is being reduced.
 """
 
 from __future__ import annotations
@@ -298,9 +298,7 @@ def _cosine(writer: Writer, node: Node) -> Node:
 def cosine(writer: Writer, a: Node, b: Node, dims: tuple[int, ...], eps: str) -> Node:
     """The cosine of the angle between rows."""
     product = reduce("sum", call("mul", a, b), dims, False)
-    sizes = [
-        call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)
-    ]
+    sizes = [call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)]
     return call("div", product, call("mul", *sizes))
 
 
@@ -342,7 +340,7 @@ def _triplet(writer: Writer, node: Node) -> Node:
     return over_all(writer, node, call("relu", call("add", call("sub", near, far), margin)))
 
 
-# Classification, gates, masks ------------------------------------------------------------------------------------------
+# Classification, gates, masks -----------------------------------------------------------------------------------------
 
 
 @rule("nll_loss")
@@ -404,6 +402,23 @@ def _flip(writer: Writer, node: Node) -> Node:
     for d in dims:
         value = Node("flip", (value,), options=(("dims", node.option("dims") if len(dims) == 1 else str(d)),))
     return value
+
+
+@rule("cumsum")
+def _cumsum(writer: Writer, node: Node) -> Node:
+    """A running sum of what was moved on by one element, with a zero first, is one without the element itself."""
+    moved = node.args[0]
+    if moved.op != "cat" or len(moved.args) != 2 or moved.args[0].op != "constant":
+        return node
+    first, rest = moved.args
+    dim = dims_of(writer, node)
+    start = rest.option("start") if rest.op == "narrow" else ""
+    if start != "0" or dims_of(writer, moved, 0) != dim or dims_of(writer, rest) != dim or float(first.text) != 0.0:
+        return node
+    shape, x = writer.shape(moved), rest.args[0]
+    if writer.shape(first)[dim[0]] != 1 or shape != writer.shape(x) or -1 in shape:
+        return node
+    return Node("exclusive_cumsum", (x,), options=(("dim", str(dim[0])),))
 
 
 @rule("unsqueeze")

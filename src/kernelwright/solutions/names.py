@@ -10,9 +10,9 @@ clamp where softmax log_softmax softmin sum mean prod max min amax amin argmax a
 logcumsumexp cummax cummin matmul mm bmm flip mse_loss l1_loss smooth_l1_loss huber_loss linear var std kl_div normalize
 roll gather index_select masked_fill cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
-poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad tril
-triu cat stack chunk split unbind permute transpose reshape flatten unflatten unsqueeze squeeze expand expand_as repeat
-movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
+poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad
+tril triu cat stack chunk split unbind permute transpose reshape flatten unflatten unsqueeze squeeze expand expand_as
+repeat movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
 """
 FUNCTIONS = {
     **{name: name for name in (*_SAME.split(), *ELEMENTWISE, *COMPARISONS, *LOGIC)},
@@ -252,9 +252,7 @@ MODULE_ARGUMENTS = {
     **{f"ZeroPad{d}d": "padding" for d in (1, 2, 3)},
     **{f"ConstantPad{d}d": "padding value" for d in (1, 2, 3)},
     **{f"{kind}Pad{d}d": "padding" for kind in ("Reflection", "Replication") for d in (1, 2, 3)},
-    **{
-        f"BatchNorm{d}d": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True" for d in (1, 2, 3)
-    },
+    **{f"BatchNorm{d}d": "num_features eps=1e-05 momentum=0.1 affine=True track_running_stats=True" for d in (1, 2, 3)},
     **{
         f"InstanceNorm{d}d": "num_features eps=1e-05 momentum=0.1 affine=False track_running_stats=False"
         for d in (1, 2, 3)

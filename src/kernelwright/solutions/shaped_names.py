@@ -10,7 +10,7 @@ _AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 _ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 _LP = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
 _PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "einsum", "outer", "dot")
-_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "tril", "triu")
+_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "bilinear", "tril", "triu")
 
 FUNCTIONS = {
     **{name: name for name in (*_CONVOLUTIONS, *_TRANSPOSED, *_MAX, *_AVG, *_ADAPTIVE, *_LP, *_PLAIN)},
@@ -41,6 +41,7 @@ POSITIONAL = {
 TENSOR_ARGUMENTS = {
     **dict.fromkeys((*_CONVOLUTIONS, *_TRANSPOSED), 3),
     **dict.fromkeys(("embedding", "outer", "dot", "mv", "inner"), 2),
+    "bilinear": 4,
     **dict.fromkeys(("scaled_dot_product_attention", "addmm", "baddbmm", "addmv"), 3),
 }
 """How many tensors an operator takes first, where it is not one."""
@@ -55,6 +56,7 @@ MODULES = {
     "PixelUnshuffle": ("pixel_unshuffle", ("downscale_factor",)),
     "ChannelShuffle": ("channel_shuffle", ("groups",)),
     "Embedding": ("embedding", ()),
+    "Bilinear": ("bilinear", ()),
     "Upsample": ("interpolate", ("size", "scale_factor", "mode", "align_corners")),
     "UpsamplingNearest2d": ("interpolate", ("size", "scale_factor", "mode")),
 }
@@ -76,6 +78,7 @@ MODULE_ARGUMENTS = {
     "PixelUnshuffle": "downscale_factor",
     "ChannelShuffle": "groups",
     "Embedding": "num_embeddings embedding_dim padding_idx=None max_norm=None",
+    "Bilinear": "in1_features in2_features out_features bias=True",
     "Upsample": "size=None scale_factor=None mode='nearest' align_corners=None",
     "UpsamplingNearest2d": "size=None scale_factor=None",
 }

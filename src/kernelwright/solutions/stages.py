@@ -33,6 +33,7 @@ from typing import Any
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
+from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
 
@@ -106,6 +107,10 @@ class Writer:
             found, count = f"{name}{count}", count + 1
         self._names.add(found)
         return found
+
+    def local(self, name: str) -> str:
+        """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
+        return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
 
     def kernel_name(self, op: str) -> str:
         """`<op>_kernel`, numbered where there are several."""
@@ -311,6 +316,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op in RESHAPES or node.op in READERS:
+            return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
             return "long"
         if node.op in ("input", "tensor"):
@@ -358,6 +365,7 @@ class Epilogue:
     def __init__(self, writer: Writer, root: Node, below: Node) -> None:
         self._writer, self._root, self._below = writer, root, below
         self._fusion: Fusion | None = None
+        self._shared = False
         self._reads = frozenset(n for n in writer.reads(root) if below not in leaves(n))
         for leaf in leaves(root, self._reads):
             if leaf != below and leaf.op not in (*NUMBERS, "input", "tensor"):
@@ -374,12 +382,16 @@ class Epilogue:
         indent: str = "    ",
         axes: Mapping[int, str] = {},
         taken: tuple[str, ...] = (),
+        operands: Operands | None = None,
     ) -> str:
         """Statements that turn the variable `acc` into the final value and store it at `y[index]`."""
+        # Operands that an anchor shares with its epilogue are declared and passed by the anchor itself.
+        self._shared = operands is not None
         if not self:
             return f"{indent}{y}[{index}] = {acc};"
         shape = self._writer.shape(self._root)
-        operands = Operands({acc, y, index, *axes.values(), *taken})
+        operands = operands or Operands()
+        operands.taken |= {acc, y, index, *axes.values(), *taken}
         self._fusion = Fusion(self._writer, shape, index, axes, indent, operands, reads=self._reads)
         text = self._fusion.start(self._root, {self._below: acc}, reuse=acc)
         return "\n".join([*self._fusion.statements, f"{indent}{y}[{index}] = {text};"])
@@ -387,43 +399,66 @@ class Epilogue:
     @property
     def parameters(self) -> str:
         """What to append to the kernel's parameters; known after `store`."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers("")[0].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers("")[0]
 
     def arguments(self, y: str) -> str:
         """What to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers(y)[1].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers(y)[1]
 
 
 def elementwise(writer: Writer, node: Node) -> str:
-    """A kernel of elementwise operators alone, one thread an element."""
-    shape = writer.shape(node)
+    """A kernel of elementwise operators alone."""
+    shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
-    fusion = Fusion(writer, shape, "i", operands=Operands({"y", "i", "n"}), reads=reads)
+    strided = schedule.per_thread > 1
+    operands = Operands({"y", "i", "n"}, first="x")
+    fusion = Fusion(writer, shape, "i", indent=" " * 8 if strided else " " * 4, operands=operands, reads=reads)
     text = fusion.start(node)
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    body = "\n".join(fusion.statements)
     y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
-    writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
+    (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
+    parameters = f"{pointers}{out}* y, long long n{numbers}"
+    each = schedule.per_thread * schedule.block
+    lanes = vectorised(name, fusion, text, parameters) if schedule.vector == 4 and out == "float" else ""
+    if lanes:
+        writer.kernel(lanes)
+        each = 4 * schedule.block
+    else:
+        writer.kernel(_by_elements(name, fusion, text, parameters, strided))
+    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
+    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
+    return y
+
+
+def _by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
+    """One thread an element, or every so many elements."""
+    body = "\n".join(fusion.statements)
+    if strided:
+        return f"""
+extern "C" __global__ void {name}({parameters}) {{
+    long long stride = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+{body}
+        y[i] = {text};
+    }}
+}}
+"""
+    return f"""
+extern "C" __global__ void {name}({parameters}) {{
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
 {body}
     y[i] = {text};
 }}
-""")
-    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
-    block = writer.schedule.block
-    writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{tensors}{y}, {y}.numel(){values}")
-    return y
+"""
 
 
 def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> str:
@@ -433,8 +468,8 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
-            if leaf.op in READERS and not writer.has(leaf) and (sizes := READERS[leaf.op].sizes):
-                return f"torch.empty({sizes(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
+            if leaf.op in READERS and not writer.has(leaf) and (own := READERS[leaf.op].sizes):
+                return f"torch.empty({own(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
             x = writer.bearer(leaf)
             if x in writer.floats:
                 return f"torch.empty_like({x}{dtype})"

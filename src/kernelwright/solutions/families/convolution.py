@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelwright.solutions import convolution_ways as ways
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.schedule import Schedule
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
-WAYS = ("direct", "channels", "weights", "gemm16", "gemm32", "gemm64", "gemm128")
-"""From one thread a result to register tiles."""
-
-
+TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
+TILINGS["double64"] = "double64"
+"""Ways to convolve by products, and how those are tiled."""
 _OPERATORS = ("conv", "convtranspose", *(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3)))
 """Modules, and functions by their dimensions."""
 
@@ -212,6 +213,19 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
     return tuple(win.extent(n, k[i], s[i], p[i], d[i]) if n > 0 else -1 for i, n in enumerate(sizes))
 
 
+def _way(c: Convolution, schedule: Schedule, parameters: str, epilogue: Epilogue) -> ways.Way:
+    """The kernel that a schedule asks for."""
+    axes, block = {0: "n", **win.axes(c.rank)}, schedule.block
+    if schedule.conv == "channels":
+        return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv == "weights":
+        return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv in TILINGS:
+        return ways.product(c.rank, c.transposed, TILINGS[schedule.conv], parameters, epilogue, axes)
+    text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
+    return ways.Way(text, f"(@y.numel() + {block - 1}) // {block}, {block}")
+
+
 @anchor(*_OPERATORS)
 def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """nn.Conv1d to 3d, nn.ConvTranspose1d to 3d, and their functions."""
@@ -221,12 +235,12 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     r, y = c.rank, writer.fresh("y")
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
     parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
-    name = add_kernel(writer, c.name, tiles.fuse(_direct(c), parameters, epilogue, "i", {0: "n", **win.axes(r)}))
-    block = writer.schedule.block
+    way = _way(c, writer.schedule, parameters, epilogue)
+    name = add_kernel(writer, c.name, way.text)
     template = f"""
 {_sizes(c)}
 @y = torch.empty(N, O, {win.listed(r, "O")}, device=@x.device)
-kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
+kernels.@name[{way.launch}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
 {win.listed(r, "", "O", "K", "s", "p", "d")}@last)
 """
     marks = {"x": c.x, "w": c.weight, "b": c.bias, "groups": c.groups, "more": c.output_padding}

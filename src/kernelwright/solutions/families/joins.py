@@ -54,44 +54,58 @@ extern "C" __global__ void {name}(const float* x, float* y, long long n, int wid
     else:
         along = " + ".join(f"{n}.shape[{dim}]" for n in names)
         sizes = [along if d == dim else f"{x}.shape[{d}]" for d in range(rank)]
-    writer.line(f"{y} = torch.empty({', '.join(sizes)}, device={x}.device)" if len(sizes) > 1 else
-                f"{y} = torch.empty(({sizes[0]},), device={x}.device)")
+    writer.line(
+        f"{y} = torch.empty({', '.join(sizes)}, device={x}.device)"
+        if len(sizes) > 1
+        else f"{y} = torch.empty(({sizes[0]},), device={x}.device)"
+    )
     inner = " * ".join(f"{x}.shape[{d}]" for d in range(dim if stack else dim + 1, rank))
     whole = f"{count} * {inner}" if stack else f"{y}.shape[{dim}] * {inner}"
-    writer.line(f"total = {whole if inner else whole.removesuffix(' * ')}")
+    total, width, first = (writer.local(n) for n in ("total", "width", "start"))
+    writer.line(f"{total} = {whole if inner else whole.removesuffix(' * ')}")
     start = "0"
     block = writer.schedule.block
     for n in names:
-        width = inner if stack else f"{n}.shape[{dim}]{' * ' + inner if inner else ''}"
-        writer.line(f"width = {width or '1'}")
-        writer.launch(name, f"({n}.numel() + {block - 1}) // {block}", f"{n}, {y}, {n}.numel(), width, total, {start}")
+        size = inner if stack else f"{n}.shape[{dim}]{' * ' + inner if inner else ''}"
+        writer.line(f"{width} = {size or '1'}")
+        given = f"{n}, {y}, {n}.numel(), {width}, {total}, {start}"
+        writer.launch(name, f"({n}.numel() + {block - 1}) // {block}", given)
         if n != names[-1] or names.count(n) > 1:
-            writer.line("start = width" if start == "0" else "start += width")
-            start = "start"
+            writer.line(f"{first} = {width}" if start == "0" else f"{first} += {width}")
+            start = first
     return y
 
 
 # Padding -------------------------------------------------------------------------------------------------------------
 
 
+def _layer(writer: Writer, node: Node) -> str:
+    """The class of a padding layer, empty for a function."""
+    return writer.reference.modules[node.text.removeprefix("self.")][0] if node.text else ""
+
+
 def _amounts(writer: Writer, node: Node) -> list[tuple[str, str, int]]:
-    """Python texts of what is added before and after each padded dimension, the last dimension first, and its number."""
+    """Python texts of what is added before and after each padded dimension, the last one first, and its number."""
     rank = len(writer.shape(node.args[0]))
-    if node.text:
-        kind = writer.reference.modules[node.text.removeprefix("self.")][0]
-        return [(f"{node.text}.padding[{2 * i}]", f"{node.text}.padding[{2 * i + 1}]", rank - 1 - i) for i in range(int(kind[-2]))]
-    text = node.option("pad")
-    tree = ast.parse(text, mode="eval").body
-    count = len(tree.elts) if isinstance(tree, (ast.Tuple, ast.List)) else len(writer.value(text))
-    items = [ast.unparse(e) for e in tree.elts] if isinstance(tree, (ast.Tuple, ast.List)) else [f"{text}[{i}]" for i in range(count)]
-    return [(items[2 * i], items[2 * i + 1], rank - 1 - i) for i in range(count // 2)]
+    if kind := _layer(writer, node):
+        text = f"{node.text}.padding"
+        items = [f"{text}[{i}]" for i in range(2 * int(kind[-2]))]
+    else:
+        text = node.option("pad")
+        tree = ast.parse(text, mode="eval").body
+        if isinstance(tree, (ast.Tuple, ast.List)):
+            items = [ast.unparse(e) for e in tree.elts]
+        else:
+            items = [f"{text}[{i}]" for i in range(len(writer.value(text)))]
+    return [(items[2 * i], items[2 * i + 1], rank - 1 - i) for i in range(len(items) // 2)]
 
 
 def _mode(writer: Writer, node: Node) -> str:
-    if node.text:
-        kind = writer.reference.modules[node.text.removeprefix("self.")][0]
-        return {"Z": "constant", "C": "constant", "Ref": "reflect", "Rep": "replicate"}[kind[:3] if kind[0] == "R" else kind[0]]
-    return str(writer.option(node, "mode", "'constant'"))
+    kind = _layer(writer, node)
+    if not kind:
+        return str(writer.option(node, "mode", "'constant'"))
+    names = {"Zero": "constant", "Constant": "constant", "Reflection": "reflect", "Replication": "replicate"}
+    return names[kind.partition("Pad")[0]]
 
 
 @shape_rule("pad")
@@ -130,7 +144,7 @@ def padded(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         index = f"({index}) * n{d} + j{d}" if index != "0" else f"j{d}"
     inside = " && ".join(f"j{d} >= 0 && j{d} < n{d}" for d in dims)
     if mode == "constant":
-        value = f"{node.text}.value" if node.text and "Constant" in writer.reference.modules[node.text[5:]][0] else node.option("value") or "0.0"
+        value = f"{node.text}.value" if "Constant" in _layer(writer, node) else node.option("value") or "0.0"
         value = "0.0" if value == "None" else value
         lines.append(f"    float acc = {inside} ? x[{index}] : value;")
     else:
@@ -155,5 +169,7 @@ extern "C" __global__ void {name}(const float* x, float* y, long long n{paramete
     given = "".join(f", {y}.shape[{d}], {x}.shape[{d}], {before[d]}" for d in dims)
     given += f", float({value})" if mode == "constant" else ""
     block = writer.schedule.block
-    writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{x}, {y}, {y}.numel(){given}{epilogue.arguments(y)}")
+    writer.launch(
+        name, f"({y}.numel() + {block - 1}) // {block}", f"{x}, {y}, {y}.numel(){given}{epilogue.arguments(y)}"
+    )
     return y

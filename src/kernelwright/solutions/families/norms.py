@@ -1,5 +1,8 @@
-"""Normalisation layers. Layer and RMS norm are rows and are lowered to reductions; batch norm with running statistics is
-elementwise; batch, instance and group norm with statistics of their own share a kernel that differs in what a row is."""
+"""Normalisation layers.
+
+Layer and RMS norm are rows and are lowered to reductions; batch norm with running statistics is elementwise; batch,
+instance and group norm with statistics of their own share a kernel that differs in what a row is.
+"""
 
 from __future__ import annotations
 
@@ -176,7 +179,9 @@ def normalisation(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     late = ""
     if node.op == "batchnorm":
         head, channel = "", "    int c = blockIdx.x;"
-        place = "((long long)(j / inner) * channels + c) * inner + j % inner" if spatial else "(long long)j * channels + c"
+        place = (
+            "((long long)(j / inner) * channels + c) * inner + j % inner" if spatial else "(long long)j * channels + c"
+        )
     elif node.op == "groupnorm":
         channel, late = "", f"        int c = i{over} % channels;\n"
     affine = f"(x[i] - mean) * scale{' * weight[c]' if parts.weight else ''}{' + bias[c]' if parts.bias else ''}"
@@ -187,8 +192,9 @@ def normalisation(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     loop = f"for (int j = threadIdx.x; j < n; j += {block})"
     pointers = "".join(f"const float* {n}, " for n, t in (("weight", parts.weight), ("bias", parts.bias)) if t)
     start = "\n".join(line for line in (channel if needs_c or node.op == "batchnorm" else "", head) if line)
+    parameters = f"const float* x, {pointers}float* y, int n, int channels{inner}, float eps{epilogue.parameters}"
     writer.kernel(f"""
-extern "C" __global__ void {name}(const float* x, {pointers}float* y, int n, int channels{inner}, float eps{epilogue.parameters}) {{
+extern "C" __global__ void {name}({parameters}) {{
 {start}
     float mean = 0.0f;
     {loop} mean += x[{place}];
@@ -206,13 +212,17 @@ extern "C" __global__ void {name}(const float* x, {pointers}float* y, int n, int
     }}
 }}
 """)
-    rows = {"batchnorm": f"{x}.shape[1]", "instancenorm": f"{x}.shape[0] * {x}.shape[1]"}.get(node.op, f"{x}.shape[0] * {parts.groups}")
-    writer.line(f"rows = {rows}")
+    rows = f"{x}.shape[0] * {parts.groups if node.op == 'groupnorm' else f'{x}.shape[1]'}"
+    rows = f"{x}.shape[1]" if node.op == "batchnorm" else rows
+    count = writer.local("rows")
+    writer.line(f"{count} = {rows}")
     writer.line(f"{y} = torch.empty_like({x})")
     size = " * ".join(f"{x}.shape[{d}]" for d in range(2, len(shape)))
-    given = f"{x}, {''.join(f'{t}, ' for t in (parts.weight, parts.bias) if t)}{y}, {x}.numel() // rows, {x}.shape[1]"
+    given = (
+        f"{x}, {''.join(f'{t}, ' for t in (parts.weight, parts.bias) if t)}{y}, {x}.numel() // {count}, {x}.shape[1]"
+    )
     given += f", {size}" if spatial else ""
-    writer.launch(name, "rows", f"{given}, {parts.eps}{epilogue.arguments(y)}")
+    writer.launch(name, count, f"{given}, {parts.eps}{epilogue.arguments(y)}")
     return y
 
 

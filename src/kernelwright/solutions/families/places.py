@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
 from kernelwright.solutions.fusion import Fusion, Operands
 from kernelwright.solutions.reading import Node, Unreadable
@@ -37,7 +38,7 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     worst = "-INFINITY" if node.op == "argmax" else "INFINITY"
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"})
+    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"}, first="x")
     fusion = Fusion(writer, shape, "i", {} if dim is None else {dim: "j"}, " " * 8, operands, reads=reads)
     value = fusion.start(inside)
     inner = [] if dim is None else [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
@@ -67,8 +68,8 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     values[threadIdx.x] = best;
     places[threadIdx.x] = place;
     __syncthreads();
-    for (int k = {block // 2}; k > 0; k /= 2) {{
-        if (threadIdx.x < k) {{
+    for (int k = {half_of(block)}; k > 0; k /= 2) {{
+        if ({within(block)}) {{
             float other = values[threadIdx.x + k];
             int there = places[threadIdx.x + k];
             if (other {sign} values[threadIdx.x] || (other == values[threadIdx.x] && there < places[threadIdx.x])) {{
@@ -81,16 +82,21 @@ extern "C" __global__ void {name}({pointers}long long* y, int n{", int inner" if
     if (threadIdx.x == 0) y[row] = places[0];
 }}
 """)
-    writer.line(f"n = {x}.numel()" if dim is None else f"n = {x}.shape[{dim}]")
+    count, width = writer.local("n"), writer.local("inner")
+    writer.line(f"{count} = {x}.numel()" if dim is None else f"{count} = {x}.shape[{dim}]")
     if inner:
-        writer.line(f"inner = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
+        writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
     writer.line(f"{y} = torch.empty({_sizes(writer, node, x, dim)}, dtype=torch.int64, device={x}.device)")
-    writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{', inner' if inner else ''}{given}")
+    writer.launch(name, f"{x}.numel() // {count}", f"{tensors}{y}, {count}{f', {width}' if inner else ''}{given}")
     return y
 
 
 def _sizes(writer: Writer, node: Node, x: str, dim: int | None) -> str:
     rank = len(writer.shape(node.args[0]))
     keep = len(writer.shape(node)) == rank
-    parts = ["1" if d == dim or dim is None else f"{x}.shape[{d}]" for d in range(rank) if keep or d != dim and dim is not None]
+    parts = [
+        "1" if d == dim or dim is None else f"{x}.shape[{d}]"
+        for d in range(rank)
+        if keep or d != dim and dim is not None
+    ]
     return ", ".join(parts) if len(parts) > 1 else f"({parts[0]},)" if parts else "()"

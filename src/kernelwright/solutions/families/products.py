@@ -218,3 +218,53 @@ kernels.@name[(@grid), @block](@x, @w, @b, @y, M, N, K@more)
     marks = {"x": x, "w": weight, "b": bias, "y": y, "name": name, "block": written.block}
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
     return y
+
+
+# Bilinear ------------------------------------------------------------------------------------------------------------
+
+_BILINEAR = """
+extern "C" __global__ void @name(@parameters) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    long long m = i / N, n = i % N;
+    float acc = b ? b[n] : 0.0f;
+    for (int p = 0; p < P; ++p) {
+        float sum = 0.0f;
+        for (int q = 0; q < Q; ++q) sum += w[(n * P + p) * Q + q] * x2[m * Q + q];
+        acc += x1[m * P + p] * sum;
+    }
+    @stored
+}
+"""
+
+
+@shape_rule("bilinear")
+def bilinear_shape(writer: Writer, node: Node) -> Shape:
+    """The inputs' leading sizes and the features that come out."""
+    out = argument(writer, node, "out_features", -1) if node.text else writer.shape(node.args[2])[0]
+    return (*writer.shape(node.args[0])[:-1], out)
+
+
+@anchor("bilinear")
+def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
+    first, second = (writer.tensor(x) for x in node.args[:2])
+    if node.text:
+        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+    else:
+        weight = writer.tensor(node.args[2])
+        bias = writer.tensor(node.args[3]) if len(node.args) > 3 and node.args[3].text != "None" else "None"
+    rank = len(writer.shape(node))
+    parameters = "const float* x1, const float* x2, const float* w, const float* b, float* y, long long total, int N, "
+    parameters += "int P, int Q"
+    axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
+    name = add_kernel(writer, "bilinear", tiles.fuse(_BILINEAR, parameters, epilogue, "i", axes))
+    y, block = writer.fresh("y"), writer.schedule.block
+    template = f"""
+N, P, Q = @w.shape
+@y = torch.empty(*@first.shape[:-1], N, device=@first.device)
+kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@first, @second, @w, @b, @y, @y.numel(), N, P, Q@last)
+"""
+    marks = {"first": first, "second": second, "w": weight, "b": bias}
+    add_lines(writer, template, y=y, name=name, last=epilogue.arguments(y), **marks)
+    return y

@@ -1,7 +1,7 @@
 """Operators that read elsewhere: shifts, reversals, gathers, repetitions, views by their strides, triangles.
 
-Each is read within the kernel that uses it. Most change the index along one dimension only: the element at (o, j, r) of a
-result with `m` elements there comes from (o, f(j), r) of an operand with `n`, and r runs over `inner` elements.
+Each is read within the kernel that uses it. Most change the index along one dimension only: the element at (o, j, r) of
+a result with `m` elements there comes from (o, f(j), r) of an operand with `n`, and r runs over `inner` elements.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str]
 def _own_sizes(writer: Writer, node: Node) -> str:
     """Sizes of the operand, but for the one dimension."""
     x, dim = writer.tensor(node.args[0]), dim_of(writer, node)
-    size = f"{writer.tensor(node.args[1])}.shape[0]" if len(node.args) > 1 else f"{x}.shape[{dim}] * {node.option('repeats')}"
+    size = (
+        f"{writer.tensor(node.args[1])}.shape[0]"
+        if len(node.args) > 1
+        else f"{x}.shape[{dim}] * {node.option('repeats')}"
+    )
     parts = [size if d == dim else f"{x}.shape[{d}]" for d in range(len(writer.shape(node)))]
     return f"({', '.join(parts)},)"
 
@@ -202,7 +206,7 @@ def _arange_shape(writer: Writer, node: Node) -> Shape:
     return tuple(length if d == at else 1 for d in range(rank))
 
 
-# Views, by their strides ------------------------------------------------------------------------------------------------
+# Views, by their strides ----------------------------------------------------------------------------------------------
 
 
 def strided(view: Callable[[Writer, Node], str]) -> Reader:

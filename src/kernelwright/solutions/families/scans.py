@@ -9,6 +9,7 @@ from kernelwright.solutions.stages import Epilogue, Writer, anchor
 
 _STEPS = {
     "cumsum": ("float acc = 0.0f;", ["acc += {v};"]),
+    "exclusive_cumsum": ("float acc = 0.0f;", ["acc += {v};"]),
     "cumprod": ("float acc = 1.0f;", ["acc *= {v};"]),
     "cummax": ("float acc = -INFINITY;", ["acc = fmaxf(acc, {v});"]),
     "cummin": ("float acc = INFINITY;", ["acc = fminf(acc, {v});"]),
@@ -26,7 +27,8 @@ _STEPS = {
 }
 
 
-@anchor(*_STEPS)
+@anchor("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
+@anchor("exclusive_cumsum", "cummax_indices", "cummin_indices", fuses=False)
 def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """One thread a row, element after element."""
     shape = writer.shape(node)
@@ -34,12 +36,17 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     indices = node.op.endswith("indices")
     inside = node.args[0]
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "rows", "inner", "acc", "high", "total", "top", "at"})
+    operands = Operands({"y", "i", "j", "n", "row", "base", "rows", "inner", "acc", "high", "total", "top", "at", "result"}, first="x")
     fusion = Fusion(writer, shape, "i", {dim: "j"}, " " * 8, operands, reads=reads)
     value = fusion.start(inside)
     start, steps = _STEPS[node.op]
     body = [*fusion.statements, *("        " + step.format(v=value) for step in steps)]
-    body.append("        y[i] = at;" if indices else epilogue.store("y", "acc", "i", " " * 8, {dim: "j"}, ("v", "v2")))
+    if epilogue and not indices:  # which may change the variable that it is given
+        body.append("        float result = acc;")
+    if node.op == "exclusive_cumsum":
+        body.insert(len(fusion.statements), "        y[i] = acc;")
+    else:
+        body.append(_store(fusion, epilogue, dim, indices))
     x = row_bearer(writer, inside, reads)
     y = writer.fresh("y")
     name = writer.kernel_name(writer.title(node) or node.op)
@@ -51,8 +58,10 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     place = "base + (long long)j * inner" if inner else "base + j"
     more = ", int inner" if inner else ""
     lines = "\n".join(body)
+    pointers += f"{'long long' if indices else 'float'}* y"
+    numbers += epilogue.parameters
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{"long long" if indices else "float"}* y, long long rows, int n{more}{numbers}{epilogue.parameters}) {{
+extern "C" __global__ void {name}({pointers}, long long rows, int n{more}{numbers}) {{
     long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
     long long base = {base};
@@ -63,16 +72,25 @@ extern "C" __global__ void {name}({pointers}{"long long" if indices else "float"
     }}
 }}
 """)
-    writer.line(f"n = {x}.shape[{dim}]")
+    n, width, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+    writer.line(f"{n} = {x}.shape[{dim}]")
     if inner:
-        writer.line(f"inner = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
-    writer.line(f"rows = {x}.numel() // n")
+        writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
+    writer.line(f"{rows} = {x}.numel() // {n}")
     dtype = ", dtype=torch.int64" if indices else "" if x in writer.floats else ", dtype=torch.float32"
     writer.line(f"{y} = torch.empty_like({x}{dtype})")
     block = writer.schedule.block
-    given = f"{tensors}{y}, rows, n{', inner' if inner else ''}{values}{epilogue.arguments(y)}"
-    writer.launch(name, f"(rows + {block - 1}) // {block}", given)
+    given = f"{tensors}{y}, {rows}, {n}{f', {width}' if inner else ''}{values}{epilogue.arguments(y)}"
+    writer.launch(name, f"({rows} + {block - 1}) // {block}", given)
     return y
+
+
+def _store(fusion: Fusion, epilogue: Epilogue, dim: int, indices: bool) -> str:
+    """The statements that store a row's next result."""
+    if indices:
+        return "        y[i] = at;"
+    value = "result" if epilogue else "acc"
+    return epilogue.store("y", value, "i", " " * 8, {dim: "j"}, tuple(fusion.variables), fusion.operands)
 
 
 def row_bearer(writer: Writer, inside: Node, reads: frozenset[Node]) -> str:

@@ -6,9 +6,9 @@ import ast
 import math
 
 from kernelwright.solutions.facts import Shape, broadcast
-from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.families.remaps import strided
 from kernelwright.solutions.fusion import READERS
+from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import RESHAPES, Epilogue, Writer, anchor, elementwise, shape_rule
 
 RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze"))

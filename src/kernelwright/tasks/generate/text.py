@@ -218,8 +218,17 @@ class _Page:
         return self.random.choice((name, f"*{name}"))
 
     def _tuple(self, shape: tuple[Extent, ...], names: tuple[str, ...]) -> str:
-        """A tuple constant; its extents are numbers, or constants where others need them too."""
-        texts = tuple(e.name if isinstance(e, Dim) and e.name in self.constants else str(size_of(e)) for e in shape)
+        """A tuple constant of numbers; of constants where one of its extents is needed elsewhere too.
+
+        Not of both: sizes are reduced by constants, and a tuple that depends on one cannot be changed itself.
+        """
+        if any(isinstance(e, Dim) and e.name in self.constants for e in shape):
+            for extent in shape:
+                if isinstance(extent, Dim):
+                    self.constants.setdefault(extent.name, str(extent.value))
+            texts = tuple(e.name if isinstance(e, Dim) else str(e) for e in shape)
+        else:
+            texts = tuple(str(size_of(e)) for e in shape)
         if texts not in self.tuples:
             name = self.draft.name(names)
             self.tuples[texts] = name
