@@ -55,11 +55,10 @@ def imports(reference: Reference, used: str) -> str:
     if "math" in names:
         lines.insert(0, "import math")
     for node in reference.tree.body:
-        text = ast.unparse(node)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and text not in lines:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
             given = {(a.asname or a.name).split(".")[0] for a in node.names}
-            if given & names and not given & {"torch", "nn", "math"}:
-                lines.append(text)
+            if given & names and not given & {"torch", "nn", "math"} and ast.unparse(node) not in lines:
+                lines.append(ast.unparse(node))
     for node in _needed(reference, names):
         constants.append(ast.unparse(node))
     helpers = sorted(names & {"_single", "_pair", "_triple"})
