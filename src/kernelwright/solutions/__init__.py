@@ -40,13 +40,20 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
 
 
 def schedules(source: str) -> list[Schedule]:
-    """Schedules for a task, from the plainest to the best; every one gives a right answer. Raises `Unreadable`."""
+    """Schedules for a task whose answers differ, from the plainest to the best; every one gives a right answer.
+
+    Raises `Unreadable`.
+    """
     from kernelwright.solutions import variants
     from kernelwright.solutions.facts import Declared
 
     writer, node = _lowered(source, CANONICAL)
     halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
-    return variants.of(node, halves)
+    answers: dict[str, Schedule] = {write(source): CANONICAL}
+    for schedule in variants.of(node, halves):
+        answers.setdefault(write(source, schedule), schedule)
+    order = variants.of(node, halves)
+    return sorted(answers.values(), key=order.index)
 
 
 def _lowered(source: str, schedule: Schedule) -> tuple[Writer, Node]:

@@ -78,6 +78,8 @@ class Operands:
     taken: set[str] = field(default_factory=set)
     table: dict[str, tuple[str, str]] = field(default_factory=dict)
     """C name -> declaration, Python text (with `{y}` for the output's name)."""
+    first: str = ""
+    """What the first tensor among the operands is called in C, whatever its name in Python."""
 
     def pointers(self, y: str) -> tuple[str, str]:
         """Tensors among the operands: kernel parameters and launch arguments, each with a comma after."""
@@ -105,6 +107,8 @@ class Operands:
         for name, (declaration, text) in self.table.items():
             if text == python and declaration.startswith(ctype):
                 return name
+        if ctype.endswith("*") and self.first:
+            wanted, self.first = self.first, ""
         wanted = re.sub(r"\W+", "_", wanted).strip("_")
         if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
             wanted = "s"
@@ -314,6 +318,8 @@ class Fusion:
         """C text of the index along one dimension."""
         if dim in self.axes:
             return self.axes[dim]
+        if self.shape[dim] == 1:
+            return "0"
         index = self.over(range(dim + 1, len(self.shape)))
         if any(self.shape[d] != 1 for d in range(dim)):
             index = f"{index} % {self.count([dim])}"

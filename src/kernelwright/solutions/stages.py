@@ -417,7 +417,7 @@ def elementwise(writer: Writer, node: Node) -> str:
     shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
     strided = schedule.per_thread > 1
-    operands = Operands({"y", "i", "n"})
+    operands = Operands({"y", "i", "n"}, first="x")
     fusion = Fusion(writer, shape, "i", indent=" " * 8 if strided else " " * 4, operands=operands, reads=reads)
     text = fusion.start(node)
     ops = list(region(node, reads))

@@ -38,7 +38,7 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     worst = "-INFINITY" if node.op == "argmax" else "INFINITY"
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"})
+    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"}, first="x")
     fusion = Fusion(writer, shape, "i", {} if dim is None else {dim: "j"}, " " * 8, operands, reads=reads)
     value = fusion.start(inside)
     inner = [] if dim is None else [d for d in range(dim + 1, len(shape)) if shape[d] != 1]

@@ -247,7 +247,7 @@ class RowKernel:
         """Dimensions after the reduced ones: where there are any, a row's elements are apart."""
         self.threads = bool(self.inner) and writer.schedule.thread_rows
         """Whether a thread owns a row, rather than a block."""
-        self.operands = Operands()
+        self.operands = Operands(first="x")
         self.known: dict[Node, str] = {}
         self.text: list[str] = []
         roots = (group.root, *(m.args[0] for m in group.members))
@@ -259,7 +259,6 @@ class RowKernel:
     def write(self) -> str:
         """Adds kernel and launch; returns the output's Python name."""
         writer, root, group = self.writer, self.group.root, self.group
-        y = writer.fresh("y")
         depths = _depths(group)
         if writer.schedule.one_pass and (pair := _online(depths)):
             self._online_pass(*pair)
@@ -280,8 +279,7 @@ class RowKernel:
             else:
                 self.text += [*([guard.rstrip("\n")] if guard else []), *fusion.statements]
                 self.text += [f"{'        ' if guard else '    '}y[row] = {value};", *(["    }"] if guard else [])]
-        self._launch(y, per_element)
-        return y
+        return self._launch(per_element)
 
     def _pass(self, members: list[Node]) -> None:
         """One walk along the row that computes some reductions."""
@@ -387,12 +385,13 @@ class RowKernel:
         place = f"base + (long long)j{stride}" if stride else "base + j"
         return f"    for (int j = {first}; j < n; {advance}) {{\n        long long i = {place};"
 
-    def _launch(self, y: str, per_element: bool) -> None:
+    def _launch(self, per_element: bool) -> str:
         writer, group = self.writer, self.group
+        x = self._sized()
+        y = writer.fresh("y")
         block = writer.schedule.block
         name = writer.kernel_name(_title(writer, group))
         (pointers, tensors), (numbers, values) = self.operands.pointers(y), self.operands.numbers(y)
-        x = self._sized()
         if self.threads:
             head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -429,6 +428,7 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         else:
             more = f", {inner}" if self.inner else ""
             writer.launch(name, f"{x}.numel() // {n}", f"{tensors}{y}, {n}{more}{values}")
+        return y
 
     def _sized(self) -> str:
         """Python text of a tensor that has the rows' shape."""
@@ -516,7 +516,7 @@ def whole(writer: Writer, node: Node) -> str:
     shape = writer.shape(inside)
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}), reads=reads)
+    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), reads=reads)
     value = fusion.start(inside)
     start, step, _ = _KINDS[kind]
     function = block_function(writer, kind)

@@ -138,7 +138,7 @@ CHAINABLE = [
 def _binary(t: Draft) -> None:
     """Two tensors of one shape."""
     rank = t.random.choice((1, 2, 2, 3, 4))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 8e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     op = t.pick("add", "mul", "sub", "div", "maximum", "minimum")
     y = t.input("other", t.inputs[0].shape, "positive" if op == "div" else "own")
     t.say(
@@ -155,7 +155,7 @@ def _binary(t: Draft) -> None:
 def _broadcast(t: Draft) -> None:
     """A tensor with a row, a column or a channel vector as a second input."""
     rank = t.random.choice((2, 2, 3, 4))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 8e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     shape = t.inputs[0].shape
     op = t.pick("add", "mul", "sub", "div", "add", "mul")
     axis = t.random.choice((rank - 1, rank - 1, 1, 0))
@@ -172,7 +172,7 @@ def _broadcast(t: Draft) -> None:
 
 def _with_activation(t: Draft) -> None:
     """Two inputs joined, with an activation before or after."""
-    x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 1e5, 8e7))
+    x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 8e7))
     y = t.input("other", t.inputs[0].shape)
     t.kept |= {x.text, y.text}
     act = t.random.choice(CHAINABLE)
@@ -185,7 +185,7 @@ def _with_activation(t: Draft) -> None:
 
 def _fused_multiply(t: Draft) -> None:
     """a * b + c, addcmul, lerp: three inputs."""
-    x = memory_bound_input(t, t.random.choice((1, 2, 3)), total=sizes.log_uniform(t.random, 1e5, 5e7))
+    x = memory_bound_input(t, t.random.choice((1, 2, 3)), total=sizes.log_uniform(t.random, 5e5, 5e7))
     y, z = (t.input(r, t.inputs[0].shape) for r in ("other", "third"))
     t.kept |= {x.text, y.text, z.text}
     kind = t.pick("fma", "fma", "addcmul", "lerp")
@@ -206,7 +206,7 @@ def _fused_multiply(t: Draft) -> None:
 
 def _where(t: Draft) -> None:
     """torch.where on a comparison or a mask."""
-    x = memory_bound_input(t, t.random.choice((1, 2, 3, 4)), total=sizes.log_uniform(t.random, 1e5, 6e7))
+    x = memory_bound_input(t, t.random.choice((1, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 6e7))
     t.kept.add(x.text)
     y: Tensor | str = (
         t.input("other", t.inputs[0].shape) if t.chance(0.5) else t.option("fill", t.random.choice((0.0, -1.0, 1.0)))
@@ -228,7 +228,7 @@ def _where(t: Draft) -> None:
 
 def _masked_fill(t: Draft) -> None:
     """Filling where a mask is set."""
-    x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 1e5, 6e7))
+    x = memory_bound_input(t, t.random.choice((2, 2, 3, 4)), total=sizes.log_uniform(t.random, 5e5, 6e7))
     mask = t.input("mask", t.inputs[0].shape, "bool")
     value = t.option("value", t.random.choice((0.0, -1.0, -1e9, 1.0, -1e4)), default=0.0)
     t.mark("masked_fill")
@@ -239,7 +239,7 @@ def _masked_fill(t: Draft) -> None:
 
 def _triangle(part: str) -> Callable[[Draft], None]:
     def make(t: Draft) -> None:
-        x = memory_bound_input(t, t.random.choice((2, 2, 3)), total=sizes.log_uniform(t.random, 1e5, 8e7))
+        x = memory_bound_input(t, t.random.choice((2, 2, 3)), total=sizes.log_uniform(t.random, 5e5, 8e7))
         offset = t.random.choice((0, 0, 0, 1, -1, 2)) if min(x.shape[-2:]) > 4 else 0
         t.mark(part, offset=offset or None)
         t.say(f"the {'lower' if part == 'tril' else 'upper'} triangle")

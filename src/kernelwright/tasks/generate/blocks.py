@@ -157,7 +157,7 @@ def _normed(t: Draft, x: Tensor, channels: Dim) -> Tensor:
 def _conv_block(rank: int) -> Callable[[Draft], None]:
     def make(t: Draft) -> None:
         """Convolution, norm, activation; once, twice or three times."""
-        x, inside = _image(t, rank, (3, 8, 16, 32), sizes.log_uniform(t.random, 5e4, 2e6))
+        x, inside = _image(t, rank, (3, 8, 16, 32), sizes.log_uniform(t.random, 3e5, 8e6))
         act = _main_activation(t)
         for _ in range(t.random.choice((1, 2, 2, 3))):
             outside = t.dim("out_channels", t.random.choice((8, 16, 32, 64)))
@@ -175,7 +175,7 @@ def _conv_block(rank: int) -> Callable[[Draft], None]:
 def residual_block(t: Draft) -> None:
     """Two convolutions with norms, and the input added before the last activation."""
     rank = t.random.choice((1, 2, 2, 2, 3))
-    x, channels = _image(t, rank, (8, 16, 32, 64), sizes.log_uniform(t.random, 5e4, 2e6))
+    x, channels = _image(t, rank, (8, 16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
     act = _main_activation(t)
     kernel = t.random.choice((3, 3, 5))
     kept = t.keep(x)
@@ -190,7 +190,7 @@ def residual_block(t: Draft) -> None:
 
 def bottleneck(t: Draft) -> None:
     """1x1, 3x3 and 1x1 convolutions with a residual; sometimes the middle one is depthwise."""
-    x, channels = _image(t, 2, (16, 32, 64), sizes.log_uniform(t.random, 5e4, 2e6))
+    x, channels = _image(t, 2, (16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
     middle = t.dim("hidden", channels.value * t.random.choice((1, 2)) if t.chance(0.5) else channels.value // 2)
     kept = t.keep(x)
     act = _main_activation(t)
@@ -231,7 +231,7 @@ def squeeze_excite(t: Draft) -> None:
 
 def classifier(t: Draft) -> None:
     """Convolution, activation, pooling to one value a channel, linear layer."""
-    x, inside = _image(t, 2, (1, 3, 8, 16), sizes.log_uniform(t.random, 5e4, 2e6))
+    x, inside = _image(t, 2, (1, 3, 8, 16), sizes.log_uniform(t.random, 3e5, 8e6))
     outside, classes = (
         t.dim("out_channels", t.random.choice((8, 16, 32, 64))),
         t.dim("classes", t.random.choice((10, 100, 16))),

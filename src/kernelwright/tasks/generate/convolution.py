@@ -232,7 +232,7 @@ def _family(kind: str, rank: int) -> tuple[str, Callable[[Draft], None]]:
             groups = random.choice([g for g in (2, 4, 8, 16) if channels % g == 0 and out % g == 0])
         win = window(t, rank, transpose=transpose, pointwise=kind == "conv_pointwise", dilated="dilated" in kind)
         low = max((k - 1) * d + 2 for k, d in zip(win.kernel, win.dilation, strict=True))
-        total = sizes.log_uniform(random, 1e5, 3e7)
+        total = sizes.log_uniform(random, 3e5, 4e7)
         shape = sizes.image(random, rank, total, channels)
         while not affordable(
             t,

@@ -6,6 +6,7 @@ values that it does not change, the mean of what was just normalised, a softmax 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ class Flow:
     """What is known of the values: `any`, `nonnegative` or `unit` (0 to 1)."""
     flat: bool = False
     """Whether means over what a norm has normalised would be constant."""
+    large: bool = False
+    """Whether values are far from 0, so that what saturates would leave nothing of them once they are reduced."""
     residual: Tensor | None = None
     """A value of the same shape that was kept to be added again."""
 
@@ -36,6 +39,7 @@ class Flow:
 _UNCHANGED = frozenset("relu abs leaky_relu elu selu celu softplus threshold".split())
 """Activations that leave values which are not negative as they are, or nearly so."""
 _BOUNDED = frozenset("relu6 hardtanh softshrink hardshrink floor ceil".split())
+_SATURATING = frozenset("sigmoid tanh hardsigmoid hardtanh relu6 softsign erf atan logsigmoid".split())
 _NONNEGATIVE = frozenset("relu relu6 softplus abs square".split())
 _UNIT = frozenset("sigmoid hardsigmoid".split())
 _RARE = frozenset("sin cos atan erf square abs neg".split())
@@ -45,7 +49,10 @@ _SCALARS = ("add", "sub", "mul", "div", "mul", "clamp", "clamp_min", "clamp_max"
 def extend(t: Draft, flow: Flow, count: int) -> Flow:
     """The chain with up to `count` more operators."""
     for number in range(count):
-        kind = graph.follower(t.random, flow.last, _usable(flow, last=number == count - 1))
+        usable = _usable(flow, last=number == count - 1)
+        kind = graph.follower(t.random, flow.last, usable)
+        if "residual" in usable and t.chance(0.6):  # what was kept is mostly used
+            kind = "residual"
         if not kind:
             return flow
         flow = _STEPS[kind](t, flow)
@@ -64,7 +71,7 @@ def _usable(flow: Flow, last: bool) -> set[str]:
             kinds.add("arg")
         if not flow.flat:
             kinds.add("center")
-        if (flow.image and _spatial(shape) >= 4) or (not flow.image and len(shape) == 2):
+        if (flow.image and math.prod(shape[2:]) >= 4) or (not flow.image and len(shape) == 2):
             kinds.add("norm")
     kept = flow.residual
     if kept is not None and kept.shape == shape and kept.text != flow.x.text:
@@ -77,30 +84,26 @@ def _usable(flow: Flow, last: bool) -> set[str]:
     return kinds
 
 
-def _spatial(shape: tuple[int, ...]) -> int:
-    found = 1
-    for extent in shape[2:]:
-        found *= extent
-    return found
-
-
 def _activation(t: Draft, flow: Flow) -> Flow:
-    op = choose_activation(t, flow.low)
+    op = choose_activation(t, flow.low, flow.large and flow.channels is None)
     low = "unit" if op.name in _UNIT else "nonnegative" if op.name in _NONNEGATIVE else "any"
-    return replace(flow, x=unary.apply(t, flow.x, op), low=low, flat=False)
+    large = flow.large and op.name not in _SATURATING
+    return replace(flow, x=unary.apply(t, flow.x, op), low=low, flat=False, large=large)
 
 
-def choose_activation(t: Draft, low: str = "any") -> Unary:
+def choose_activation(t: Draft, low: str = "any", large: bool = False) -> Unary:
     """An activation that changes values of this kind."""
     forbidden = _UNCHANGED if low != "any" else frozenset()
     forbidden |= _BOUNDED if low == "unit" else frozenset(("floor", "ceil"))
+    forbidden |= _SATURATING if large else frozenset()
     options = [op for op in binary.CHAINABLE if op.name not in forbidden]
     return t.random.choices(options, [0.25 if op.name in _RARE else op.weight for op in options])[0]
 
 
 def _scalar(t: Draft, flow: Flow) -> Flow:
     op = t.random.choice(_SCALARS)
-    while flow.low != "any" and op in ("clamp", "clamp_min", "clamp_max", "max", "min"):
+    constant = flow.low != "any" or (flow.large and flow.channels is None)
+    while constant and op in ("clamp", "clamp_min", "clamp_max", "max", "min"):
         op = t.random.choice(_SCALARS)
     low = flow.low if op in ("mul", "div") and flow.low == "nonnegative" else "any"
     flat = flow.flat and op in ("add", "sub", "mul", "div", "rsub")
@@ -133,7 +136,7 @@ def _norm(t: Draft, flow: Flow) -> Flow:
     else:
         x = norms.rms_norm(t, flow.x, channels if t.chance(0.4) else None, 1 if flow.image else -1)
     low = flow.low if kind == "rms" else "any"
-    return replace(flow, x=x, flat=kind != "rms" or flow.flat, low=low)
+    return replace(flow, x=x, flat=kind != "rms" or flow.flat, low=low, large=False)
 
 
 def _pool(t: Draft, flow: Flow) -> Flow:
@@ -161,7 +164,7 @@ def _softmax(t: Draft, flow: Flow) -> Flow:
     axis = axis if flow.x.shape[axis] > 1 else 1
     kind = t.pick("softmax", "softmax", "softmax", "log_softmax", "softmin")
     low = "any" if kind == "log_softmax" else "unit"
-    return replace(flow, x=softmaxes.softmax(t, flow.x, axis, kind), low=low, flat=True)
+    return replace(flow, x=softmaxes.softmax(t, flow.x, axis, kind), low=low, flat=True, large=False)
 
 
 _REDUCED = ("sum", "mean", "max", "min", "logsumexp", "std", "amax", "mean", "sum", "logsumexp", "norm_l2")
@@ -176,7 +179,7 @@ def _reduce(t: Draft, flow: Flow) -> Flow:
     kind = reductions.BY_NAME[name]
     keepdim = t.chance(0.75) or flow.image
     x = reductions.reduce(t, flow.x, kind, (axis,), keepdim)
-    return Flow(x, None, flow.image and keepdim, low="any")
+    return Flow(x, None, flow.image and keepdim, large=flow.large or name == "sum")
 
 
 def _arg(t: Draft, flow: Flow) -> Flow:
@@ -239,11 +242,14 @@ def _convolution(rank: int, transpose: bool) -> Callable[[Draft], None]:
         channels, out = random.choice((3, 8, 16, 32, 64)), random.choice((8, 16, 24, 32, 48, 64, 128))
         win = convolution.window(t, rank, transpose=transpose)
         low = max((k - 1) * d + 4 for k, d in zip(win.kernel, win.dilation, strict=True)) + 4
-        total = sizes.log_uniform(random, 1e5, 6e6)
+        total = sizes.log_uniform(random, 3e5, 2e7)
         while True:
             shape = sizes.image(random, rank, total, channels)
             shape = [shape[0], channels, *(max(low, s) for s in shape[2:])]
-            if convolution.affordable(t, tuple(shape), out, win, 1) and out * shape[0] * _spatial(tuple(shape)) < 6e7:
+            if (
+                convolution.affordable(t, tuple(shape), out, win, 1)
+                and out * shape[0] * math.prod(win.output(tuple(shape[2:]))) < 6e7
+            ):
                 break
             total /= 2
             channels = max(3, channels // 2)
@@ -275,7 +281,8 @@ def linear_anchor(t: Draft) -> Flow:
     outside = t.dim("out_features", n)
     lead_dims = (lead, t.dim("seq", t.random.choice((16, 64, 128)))) if t.chance(0.12) and batch < 256 else (lead,)
     x = t.input("x", (*lead_dims, inside))
-    return Flow(linear(t, x, inside, outside), outside, False)
+    y = linear(t, x, inside, outside)
+    return Flow(y, outside, False, large=any(".Parameter(" in line for line in t.init_lines))
 
 
 def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
@@ -284,12 +291,9 @@ def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
     flops = 2.0 * x.elements * outside.value
     form = t.random.random()
     if form < 0.72:
+        bounds = [("in_features", t.argument(inside)), ("out_features", t.argument(outside))]
         bias = None if t.chance(0.75) else t.option("bias", t.chance(0.4), default=True, where="init")
-        layer = t.module(
-            "Linear",
-            "Linear",
-            [("in_features", t.argument(inside)), ("out_features", t.argument(outside)), ("bias", bias)],
-        )
+        layer = t.module("Linear", "Linear", [*bounds, ("bias", bias)])
         t.mark("linear", rank=x.rank, bias=bias and "given")
         t.say(t.pick("a linear layer", "a matrix product with bias", "a dense layer", "a GEMM"))
         return t.step(f"{layer}({x})", shape, "linear", flops=flops)
@@ -321,7 +325,7 @@ def _matmul(t: Draft) -> None:
     b = t.input("B", (cols, inner) if b_t else (inner, cols), "randn")
     t.kept |= {a.text, b.text}
     t.say(t.pick("a matrix product", "a matmul", "the product of two matrices"))
-    flow = Flow(product(t, a, b, a_t=a_t, b_t=b_t), cols, False)
+    flow = Flow(product(t, a, b, a_t=a_t, b_t=b_t), cols, False, large=True)
     t.finish(extend(t, keep_for_residual(t, flow), graph.draw_length(t.random)).x)
 
 
@@ -332,7 +336,7 @@ def _bmm(t: Draft) -> None:
     a, b = t.input("A", (lead, rows_, inner), "randn"), t.input("B", (lead, inner, cols), "randn")
     t.kept |= {a.text, b.text}
     t.say(t.pick("a batched matrix product", "batched matmul"))
-    flow = Flow(product(t, a, b, batched=True), cols, False)
+    flow = Flow(product(t, a, b, batched=True), cols, False, large=True)
     t.finish(extend(t, flow, graph.draw_length(t.random)).x)
 
 
@@ -342,7 +346,7 @@ def _norm_first(t: Draft) -> None:
         x, channels = norms.channel_input(t, rank, multiple=8)
         flow = Flow(x, channels, True)
     else:
-        rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e5, 3e7))
+        rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e6, 6e7))
         channels = t.dim("features", min(max(8, cols), 16384))
         flow = Flow(t.input("x", (t.dim("batch", max(2, rows_)), channels)), channels, False)
     flow = keep_for_residual(t, flow)
@@ -359,7 +363,7 @@ def _pool_first(t: Draft) -> None:
 
 def _rows_first(t: Draft) -> None:
     """Elementwise, softmax or reduction first, on rows."""
-    rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e5, 3e7))
+    rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e6, 6e7))
     channels = t.dim("features", max(8, cols))
     flow = Flow(t.input("x", (t.dim("batch", max(2, rows_)), channels)), channels, False)
     flow = keep_for_residual(t, flow)

@@ -14,7 +14,7 @@ from kernelwright.tasks.generate.unary import memory_bound_input
 
 
 def _total(t: Draft) -> float:
-    return sizes.log_uniform(t.random, 1e5, 6e7)
+    return sizes.log_uniform(t.random, 5e5, 6e7)
 
 
 def embedding(t: Draft) -> None:
@@ -62,7 +62,10 @@ def select_rows(t: Draft) -> None:
     rank = t.random.choice((2, 2, 3))
     x = memory_bound_input(t, rank, total=_total(t))
     axis = t.random.choice((0, 0, 1, rank - 1))
-    count = t.dim("count", t.random.choice((16, 100, 256, 1000)))
+    count = t.dim(
+        "count",
+        min(t.random.choice((16, 100, 256, 1000)), max(1, sizes.LARGEST_TENSOR // (x.elements // x.shape[axis]))),
+    )
     index = t.input("index", (count,), "int", bound=t.inputs[0].shape[axis])
     t.mark("index_select", dim=f"{axis}of{rank}")
     t.say(t.pick("a selection of rows", "index select", "taking slices by number"))
@@ -141,7 +144,7 @@ def transpose(t: Draft) -> None:
 def concat(t: Draft) -> None:
     """Two or three tensors behind each other."""
     rank = t.random.choice((2, 2, 3, 4))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 4e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 4e7))
     axis = t.random.choice((1, rank - 1, 0, t.random.randrange(rank)))
     others = []
     for role in ("other", "third")[: t.random.choice((1, 1, 2))]:
@@ -163,7 +166,7 @@ def concat(t: Draft) -> None:
 def stack(t: Draft) -> None:
     """Two tensors along a new dimension."""
     rank = t.random.choice((1, 2, 3))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 4e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 4e7))
     y = t.input("other", t.inputs[0].shape)
     axis = t.random.randrange(rank + 1)
     t.mark("stack", dim=f"{axis}of{rank}")
@@ -231,7 +234,7 @@ def _upsample(rank: int) -> Callable[[Draft], None]:
 def repeat(t: Draft) -> None:
     """Every element several times in a row, or the whole tensor several times."""
     rank = t.random.choice((1, 2, 2, 3))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 2e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 2e7))
     count = t.random.choice((2, 2, 3, 4))
     axis = t.random.randrange(rank)
     n = t.option(t.pick("repeats", "n", "times"), count, default=2)

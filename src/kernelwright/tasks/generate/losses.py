@@ -19,7 +19,7 @@ def _pair(t: Draft, draw: str = "own", other: str = "own", rank: int = 0) -> tup
 
 
 def _total(t: Draft) -> float:
-    return sizes.log_uniform(t.random, 1e5, 6e7)
+    return sizes.log_uniform(t.random, 4e5, 6e7)
 
 
 def _reduced(t: Draft, text: str, shape: tuple[int, ...], reduction: str) -> Tensor:
@@ -67,7 +67,7 @@ def _regression(name: str, cls: str, formulas: tuple[str, ...], option: str = ""
 
 def cross_entropy(t: Draft) -> None:
     """Cross-entropy of logits and class numbers."""
-    batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e5, 6e7))
+    batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 6e7))
     lead, count = t.dim("batch", batch), t.dim("classes", max(2, min(classes, 50000)))
     extra = t.dim("length", t.random.choice((16, 64, 128, 256))) if t.chance(0.15) and batch * classes < 3e5 else None
     tail = (extra,) if extra else ()
@@ -90,7 +90,7 @@ def cross_entropy(t: Draft) -> None:
 
 def nll(t: Draft) -> None:
     """Negative log-likelihood of class numbers under log-probabilities."""
-    batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e5, 6e7))
+    batch, classes = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 6e7))
     lead, count = t.dim("batch", batch), t.dim("classes", max(2, min(classes, 50000)))
     x, y = t.input("logits", (lead, count), "log_probs"), t.input("targets", (lead,), "int", bound=count)
     reduction = t.random.choice(_REDUCTIONS)
@@ -148,7 +148,7 @@ def hinge(t: Draft) -> None:
 
 def triplet(t: Draft) -> None:
     """Triplet margin loss of anchors, positives and negatives."""
-    rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 1e5, 3e7))
+    rows_, cols = sizes.shape(t.random, 2, sizes.log_uniform(t.random, 4e5, 3e7))
     dims = (t.dim("batch", rows_), t.dim("features", cols))
     a, p, n = (t.input(r, dims) for r in ("anchor", "positive", "negative"))
     margin = t.random.choice((1.0, 0.5, 0.2, 2.0, 0.3))
@@ -229,7 +229,7 @@ def poisson(t: Draft) -> None:
 def margin_ranking(t: Draft) -> None:
     """Ranking loss of two scores and a sign."""
     p, q = _pair(t, "randn", "randn", t.random.choice((1, 2)))
-    sign = t.input("mask", t.inputs[0].shape, "sign")
+    sign = t.input("sign", t.inputs[0].shape, "sign")
     margin = t.random.choice((0.0, 0.5, 1.0, 0.1))
     reduction = t.random.choice(_REDUCTIONS)
     t.mark("margin_ranking_loss", reduction=reduction)

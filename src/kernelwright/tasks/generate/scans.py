@@ -20,7 +20,7 @@ def scan(t: Draft, x: Tensor, kind: str, dim: str) -> str:
 def _input(t: Draft, draw: str = "own") -> tuple[Tensor, int]:
     rank = t.random.choice((1, 2, 2, 2, 3, 3, 4))
     axis = t.random.choice((rank - 1, rank - 1, t.random.randrange(rank)))
-    return memory_bound_input(t, rank, draw, total=sizes.log_uniform(t.random, 1e5, 6e7)), axis
+    return memory_bound_input(t, rank, draw, total=sizes.log_uniform(t.random, 4e5, 6e7)), axis
 
 
 def _dim(t: Draft, axis: int, rank: int) -> str:
@@ -98,7 +98,7 @@ def masked(t: Draft) -> None:
 def running_mean(t: Draft) -> None:
     """The mean of all elements so far."""
     rank = t.random.choice((2, 2, 3))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 3e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 4e5, 3e7))
     axis = rank - 1
     t.mark("running_mean", dim=_where(axis, x))
     t.say(t.pick("a running mean", "the mean of each prefix", "a cumulative average"))

@@ -143,7 +143,7 @@ def _by_hand(t: Draft, q: Tensor, k: Tensor, v: Tensor, causal: bool, scale: flo
 def glu(t: Draft) -> None:
     """A tensor split in two, one half gating the other."""
     rank = t.random.choice((2, 2, 3, 4))
-    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 1e5, 8e7))
+    x = memory_bound_input(t, rank, total=sizes.log_uniform(t.random, 5e5, 8e7))
     last = t.inputs[0].shape[-1]
     assert isinstance(last, Dim)
     width = last.value // 2 * 2
@@ -170,7 +170,7 @@ def glu(t: Draft) -> None:
 
 def gate_inputs(t: Draft) -> None:
     """An activation of one input times another."""
-    x = memory_bound_input(t, t.random.choice((2, 3)), total=sizes.log_uniform(t.random, 1e5, 8e7))
+    x = memory_bound_input(t, t.random.choice((2, 3)), total=sizes.log_uniform(t.random, 5e5, 8e7))
     g = t.input("gate", t.inputs[0].shape)
     t.kept |= {x.text, g.text}
     kind = t.random.choice(("silu", "gelu", "sigmoid", "relu", "tanh"))
