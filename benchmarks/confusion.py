@@ -153,14 +153,25 @@ sizes: `python benchmarks/judge_corpus.py --backend cpu|gpu`. "Refused" is any v
 """
 
 
+def _left(missing: list[str], cpu: dict[str, Any]) -> str:
+    """What part of the corpus the GPU has not judged yet."""
+    if not missing:
+        return "That is all of the corpus."
+    right = sum(row["right"] for row in cpu["rows"] if row["name"] in set(missing))
+    names = f": {', '.join(missing)}" if len(missing) <= 40 else ""
+    return (
+        f"**This is a part of the corpus:** {right} right kernels and {len(missing) - right} mutants were not reached on "
+        f"the GPU in the time that there was{names}. `judge_corpus.py --resume` judges them."
+    )
+
+
 def page(cpu: dict[str, Any], gpu: dict[str, Any], recording: Path | None) -> str:
     theirs = {row["name"]: row for row in gpu["rows"]}
     rows = [(row, theirs[row["name"]]) for row in cpu["rows"] if row["name"] in theirs]
     missing = [row["name"] for row in cpu["rows"] if row["name"] not in theirs]
     right = sum(cpu_row["right"] for cpu_row, _ in rows)
     lines = [_HEAD, "## Opcodes", "", *(opcode_section(recording) if recording else ["Not recorded yet."]), "", _CORPUS]
-    left = f"; {len(missing)} were not reached on the GPU: {', '.join(missing)}" if missing else ""
-    lines.append(f"{right} right kernels and {len(rows) - right} mutants were judged on both{left}.")
+    lines.append(f"{right} right kernels and {len(rows) - right} mutants were judged on both. {_left(missing, cpu)}")
     lines += ["", *table(matrix(rows)), "", "### By kind of mistake", "", *kinds(rows), ""]
     lines += [
         "### Disagreements",

@@ -1,16 +1,17 @@
-"""What the functional machine is compared with, recorded on a GPU in one call of at most five and a half minutes.
+"""What the functional machine is compared with, recorded on a GPU in calls of a few minutes.
 
-    python benchmarks/gpu_machine.py OUT [--parts opcodes,corpus,triton] [--jobs 10] [--seconds 320]
+    python benchmarks/gpu_machine.py OUT [--parts opcodes,corpus,triton] [--jobs 10] [--seconds 560]
 
 Three parts side by side, each with its log in OUT: `opcodes` (benchmarks/opcodes/record.py) writes opcodes.json,
 `corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, `triton` (benchmarks/triton_cpu.py, where that exists)
-triton_gpu.json. Nothing is timed, so the parts may share the GPU. `--dry-run` goes the same way without one, on a few
+triton_gpu.json. What corpus_gpu.json of an earlier call holds is not judged again. Nothing is timed, so the parts may share the GPU. `--dry-run` goes the same way without one, on a few
 members.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -27,7 +28,8 @@ def commands(args: argparse.Namespace) -> dict[str, list[str]]:
     """The parts' command lines; a part whose script is missing is left out."""
     out, limit = args.out, args.seconds
     opcodes = ["opcodes/record.py", out / "opcodes.json", "--jobs", "4"]
-    corpus = ["judge_corpus.py", "--json", out / "corpus_gpu.json", "--jobs", args.jobs, "--seconds", limit - 25]
+    corpus = ["judge_corpus.py", "--json", out / "corpus_gpu.json", "--jobs", args.jobs, "--seconds", limit - 60]
+    corpus += ["--resume", out / "corpus_gpu.json"]
     corpus += ["--sizes", SIZES] if SIZES.exists() else []
     triton = ["triton_cpu.py", "--backend", "gpu", "--no-interpreter", "--json", out / "triton_gpu.json"]
     if args.dry_run:
@@ -67,11 +69,10 @@ def finished(process: subprocess.Popen[bytes], until: float) -> int:
         return process.wait(max(0.1, until - time.monotonic()))
     except subprocess.TimeoutExpired:
         for sign in (signal.SIGTERM, signal.SIGKILL):
-            os.killpg(process.pid, sign)
-            try:
-                process.wait(5)
-            except subprocess.TimeoutExpired:
-                continue
+            with contextlib.suppress(ProcessLookupError):  # its last process has just ended
+                os.killpg(process.pid, sign)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(10)
         return 124
 
 
@@ -80,7 +81,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--parts", default="opcodes,corpus,triton")
     parser.add_argument("--jobs", type=int, default=10)
-    parser.add_argument("--seconds", type=float, default=320.0)
+    parser.add_argument("--seconds", type=float, default=560.0)
     parser.add_argument("--dry-run", action="store_true")
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)

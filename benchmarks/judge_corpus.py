@@ -1,9 +1,11 @@
 """Judges the corpus of right and wrong kernels on one backend.
 
     python benchmarks/judge_corpus.py --backend cpu|gpu --json OUT.json [--jobs 2] [--only WORD...] [--set own|honest]
+        [--sizes REPORT.json] [--resume REPORT.json] [--seconds S]
 
 Both backends get the same task with the same small workloads, so that their verdicts can be compared: see
-`benchmarks/confusion.py`. `--backend host` goes the GPU's way on the processor, to try this script.
+`benchmarks/confusion.py`. Members that a report named by `--resume` (which may be OUT itself) has a verdict on are not
+judged again; their rows are taken over, so that a run can be completed piece by piece. `--backend host` goes the GPU's way on the processor, to try this script.
 """
 
 from __future__ import annotations
@@ -88,8 +90,27 @@ def row(member: Member, result: Evaluation | Exception) -> dict[str, object]:
         "calls": len(result.workloads),
         "failed": failed,
         "seconds": round(result.seconds.total, 3),
+        "stages": result.environment.get("gpu_seconds", ""),
         "log": "" if result.verdict in ("correct", "wrong") else result.log[-400:],
     }
+
+
+def judged_before(path: Path, backend: str, names: set[str]) -> list[dict[str, Any]]:
+    """The rows of an earlier report, where it exists, that need not be made again."""
+    if not path.exists():
+        return []
+    report = json.loads(path.read_text())
+    if report["backend"] != backend:
+        raise SystemExit(f"{path}: a report of backend {report['backend']}, not of {backend}")
+    known = [r for r in report["rows"] if r["name"] in names]
+    return [r for r in known if r["verdict"] not in ("harness_error", "task error")]
+
+
+def spread(left: Sequence[Member]) -> list[Member]:
+    """Right and wrong members by turns, so that a run that ends early has judged some of both."""
+    sides = [m for m in left if m.right], [m for m in left if not m.right]
+    share = {m.name: (k + 1) / len(side) for side in sides for k, m in enumerate(side)}
+    return sorted(left, key=lambda m: share[m.name])
 
 
 def evaluator_for(backend: str) -> Evaluator:
@@ -107,24 +128,27 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--set", choices=("own", "honest", "all"), default="all")
     parser.add_argument("--sizes", type=Path, help="a report whose sizes are used, of the CPU's run")
+    parser.add_argument("--resume", type=Path, help="a report of this backend whose verdicts are kept")
     parser.add_argument("--seconds", type=float, default=1e9, help="stop after so long, and say what is missing")
     args = parser.parse_args()
     chosen = [m for m in members(args.set) if not args.only or any(word in m.name for word in args.only)]
-    rows, started = [], time.perf_counter()
+    started = time.perf_counter()
+    rows = judged_before(args.resume, args.backend, {m.name for m in chosen}) if args.resume else []
     stamp = f"{args.backend} {time.time_ns()}"
     known = json.loads(args.sizes.read_text())["sizes"] if args.sizes else {}
-    tasks = plan_all(chosen, known)
-    sizes = {task.task_id: {w.name: w.constants for w in task.workloads} for task in tasks.values()}
+    done = {r["name"] for r in rows}
+    left = spread([m for m in chosen if m.name not in done])
+    tasks = plan_all(left, known)
+    sizes = known | {task.task_id: {w.name: w.constants for w in task.workloads} for task in tasks.values()}
     report = {"benchmark": "corpus", "date": datetime.date.today().isoformat(), "backend": args.backend,
               "members": len(chosen), "sizes": sizes, "rows": rows}  # fmt: skip
     print(f"{len(tasks)} tasks planned in {time.perf_counter() - started:.1f} s", flush=True)
     with evaluator_for(args.backend) as evaluator:
-        pairs = ((tasks[m.task_source], m.candidate(stamp)) for m in chosen)
+        pairs = ((tasks[m.task_source], m.candidate(stamp)) for m in left)
         results = evaluate_many(pairs, pool=evaluator, jobs=args.jobs)
-        for member, result in zip(chosen, results, strict=False):
+        for member, result in zip(left, results, strict=False):
             rows.append(row(member, result))
-            if len(rows) % 25 == 0:
-                write(args.json, report, started)
+            write(args.json, report, started)
             print(f"{member.name:44} {rows[-1]['verdict']!s:14} {str(rows[-1]['reason'])[:120]}", flush=True)
             if time.perf_counter() - started > args.seconds:
                 break

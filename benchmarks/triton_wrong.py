@@ -212,7 +212,6 @@ CASES_WRONG: tuple[Wrong, ...] = (
         "compile_error",
         rule="kernel-compile-error",
         marked="tl.arange(0, BLOCK)",
-        gpu=("compile_error", "runtime_error"),
     ),
     _broken(
         "too-much-shared-memory",

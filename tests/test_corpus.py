@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+import gpu_machine
+import judge_corpus
 from confusion import cause, outcome, page
 from corpus import FAMILIES, MUTANTS, RIGHT, Edit, Family
 
@@ -67,5 +73,32 @@ def test_the_page_counts_and_names() -> None:
     assert "| right | correct | 1 | 0 | 0 |" in text
     assert "| mutants | refused | 1 | 1 | 0 |" in text
     assert "1 right kernels and 2 mutants" in text
-    assert "not reached on the GPU: d!0" in text
+    assert "0 right kernels and 1 mutants were not reached on the GPU in the time that there was: d!0." in text
     assert "`b!0`" in text
+
+
+def test_a_report_is_resumed(tmp_path: Path) -> None:
+    """What has a verdict is kept; what we failed at, and members that are no longer there, are judged again or left."""
+    path = tmp_path / "report.json"
+    assert judge_corpus.judged_before(path, "gpu", {"a"}) == []
+    rows = [row("a", "correct"), row("b", "harness_error"), row("c", "wrong"), row("gone", "correct")]
+    path.write_text(json.dumps({"backend": "gpu", "rows": rows}))
+    assert [r["name"] for r in judge_corpus.judged_before(path, "gpu", {"a", "b", "c"})] == ["a", "c"]
+    with pytest.raises(SystemExit, match="of backend gpu"):
+        judge_corpus.judged_before(path, "cpu", {"a"})
+
+
+def test_right_and_wrong_take_turns() -> None:
+    order = judge_corpus.spread([*RIGHT, *MUTANTS])
+    assert len(order) == len(RIGHT) + len(MUTANTS)
+    first = sum(member.right for member in order[:60])
+    assert abs(first - 60 * len(RIGHT) / len(order)) <= 1
+
+
+def test_a_part_that_is_late_is_ended_with_its_children() -> None:
+    process = subprocess.Popen(["sh", "-c", "sleep 60 & sleep 60"], start_new_session=True)
+    assert gpu_machine.finished(process, time.monotonic()) == 124
+    assert process.returncode == -signal.SIGTERM
+    again = subprocess.Popen(["true"], start_new_session=True)
+    again.wait()
+    assert gpu_machine.finished(again, time.monotonic()) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,32 @@ def test_a_place_in_python_is_named_by_its_file() -> None:
     runtime._find(Fault("trap", "trapped", "other", line=7, file="cuda.cu"), "fault")
     told = [f["evidence"] for f in runtime.findings]
     assert "line 7 of candidate.py" in told[0] and "line 7 of the CUDA source" in told[1]
+
+
+KEEPS = """
+import triton, triton.language as tl
+from triton.backends.compiler import GPUTarget
+from kernelwright.backends import triton_support
+kept = []
+triton_support.keep_errors(kept)
+from triton.compiler import compile  # as Triton itself does when it launches
+@triton.jit
+def broken(x):
+    tl.store(x, tl.sigmoidal(1.0))
+source = triton.compiler.ASTSource(broken, {"x": "*fp32"}, {})
+try:
+    compile(source, target=GPUTarget("cuda", 90, 32))
+except triton.CompilationError:
+    (error,) = kept
+    assert error["type"] == "CompilationError" and "sigmoidal" in error["message"], error
+    assert error["line"] and "def broken" in error["source"]
+    print("kept")
+"""
+
+
+@pytest.mark.skipif(not triton_support.installed(), reason="needs Triton")
+def test_failed_compilations_are_kept_on_a_gpu_too(tmp_path: Path) -> None:
+    """Triton's own compiler for the card, up to where it fails; that needs no device."""
+    (tmp_path / "keeps.py").write_text(KEEPS)
+    done = subprocess.run([sys.executable, tmp_path / "keeps.py"], capture_output=True, text=True)
+    assert done.stdout == "kept\n", done.stderr

@@ -51,6 +51,13 @@ def test_only_these_forms_are_refused(report: Report) -> None:
 
 
 @needs_recording
+def test_the_page_says_so(report: Report) -> None:
+    text = (RECORDING.parents[3] / "docs" / "conformance.md").read_text()
+    assert f"{report.same.total()} give the same results on the machine, {len(report.different)} differ" in text
+    assert all(f"| {family} | {count} |" in text for family, count in report.same.items())
+
+
+@needs_recording
 def test_the_recording_is_of_these_cases(report: Report) -> None:
     assert not report.stale
     assert not [case.name for case in unrecorded()]

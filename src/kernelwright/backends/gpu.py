@@ -35,6 +35,7 @@ class GpuRuntime:
         self.findings: list[dict[str, Any]] = []
         self.faults: list[Any] = []
         self.unsupported: list[str] = []
+        self.compile_errors: list[dict[str, Any]] = []
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None

@@ -9,10 +9,6 @@ with fp8 values take sm_89, the first with their conversions.
 from __future__ import annotations
 
 import dataclasses
-import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +22,6 @@ CARD_SHARED = 232448
 """Bytes of shared memory that one block may have on sm_90, and on the machine."""
 PTX_VERSION = 88
 """Of the PTX that Triton writes; fixed, because asking ptxas for its version means starting a program."""
-MAX_NOTES = 4000
 
 
 class MachineBackend(CUDABackend):  # type: ignore[misc]
@@ -116,38 +111,3 @@ def _uses_fp8(source: Any) -> bool:
     fn = source.fn
     texts = [str(list(source.signature.values())), str(list(source.constants.values())), fn.src]
     return any(word in text for text in texts for word in ("fp8e4nv", "float8e4nv", "float8_e4m3fn"))
-
-
-Compile = Callable[..., Any]
-
-
-def recording(compile_: Compile, note: Callable[[BaseException, str], None]) -> Compile:
-    """`triton.compile` that tells `note` of each failure, with what the compiler wrote to stderr; the error goes on."""
-
-    def compile(*args: Any, **kwargs: Any) -> Any:
-        with _stderr() as read:
-            try:
-                return compile_(*args, **kwargs)
-            except Exception as error:
-                note(error, read())
-                raise
-
-    return compile
-
-
-@contextmanager
-def _stderr() -> Iterator[Callable[[], str]]:
-    """Keeps what C++ writes to descriptor 2: MLIR says there what a failed pass did not like."""
-    with tempfile.TemporaryFile() as file:
-        kept = os.dup(2)
-        os.dup2(file.fileno(), 2)
-
-        def read() -> str:
-            file.seek(0)
-            return file.read(1 << 20).decode(errors="replace")[-MAX_NOTES:]
-
-        try:
-            yield read
-        finally:
-            os.dup2(kept, 2)
-            os.close(kept)

@@ -23,9 +23,9 @@ from triton.backends.driver import GPUDriver, decompose_descriptor, expand_signa
 from triton.backends.nvidia.driver import ty_to_cpp
 from triton.runtime import _allocation
 from triton.runtime.autotuner import Autotuner
-from triton.runtime.errors import OutOfResources, PTXASError
+from triton.runtime.errors import PTXASError
 
-from kernelwright.backends import triton_compiler
+from kernelwright.backends import triton_compiler, triton_errors
 from kernelwright.backends.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -279,8 +279,7 @@ def activate(runtime: Runtime) -> None:
     backends["nvidia"] = Backend(MachineBackend, MachineDriver)
     triton.runtime.driver.set_active(made)
     triton.testing.do_bench = triton.testing.do_bench_cudagraph = made.bench.do_bench
-    tell = triton_compiler.recording(triton.compiler.compile, lambda e, notes: _note(runtime, e, notes))
-    triton.compile = triton.compiler.compile = tell
+    triton_errors.keep(runtime.compile_errors)
     prune = Autotuner.prune_configs
 
     def begin(self: Any, kwargs: dict[str, Any]) -> Any:
@@ -288,25 +287,6 @@ def activate(runtime: Runtime) -> None:
         return prune(self, kwargs)
 
     Autotuner.prune_configs = begin
-
-
-def _note(runtime: Runtime, error: BaseException, notes: str) -> None:
-    """Keeps a failed compilation, whatever the candidate makes of it. What only a target lacks is no such failure."""
-    if isinstance(error, OutOfResources):
-        return
-    deepest: BaseException = error
-    while deepest.__cause__ is not None and hasattr(deepest.__cause__, "src"):
-        deepest = deepest.__cause__
-    node, source = getattr(deepest, "node", None), getattr(deepest, "src", None)
-    runtime.compile_errors.append(
-        {
-            "type": type(error).__name__,
-            "log": f"{error}\n{notes}".strip()[:8000],
-            "message": (getattr(deepest, "error_message", None) or str(error)).strip()[:500],
-            "source": str(source or ""),
-            "line": getattr(node, "lineno", None),
-        }
-    )
 
 
 @triton.jit

@@ -6,11 +6,12 @@ not do: compile (that is `triton_compiler`) or launch (`triton_driver`).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernelwright.machine.runtime import Runtime
@@ -54,6 +55,16 @@ def attach(runtime: Runtime) -> None:
     except Exception as error:
         version = importlib.metadata.version("triton")
         runtime.unsupported.append(f"triton {version} ({type(error).__name__}: {error}); {VERSIONS} is known to work")
+
+
+def keep_errors(kept: list[dict[str, Any]]) -> None:
+    """On a GPU, where Triton's own driver is the right one: failed compilations are added to `kept`."""
+    if not installed():
+        return
+    with contextlib.suppress(Exception):  # another Triton inside: its errors are the candidate's exceptions then
+        from kernelwright.backends import triton_errors
+
+        triton_errors.keep(kept)
 
 
 def _settle() -> None:

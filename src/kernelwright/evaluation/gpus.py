@@ -125,17 +125,17 @@ class Trusted:
 class Gpu:
     """One GPU. Threads share it; what needs the device is done under `lease`."""
 
-    def __init__(self, pool: Pool, index: str = "0", name: str = "cuda", spares: int = 3) -> None:
-        """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only."""
+    def __init__(self, pool: Pool, index: str = "0", name: str = "cuda", makers: int = 2) -> None:
+        """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
         self.lease = Lease(pool.cache / "leases" / f"gpu-{index}" if name == "cuda" else None)
         self.referee = Trusted(pool, "referee", self.device)
         self.baseline = Trusted(pool, "baseline", self.device)
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
-        self._wanted = threading.Semaphore(spares)
+        self._wanted = threading.Semaphore(makers + 1)
         self._closed = False
-        self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(2)]
+        self._makers = [threading.Thread(target=self._make, daemon=True) for _ in range(makers)]
         for thread in self._makers:
             thread.start()
 

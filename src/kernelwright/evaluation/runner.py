@@ -176,8 +176,11 @@ class Runner:
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
         patch_builds(self.runtime)
-        if self.on_cuda and isinstance(self.runtime, Runtime) and triton_support.wanted(header["source"]):
-            triton_support.attach(self.runtime)
+        if self.on_cuda and triton_support.wanted(header["source"]):
+            if isinstance(self.runtime, Runtime):
+                triton_support.attach(self.runtime)
+            else:
+                triton_support.keep_errors(self.runtime.compile_errors)
         text, path = header["source"], "candidate.py"
         module = types.ModuleType("candidate")
         module.__file__ = os.path.abspath(path)
@@ -293,7 +296,7 @@ class Runner:
         return {
             "unsupported": [str(name)[:500] for name in runtime.unsupported[:100]],
             "findings": list(runtime.findings),
-            "compile_errors": getattr(runtime, "compile_errors", [])[:100],
+            "compile_errors": runtime.compile_errors[:100],
             "faults": [dataclasses.asdict(f) for f in runtime.faults],
             "missing_libraries": self.missing.names[:20],
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],

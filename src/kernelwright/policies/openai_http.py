@@ -90,6 +90,11 @@ class OpenAIPolicy:
             settings = replace(settings, top_p=top_p)
         return cls(model, url, settings, cache)
 
+    @property
+    def parallel(self) -> int:
+        """How many questions may be asked at once."""
+        return self.settings.concurrency
+
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
     ) -> Answer:
