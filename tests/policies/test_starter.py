@@ -10,21 +10,25 @@ import pytest
 
 pytest.importorskip("torch")
 
-from inference.checkpoints import random_checkpoint  # noqa: E402
-from running import Command  # noqa: E402
-from training.sample_pairs import REFERENCE  # noqa: E402
+from inference.checkpoints import random_checkpoint
+from running import Command
+from training.sample_pairs import REFERENCE
 
-from kernelwright.errors import ConfigError, PolicyError  # noqa: E402
-from kernelwright.inference import load_engine  # noqa: E402
-from kernelwright.policies import Request, load_policy  # noqa: E402
-from kernelwright.policies.starter import StarterPolicy  # noqa: E402
-from kernelwright.prompts import initial_messages  # noqa: E402
-from kernelwright.records import Message, Task  # noqa: E402
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.inference import load_engine
+from kernelwright.policies import Request, load_policy
+from kernelwright.policies.starter import StarterPolicy
+from kernelwright.prompts import initial_messages
+from kernelwright.records import Message, Task
 
 SOURCE = REFERENCE.format(doc="Scaled.", arg="x", expression="torch.relu(x)", scale=2.0, rows=4, columns=5)
 TASK = Task(task_id="scaled", source=SOURCE)
 ASK = initial_messages(TASK)
-LATER = (*ASK, Message(role="assistant", content="class ModelNew: pass"), Message(role="user", content="Verdict: wrong."))
+LATER = (
+    *ASK,
+    Message(role="assistant", content="class ModelNew: pass"),
+    Message(role="user", content="Verdict: wrong."),
+)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +89,12 @@ def test_settings_come_from_flags_and_environment(folder: Path, monkeypatch: pyt
 
 @pytest.mark.parametrize(
     ("spec", "said"),
-    [("starter:/nowhere/at/all", "no folder"), ("hf:", "names no model"), ("hf:./nowhere", "no folder"), ("start", "starter")],
+    [
+        ("starter:/nowhere/at/all", "no folder"),
+        ("hf:", "names no model"),
+        ("hf:./nowhere", "no folder"),
+        ("start", "starter"),
+    ],
 )
 def test_spec_that_names_nothing(spec: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
@@ -113,7 +122,11 @@ def test_hf_policy_agrees_with_ours(folder: Path, policy: StarterPolicy, monkeyp
     assert (found.text, found.finish_reason) == (ours.text, ours.finish_reason)
     assert found.usage.prompt_tokens == ours.usage.prompt_tokens
     assert found.usage.completion_tokens == ours.usage.completion_tokens
-    requests = [Request(ASK, 0, TASK, 0.0), Request(ASK, 1, TASK, 0.9), Request((Message(role="user", content="x"),), 0)]
+    requests = [
+        Request(ASK, 0, TASK, 0.0),
+        Request(ASK, 1, TASK, 0.9),
+        Request((Message(role="user", content="x"),), 0),
+    ]
     many = theirs.generate_many(requests)  # type: ignore[attr-defined]
     assert many[0].text == ours.text and many[1].text != ours.text and len(many) == 3
 
@@ -121,7 +134,18 @@ def test_hf_policy_agrees_with_ours(folder: Path, policy: StarterPolicy, monkeyp
 def test_optimize_takes_it(folder: Path, tmp_path: Path, kernelwright: Command) -> None:
     task = tmp_path / "task.py"
     task.write_text(SOURCE)
-    words = ["optimize", task, "--policy", f"starter:{folder}", "--run", tmp_path / "run", "--turns", "1", "--top-p", "0.9"]
+    words = [
+        "optimize",
+        task,
+        "--policy",
+        f"starter:{folder}",
+        "--run",
+        tmp_path / "run",
+        "--turns",
+        "1",
+        "--top-p",
+        "0.9",
+    ]
     done = kernelwright(*words, "--json")
     assert done.returncode == 0, done.stderr  # what a random model writes is no candidate
     assert '"verdict": null' in done.stdout
