@@ -192,14 +192,17 @@ def _add(result: TaskResult, number: int, turns: tuple[Turn, ...]) -> None:
 
 
 def _settle(result: TaskResult) -> None:
-    """A question that was answered later is not unanswered; a task that was judged later has no problem."""
+    """A question that was answered later is not unanswered; a task that was judged later has no problem.
+
+    Of a task that cannot be judged nothing counts, not even an answer without a candidate.
+    """
     result.samples.sort(key=lambda s: s.number)
     known = {s.number for s in result.samples} | ({GREEDY} if result.greedy else set())
     result.unanswered = {n: why for n, why in result.unanswered.items() if n not in known}
-    if known:
+    if any(s.evaluation is not None for s in (*result.samples, result.greedy) if s is not None):
         result.problem = ""
     if result.problem:
-        result.pending = 0
+        result.samples, result.greedy, result.pending, result.unanswered = [], None, 0, {}
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
 from kernelwright.cli_options import cores as _cores
 from kernelwright.cli_options import eval_options as _options
+from kernelwright.cli_serve import serve
 from kernelwright.cli_solutions import solutions_app
 from kernelwright.cli_train import train_app
 
@@ -46,6 +47,7 @@ app.add_typer(bench_app)
 register_corpus(app)
 tasks_app.command("generate")(tasks_generate)
 app.add_typer(train_app, name="train")
+app.command()(serve)
 
 INTERRUPTED = 130
 
@@ -266,7 +268,11 @@ def public(evaluation: Evaluation) -> dict[str, Any]:
 def optimize(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
-    policy: Annotated[str, typer.Option(help="template, openai:MODEL@BASE_URL or scripted:FILE.")] = "template",
+    policy: Annotated[
+        str, typer.Option(help="template, starter[:FOLDER], hf:FOLDER, openai:MODEL@BASE_URL or scripted:FILE.")
+    ] = "template",
+    temperature: Annotated[float | None, typer.Option(help="Of policies that sample; 0: greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of policies that sample: from so much probability.")] = None,
     strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
     turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
@@ -297,7 +303,7 @@ def optimize(
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
     with Store.open_or_create(run, meta) as store:
-        proposer = load_policy(policy, cache=run / "answers")
+        proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
         with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
                 wanted,

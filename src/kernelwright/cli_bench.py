@@ -24,12 +24,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 def bench(
     suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE.")],
     run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
-    policy: Annotated[str, typer.Option(help="template, openai:MODEL@BASE_URL or scripted:FILE.")] = "template",
+    policy: Annotated[
+        str, typer.Option(help="starter, template, hf:MODEL, openai:MODEL@URL or scripted:FILE.")
+    ] = "template",
     samples: Annotated[int, typer.Option(min=0, max=10000, help="Samples a task.")] = 1,
     greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
     ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take until it is correct.")] = 1,
     form: Annotated[
         str, typer.Option(help="module: as answered; load_inline: self-contained KernelBench files.")
@@ -69,7 +72,7 @@ def bench(
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
-    options = BenchOptions(policy, suite, samples, greedy, temperature, turns, seed, form)
+    options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form)
     if not options.numbers():
         raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
     if compare is not None:
@@ -94,7 +97,7 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     from kernelwright.rollout import best_turn
     from kernelwright.suitebench import Bench, open_run
 
-    policy = load_policy(options.policy, cache=run / "answers")
+    policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p)
     total = len(suite.tasks) * len(options.numbers())
     with (
         open_run(run, options, judging) as store,

@@ -62,6 +62,7 @@ class BenchOptions:
     samples: int = 1
     greedy: bool = False
     temperature: float | None = None
+    top_p: float | None = None
     turns: int = 1
     seed: int = 0
     form: str = "module"

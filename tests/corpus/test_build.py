@@ -32,9 +32,7 @@ WORDS = ("--tasks", str(TASKS), "--seed", "4", "--families", FAMILIES, "--judge"
 
 def start(out: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "kernelwright.cli", "corpus", "build", "--out", str(out), *words]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def left_over(session: int) -> list[psutil.Process]:

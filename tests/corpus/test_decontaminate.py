@@ -87,7 +87,9 @@ def get_init_inputs():
 '''
 OTHER = task("return torch.cumsum(torch.sigmoid(x) - x, dim=1) / x.shape[1]")
 RELU = task("return torch.relu(x)")
-RELU_MODULE = task("return self.act(values)", names="values", init="self.act = nn.ReLU()", constants="rows, cols = 9, 9")
+RELU_MODULE = task(
+    "return self.act(values)", names="values", init="self.act = nn.ReLU()", constants="rows, cols = 9, 9"
+)
 
 
 def reasons(source: str, *suite: str, rules: Rules | None = None) -> tuple[str, ...]:
@@ -222,9 +224,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
     suite.mkdir()
     (suite / "held.py").write_text(CONV)
     out, report = tmp_path / "clean.jsonl", tmp_path / "report.json"
-    done = kernelwright(
-        *("decontaminate", corpus, "--against", suite, "--out", out, "--report", report, "--json")
-    )
+    done = kernelwright(*("decontaminate", corpus, "--against", suite, "--out", out, "--report", report, "--json"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["removed"] == 1 and found["rows"][0]["nearest"] == "held"

@@ -1,4 +1,4 @@
-"""The stream of pairs: the same for equal arguments, right by construction, and counted where nothing can be written."""
+"""The stream of pairs: the same for equal arguments, right by construction; what cannot be written is counted."""
 
 from __future__ import annotations
 

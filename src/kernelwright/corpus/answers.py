@@ -32,16 +32,34 @@ def schedule_name(schedule: Schedule) -> str:
     return ",".join(other) or "canonical"
 
 
-def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> list[Answer]:
+@dataclass(frozen=True)
+class Found:
+    """What became of a task: its answers, or why there are none (`unreadable`, or `fault` and an exception's name)."""
+
+    answers: tuple[Answer, ...]
+    why: str = ""
+
+
+def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
     With `schedules` `all`, one for each schedule that gives another text. `mistakes` is the chance of an answer to get
-    a mistake, where the library knows one for it.
+    a mistake, where the library knows one for it. A fault of the library costs its task, not the corpus: it is counted.
     """
     try:
-        plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
+        texts = _texts(source, schedules)
     except Unreadable:
-        return []
+        return Found((), "unreadable")
+    except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
+        return Found((), f"fault:{type(error).__name__}")
+    if not texts:
+        return Found((), "unreadable")
+    return Found(tuple(_answer(source, text, name, mistakes, rng) for text, name in texts.items()))
+
+
+def _texts(source: str, schedules: str) -> dict[str, str]:
+    """Texts with the names of their schedules."""
+    plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
     # The canonical one first: where another schedule changes nothing, the text is named after it.
     plans = sorted(plans, key=lambda p: p != solutions.CANONICAL)
     texts: dict[str, str] = {}
@@ -52,7 +70,7 @@ def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random
             continue
         if OLDER_FORM not in text:
             texts.setdefault(text, schedule_name(plan))
-    return [_answer(source, text, name, mistakes, rng) for text, name in texts.items()]
+    return texts
 
 
 def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random) -> Answer:

@@ -76,7 +76,7 @@ class Chunk:
     index: int
     pairs: tuple[Pair, ...]
     skipped: dict[str, int]
-    """Tasks without a pair, by reason: `unreadable`, `contaminated`."""
+    """Tasks without a pair, by reason: `unreadable`, `contaminated`, `fault:` with an exception's name."""
     families: dict[str, dict[str, int]]
     """The same by family, with `tasks`."""
     removed: tuple[dict[str, Any], ...] = ()
@@ -95,19 +95,22 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
     rng = random.Random(seed)
     made: list[Pair] = []
     families: dict[str, Counter[str]] = {}
+    skipped: Counter[str] = Counter()
     report = _report(recipe)
     for task in generate(seed, count, families=recipe.families, split=recipe.split):
         family = families.setdefault(task.family, Counter())
         family["tasks"] += 1
         if report is not None and report.check(task.name, task.source, task.family):
             family["contaminated"] += 1
+            skipped["contaminated"] += 1
             continue
         found = answers_for(task.source, recipe.schedules, recipe.mistakes, rng)
-        made += [_pair(task, answer) for answer in found]
-        family["unreadable"] += not found
-    skipped = {why: sum(c[why] for c in families.values()) for why in ("unreadable", "contaminated")}
+        made += [_pair(task, answer) for answer in found.answers]
+        if found.why:
+            skipped[found.why] += 1
+            family["unreadable"] += 1
     by_family = {name: {k: n for k, n in counts.items() if n} for name, counts in families.items()}
-    return Chunk(index, tuple(made), skipped, by_family, tuple(report.rows) if report else ())
+    return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
 
 
 def _report(recipe: Recipe) -> Watch | None:

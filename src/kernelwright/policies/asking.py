@@ -9,13 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from kernelwright.errors import PolicyError
+from kernelwright.errors import HarnessError, PolicyError
 from kernelwright.policies import Answer, Policy, Request
 
 LINGER_SECONDS = 0.02
 """How long a batch waits for more questions once it has one."""
 MAX_BATCH = 256
 PARALLEL = 4
+
+
+Waiting = tuple[Request, Future[Answer]]
 
 
 class Asker:
@@ -28,7 +31,7 @@ class Asker:
         """How many questions may be open at once to some avail."""
         self._with_temperature = "temperature" in inspect.signature(policy.generate).parameters
         self._changed = threading.Condition()
-        self._waiting: list[tuple[Request, Future[Answer]]] = []
+        self._waiting: list[Waiting] = []
         self._closed = False
         self._thread: threading.Thread | None = None
 
@@ -55,22 +58,34 @@ class Asker:
 
     def _serve(self) -> None:
         while (batch := self._take()) is not None:
-            try:
-                assert self.many is not None
-                answers = self.many([request for request, _ in batch])
-                if len(answers) != len(batch):
-                    raise PolicyError(f"{self.policy.name} gave {len(answers)} answers to {len(batch)} questions")
-            except BaseException as error:
-                for _, future in batch:
-                    future.set_exception(error)
-                continue
-            for (_, future), answer in zip(batch, answers, strict=True):
-                if isinstance(answer, BaseException):
-                    future.set_exception(answer)
-                else:
-                    future.set_result(answer)
+            self._answer(batch)
 
-    def _take(self) -> list[tuple[Request, Future[Answer]]] | None:
+    def _answer(self, batch: list[Waiting]) -> None:
+        """Answers a batch. One that the policy refuses is halved, so that only what it cannot answer fails."""
+        try:
+            assert self.many is not None
+            answers = self.many([request for request, _ in batch])
+            if len(answers) != len(batch):
+                raise HarnessError(f"{self.policy.name} gave {len(answers)} answers to {len(batch)} questions")
+        except PolicyError as error:
+            if len(batch) == 1 or self._closed:
+                self._fail(batch, error)
+                return
+            half = len(batch) // 2
+            self._answer(batch[:half])
+            self._answer(batch[half:])
+        except BaseException as error:
+            self._fail(batch, error)
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                future.set_result(answer)
+
+    @staticmethod
+    def _fail(batch: list[Waiting], error: BaseException) -> None:
+        for _, future in batch:
+            future.set_exception(error)
+
+    def _take(self) -> list[Waiting] | None:
         """The next batch: what waits, once no more came for a moment; None when there will be none."""
         with self._changed:
             while not self._waiting:

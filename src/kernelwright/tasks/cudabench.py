@@ -115,7 +115,8 @@ def _arrays(value: Any) -> tuple[DataFile, ...]:
     return tuple(found)
 
 
-_FILE = re.compile(r"[\w.-]+\.\w+")
+_FILE = re.compile(r"""["'](?:[^"'\n]*/)?([\w-][\w.-]*\.\w+)["']""")
+"""A file's name at the end of a text in quotes."""
 
 
 def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[str], list[str]]:
