@@ -40,7 +40,7 @@ class Found:
     why: str = ""
 
 
-def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> Found:
+def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random, traces: bool = True) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
     With `schedules` `all`, one for each schedule that gives another text. `mistakes` is the chance of an answer to get
@@ -54,7 +54,7 @@ def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random
         return Found((), f"fault:{type(error).__name__}")
     if not texts:
         return Found((), "unreadable")
-    return Found(tuple(_answer(source, text, name, mistakes, rng) for text, name in texts.items()))
+    return Found(tuple(_answer(source, text, name, mistakes, rng, traces) for text, name in texts.items()))
 
 
 def _texts(source: str, schedules: str) -> dict[str, str]:
@@ -73,5 +73,5 @@ def _texts(source: str, schedules: str) -> dict[str, str]:
     return texts
 
 
-def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random) -> Answer:
-    return Answer(text, schedule, trace(source, text))
+def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random, traces: bool) -> Answer:
+    return Answer(text, schedule, trace(source, text) if traces else "")

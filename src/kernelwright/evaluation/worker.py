@@ -28,9 +28,11 @@ PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 class Worker:
     """Judges candidates one after another. Belongs to one thread."""
 
-    def __init__(self, pool: Pool, gpu: Gpu | None = None) -> None:
+    def __init__(self, pool: Pool, gpu: Gpu | None = None, budget: dict[str, int] | None = None) -> None:
+        """`budget` in place of `PLAN_BUDGET`: how large the derived sizes may be."""
         self.pool = pool
         self.gpu = gpu
+        self.budget = budget or PLAN_BUDGET
         self.builder = Builder(pool)
         self.oracles: OrderedDict[str, TaskSession] = OrderedDict()
         self.plans: dict[str, Plan] = {}
@@ -81,14 +83,14 @@ class Worker:
 
     def _plan(self, task: Task) -> Plan:
         """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
-        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {PLAN_BUDGET}".encode()).hexdigest()
+        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {self.budget}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]
         path = self.pool.cache / "plans" / f"{key}.json"
         plan = _read_plan(path)
         if plan is None:
             # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
-            plan = self.oracle(task).plan(PLAN_BUDGET, seed=int(key[:7], 16))
+            plan = self.oracle(task).plan(self.budget, seed=int(key[:7], 16))
             _write_plan(path, plan)
         self.plans[key] = plan
         return plan

@@ -19,7 +19,7 @@ class LoraSettings(_Table):
     """A low-rank adapter instead of full tuning."""
 
     r: int = Field(default=8, ge=1)
-    alpha: float = Field(default=16, gt=0)
+    alpha: int = Field(default=16, ge=1)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: str = "all-linear"
     """Names of modules, comma-separated, or all-linear (never the head)."""

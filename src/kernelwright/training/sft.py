@@ -78,7 +78,8 @@ def keep_settings(settings: Any, out: Path) -> None:
     path, text = out / "settings.toml", dump_config(settings)
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         raise ConfigError(
-            f"{str(out)!r} holds a run with other settings", hint="give the settings it was begun with, or another --out"
+            f"{str(out)!r} holds a run with other settings",
+            hint="give the settings it was begun with, or another --out",
         )
     path.write_text(text, encoding="utf-8")
 
@@ -100,12 +101,15 @@ def data_facts(training: Samples, held_out: Samples | None, report: Report) -> d
 
 def make_trainer(settings: SftSettings, out: Path, training: Samples, held_out: Samples | None) -> Any:
     """The trainer of a run, ready for `train()`."""
+    from transformers import PrinterCallback
+
     from kernelwright.training.sft_callbacks import callbacks
     from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer
 
+    _quiet()
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     packing = settings.train.packing
-    return WeightedSFTTrainer(
+    trainer = WeightedSFTTrainer(
         loss=settings.loss,
         reference=_reference(settings),
         model=load_model(settings.model),
@@ -117,6 +121,18 @@ def make_trainer(settings: SftSettings, out: Path, training: Samples, held_out: 
         peft_config=_adapter(settings.model),
         callbacks=callbacks(settings, out),
     )
+    trainer.remove_callback(PrinterCallback)  # it writes to stdout, which is for data
+    return trainer
+
+
+def _quiet() -> None:
+    """No progress bars of weights, and no word about names that newer versions of transformers spell otherwise."""
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*deprecated and will be removed in v6.*", category=FutureWarning)
 
 
 def load_model(settings: BaseModelSettings) -> Any:
