@@ -187,14 +187,17 @@ class Draft:
 
     # Constructor
 
-    def argument(self, extent: Extent) -> str:
-        """An extent inside the constructor: its argument, or a number where the style has few arguments."""
+    def argument(self, extent: Extent, always: bool = False) -> str:
+        """An extent inside the constructor: its argument, or a number where the style has few arguments.
+
+        `always`: never a number.
+        """
         if not isinstance(extent, Dim):
             return str(extent)
         for param in self.params:
             if param.value is extent:
                 return param.name
-        if self.style.expose < 0.5 and extent.value <= 128 and self.chance(0.5):
+        if not always and self.style.expose < 0.5 and extent.value <= 128 and self.chance(0.5):
             return str(extent.value)
         self.params.append(Param(extent.name, extent, None, "int", self._note(extent.name)))
         return extent.name
