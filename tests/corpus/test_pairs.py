@@ -71,3 +71,15 @@ def test_a_stream_that_is_left_early_ends_its_processes() -> None:
     children = psutil.Process().children()
     stream.close()
     assert children and not any(c.is_running() and c.status() != psutil.STATUS_ZOMBIE for c in children)
+
+
+def test_mistakes_are_planted_in_their_share_and_marked() -> None:
+    right = make_chunk(recipe(seed=8), 0)
+    wrong = make_chunk(recipe(seed=8, mistakes=1.0), 0)
+    some = make_chunk(recipe(seed=8, mistakes=0.5), 0)
+    assert all(p.right and not p.mistake for p in right.pairs)
+    assert all(p.mistake and not p.right for p in wrong.pairs)
+    assert 0 < sum(p.right for p in some.pairs) < len(some.pairs)
+    assert len({p.mistake for p in wrong.pairs}) > 3
+    pairs_of = zip(right.pairs, wrong.pairs, strict=True)
+    assert all(a.task == b.task and a.answer != b.answer for a, b in pairs_of)
