@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 import pytest
 
@@ -33,10 +34,12 @@ def test_answers_are_files_that_define_model_new() -> None:
 
 
 def test_all_schedules_give_each_text_once() -> None:
-    found = list(pairs(3, 60, schedules="all"))
+    found = make_chunk(recipe(seed=3, schedules="all"), 0, 6).pairs
     texts = [(p.task.name, p.answer) for p in found]
-    assert len(set(texts)) == len(texts)
+    assert len(set(texts)) == len(texts) > 6
     assert len({p.schedule for p in found}) > 1
+    few = make_chunk(recipe(seed=3, schedules="all", per_task=2), 0, 6).pairs
+    assert set(few) <= set(found) and max(Counter(p.task.name for p in few).values()) == 2
 
 
 def test_what_cannot_be_written_is_counted() -> None:
