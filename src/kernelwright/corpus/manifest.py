@@ -67,8 +67,8 @@ def _note(asked: dict[str, Any]) -> str:
     return (
         f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls with different contents "
         f"at reduced sizes of at most {SMALL['element_budget']} elements and {SMALL['flop_budget']} FLOPs "
-        "(`kernelwright eval` makes 5 calls, at several sizes, eight times as large, and at the declared size where that "
-        "is small). "
+        "(`kernelwright eval` makes 5 calls, at several sizes, eight times as large, and at the declared size where "
+        "that is small). "
         f"Tasks that cannot be made smaller than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
     )
 
