@@ -32,8 +32,8 @@ from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
-from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.lanes import vectorised
+from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
 

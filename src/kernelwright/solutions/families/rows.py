@@ -364,15 +364,15 @@ class RowKernel:
         taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
         self._taken.update(taken)
         axes, dims = self._axes(), self.group.dims
-        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", dims, self.reads)
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", "{x}", dims, self.reads)
 
     def _row_fusion(self, indent: str) -> Fusion:
         group = self.group
-        shape = self.writer.shape(group.root)
+        shape, bearer = self.writer.shape(group.root), "{y}"
         if not group._is_row(shape):
-            shape = kept(group.full, group.dims)
+            shape, bearer = kept(group.full, group.dims), "{x}"
         self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
-        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", (), self.reads)
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", bearer, (), self.reads)
 
     def _axes(self) -> dict[int, str]:
         """The walked dimension's own index, where only one is walked."""
@@ -391,7 +391,7 @@ class RowKernel:
         y = writer.fresh("y")
         block = writer.schedule.block
         name = writer.kernel_name(_title(writer, group))
-        (pointers, tensors), (numbers, values) = self.operands.pointers(y), self.operands.numbers(y)
+        (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         if self.threads:
             head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -516,14 +516,16 @@ def whole(writer: Writer, node: Node) -> str:
     shape = writer.shape(inside)
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), reads=reads)
+    fusion = Fusion(
+        writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), bearer="{x}", reads=reads
+    )
     value = fusion.start(inside)
     start, step, _ = _KINDS[kind]
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")
-    y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
+    x, y = _largest(writer, inside, reads), writer.fresh("y")
+    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y, x), fusion.operands.numbers(y, x)
     first, stride = ("threadIdx.x", f"{block}")
     if adds:
         first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
@@ -539,7 +541,6 @@ extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
     if (threadIdx.x == 0) {end};
 }}
 """)
-    x = _largest(writer, inside, reads)
     size = f"(1,) * {len(shape)}" if node.option("keepdim") else "()"
     writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}, device={x}.device)")
     grid = f"min(1024, ({x}.numel() + {block - 1}) // {block})" if adds else "1"
