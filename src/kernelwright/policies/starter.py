@@ -70,6 +70,11 @@ class StarterPolicy:
             max_tokens=int(_setting("MAX_TOKENS") or MAX_TOKENS),
         )
 
+    @property
+    def parallel(self) -> int:
+        """How many questions are best asked at once: two rounds of the engine's rows."""
+        return 2 * self.engine.rows
+
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
     ) -> SampledAnswer:
