@@ -52,7 +52,7 @@ class StarterPolicy:
         self.name = name
         self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
         self._turn = threading.Lock()
-        self._sampling(0, 0.0)  # says at once what is out of range
+        self._sampling(0, None)  # says at once what is out of range
 
     @classmethod
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
