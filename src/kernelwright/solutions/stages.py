@@ -316,6 +316,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op == "reduce" and node.text in ("sum", "prod") and self.kind(node.args[0]) in ("bool", "long", "int"):
+            return "long"
         if node.op in RESHAPES or node.op in READERS:
             return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
