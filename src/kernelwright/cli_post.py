@@ -1,4 +1,4 @@
-"""The verbs of post-training: `kernelwright train sft CONFIG`."""
+"""The verbs of post-training: `kernelwright train sft CONFIG`, `train rl CONFIG`."""
 
 from __future__ import annotations
 
@@ -62,3 +62,30 @@ def _explain(settings: object, folder: Path, number: int, as_json: bool) -> None
         print(json.dumps({"row": found.name, "page": str(path), "loss": found.loss, **found.stats}))
     else:
         print(f"{path}: {len(found.tokens)} tokens of {found.name} under {trained or settings.model.path}")
+
+
+@train_app.command("rl")
+def train_rl(
+    config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: kevin, drkernel, …")],
+    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/ and the settings' name.")] = None,
+    settings: Settings = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Train a model on what its own kernels turn out to be: play, judge, reward, credit each turn, update.
+
+    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again.
+    """
+    from kernelwright.config import load_config
+    from kernelwright.training.post_settings import recipe_path
+    from kernelwright.training.rl_settings import RlSettings
+
+    wanted = load_config(recipe_path(config), settings or [], RlSettings)
+    folder = out or Path("runs") / wanted.name
+    from kernelwright.training.rl import show
+    from kernelwright.training.rl import train_rl as train
+
+    result = train(wanted, folder)
+    if as_json:
+        print(json.dumps(result.facts))
+    else:
+        show(result, folder)

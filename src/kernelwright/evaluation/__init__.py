@@ -42,9 +42,9 @@ class Evaluator:
     ) -> None:
         """`gpu` as CUDA_VISIBLE_DEVICES would name it: the first one that this process may use when None.
 
-        `plan_budget` (`element_budget`, `flop_budget`) bounds the derived sizes, for judging many cheaply: what is
-        judged so carries no key of the usual judgement. With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, to go the GPU's way
-        without one.
+        With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, to go the GPU's way
+        without one. `plan_budget` (`element_budget`, `flop_budget`) bounds the sizes that are derived, for judging many
+        cheaply; no key tells such an evaluation from a usual one, so it must not be kept among them.
         """
         from kernelwright.evaluation.pool import Pool
 

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
@@ -29,7 +30,7 @@ class Worker:
     """Judges candidates one after another. Belongs to one thread."""
 
     def __init__(self, pool: Pool, gpu: Gpu | None = None, budget: dict[str, int] | None = None) -> None:
-        """`budget` in place of `PLAN_BUDGET`: how large the derived sizes may be."""
+        """`budget` in place of `PLAN_BUDGET`: how large derived sizes may be; a larger declared one is then not run."""
         self.pool = pool
         self.gpu = gpu
         self.budget = budget or PLAN_BUDGET
@@ -73,7 +74,13 @@ class Worker:
     def plan(self, task: Task) -> Plan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed."""
         gate = gates.stored(task, self.pool.cache)
-        return gates.hardened(self._plan(task), gate.distributions if gate else ())
+        plan = self._plan(task)
+        if self.budget != PLAN_BUDGET and plan.declared is not None and self._too_large(plan.declared):
+            plan = replace(plan, declared=None)
+        return gates.hardened(plan, gate.distributions if gate else ())
+
+    def _too_large(self, size: Workload) -> bool:
+        return size.elements > self.budget["element_budget"] or size.flops > self.budget["flop_budget"]
 
     def check(self, task: Task) -> gates.Checked:
         """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""

@@ -279,10 +279,14 @@ def save(trainer: Any, settings: SftSettings, out: Path) -> None:
             merged.save_pretrained(str(out))
     if trainer.is_world_process_zero() and (settings.model.tune == "full" or settings.model.merge):
         trainer.processing_class.save_pretrained(str(out))
-        for name in _TOKENIZER_FILES:  # word for word where there are files: what was trained with is what is used
-            source = Path(settings.model.path) / name
-            if source.is_file():
-                shutil.copyfile(source, out / name)
+        save_tokenizer_files(settings.model.path, out)
+
+
+def save_tokenizer_files(source: str, out: Path) -> None:
+    """Copies a folder's tokenizer word for word: what was trained with is what is used."""
+    for name in _TOKENIZER_FILES:
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, out / name)
 
 
 def _check_libraries() -> None:
