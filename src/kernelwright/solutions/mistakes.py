@@ -1,9 +1,9 @@
 """Realistic mistakes, planted in right answers: for negatives, pairs of wrong and repaired, measuring the judge.
 
 Each mistake is one that people and models make: a barrier forgotten, a bound off by one, a wrong stride. It works on
-the text of an answer in the module form, at one of the places where it can be made; which one, the seed says. Most change
-what is computed or stop the text from compiling; `LATENT` ones show only at sizes that a test does not have. Whether a
-planted mistake is caught is for `evaluate` to say: none of them is taken to be wrong unjudged.
+the text of an answer in the module form, at one of the places where it can be made; which one, the seed says. Most
+change what is computed or stop the text from compiling; `LATENT` ones show only at sizes that a test does not have.
+Whether a planted mistake is caught is for `evaluate` to say: none of them is taken to be wrong unjudged.
 """
 
 from __future__ import annotations

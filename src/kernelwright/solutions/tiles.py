@@ -251,7 +251,7 @@ SHAPES = {
 
 @dataclass(frozen=True)
 class Written:
-    """A kernel's text with `@name` still open, and its launch: rows and columns of a block's tile, threads in Python."""
+    """A kernel's text with `@name` still open, and its launch: a block's tile, its threads as Python text."""
 
     text: str
     rows: int
