@@ -19,6 +19,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
@@ -88,7 +89,10 @@ def judged(evaluator: Evaluator, name: str, source: str, args: argparse.Namespac
         return "crash", repr(error), ""
     if args.skip_judging:
         return "written", "", text
-    done = evaluator.evaluate(Task(task_id=name, source=source), candidate_from_text(text, "solutions"))
+    try:
+        done = evaluator.evaluate(Task(task_id=name, source=source), candidate_from_text(text, "solutions"))
+    except TaskError as error:  # the task's own fault
+        return "task error", str(error), text
     return done.verdict, f"{done.reason} {done.log[:2000]}", text
 
 
@@ -104,6 +108,7 @@ def report(
     counts: Counter[str] = Counter()
     for found in verdicts.values():
         counts.update(found)
+    total -= counts["task error"]
     missing = counts["no template"] + counts["crash"]
     judged_ = total - missing
     summary = {

@@ -32,8 +32,8 @@ from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
-from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.lanes import vectorised
+from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
 
@@ -316,6 +316,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op == "reduce" and node.text in ("sum", "prod") and self.kind(node.args[0]) in ("bool", "long", "int"):
+            return "long"
         if node.op in RESHAPES or node.op in READERS:
             return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):

@@ -11,21 +11,23 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from kernelwright.errors import ConfigError
 
 
-class _Table(BaseModel):
+class Table(BaseModel):
+    """Base of all settings: frozen, no unknown names."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-class LoraSettings(_Table):
+class LoraSettings(Table):
     """A low-rank adapter instead of full tuning."""
 
     r: int = Field(default=8, ge=1)
-    alpha: float = Field(default=16, gt=0)
+    alpha: int = Field(default=16, ge=1)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: str = "all-linear"
     """Names of modules, comma-separated, or all-linear (never the head)."""
 
 
-class BaseModelSettings(_Table):
+class BaseModelSettings(Table):
     """The model that training begins with."""
 
     path: str
@@ -44,7 +46,7 @@ class BaseModelSettings(_Table):
     trust_remote_code: bool = False
 
 
-class TextSettings(_Table):
+class TextSettings(Table):
     """The rows to train on."""
 
     path: str
@@ -72,7 +74,7 @@ class TextSettings(_Table):
     """Processes that tokenise; 0: one a core, where there are enough rows."""
 
 
-class LossSettings(_Table):
+class LossSettings(Table):
     """The loss by name (`training.losses`), and those of its parameters that are not its defaults."""
 
     name: str = "sft"
@@ -103,7 +105,7 @@ class LossSettings(_Table):
         return self
 
 
-class UpdateSettings(_Table):
+class UpdateSettings(Table):
     """The updates. Either epochs or steps says how many."""
 
     epochs: float | None = Field(default=None, gt=0)
@@ -140,7 +142,7 @@ class UpdateSettings(_Table):
         return self
 
 
-class BenchSettings(_Table):
+class BenchSettings(Table):
     """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates."""
 
     suite: str
@@ -149,7 +151,7 @@ class BenchSettings(_Table):
     limit: int | None = Field(default=None, ge=1)
 
 
-class SftSettings(_Table):
+class SftSettings(Table):
     """A whole run of supervised fine-tuning."""
 
     name: str = "sft"

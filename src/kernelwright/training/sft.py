@@ -78,7 +78,8 @@ def keep_settings(settings: Any, out: Path) -> None:
     path, text = out / "settings.toml", dump_config(settings)
     if path.is_file() and path.read_text(encoding="utf-8") != text:
         raise ConfigError(
-            f"{str(out)!r} holds a run with other settings", hint="give the settings it was begun with, or another --out"
+            f"{str(out)!r} holds a run with other settings",
+            hint="give the settings it was begun with, or another --out",
         )
     path.write_text(text, encoding="utf-8")
 
@@ -100,12 +101,15 @@ def data_facts(training: Samples, held_out: Samples | None, report: Report) -> d
 
 def make_trainer(settings: SftSettings, out: Path, training: Samples, held_out: Samples | None) -> Any:
     """The trainer of a run, ready for `train()`."""
+    from transformers import PrinterCallback
+
     from kernelwright.training.sft_callbacks import callbacks
     from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer
 
+    _quiet()
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     packing = settings.train.packing
-    return WeightedSFTTrainer(
+    trainer = WeightedSFTTrainer(
         loss=settings.loss,
         reference=_reference(settings),
         model=load_model(settings.model),
@@ -117,6 +121,18 @@ def make_trainer(settings: SftSettings, out: Path, training: Samples, held_out: 
         peft_config=_adapter(settings.model),
         callbacks=callbacks(settings, out),
     )
+    trainer.remove_callback(PrinterCallback)  # it writes to stdout, which is for data
+    return trainer
+
+
+def _quiet() -> None:
+    """No progress bars of weights, and no word about names that newer versions of transformers spell otherwise."""
+    import warnings
+
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    warnings.filterwarnings("ignore", message=".*deprecated and will be removed in v6.*", category=FutureWarning)
 
 
 def load_model(settings: BaseModelSettings) -> Any:
@@ -263,10 +279,14 @@ def save(trainer: Any, settings: SftSettings, out: Path) -> None:
             merged.save_pretrained(str(out))
     if trainer.is_world_process_zero() and (settings.model.tune == "full" or settings.model.merge):
         trainer.processing_class.save_pretrained(str(out))
-        for name in _TOKENIZER_FILES:  # word for word where there are files: what was trained with is what is used
-            source = Path(settings.model.path) / name
-            if source.is_file():
-                shutil.copyfile(source, out / name)
+        save_tokenizer_files(settings.model.path, out)
+
+
+def save_tokenizer_files(source: str, out: Path) -> None:
+    """Copies a folder's tokenizer word for word: what was trained with is what is used."""
+    for name in _TOKENIZER_FILES:
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, out / name)
 
 
 def _check_libraries() -> None:

@@ -73,7 +73,7 @@ class WeightedSFTTrainer(SFTTrainer):
         self.reference = self.accelerator.prepare_model(reference, evaluation_mode=True) if reference else None
 
     def _set_signature_columns_if_needed(self) -> None:
-        self._signature_columns = ["input_ids", "flags", "seq_lengths"]
+        self._signature_columns: Any = ["input_ids", "flags", "seq_lengths"]
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
@@ -140,9 +140,13 @@ class WeightedSFTTrainer(SFTTrainer):
             yield model
         model.train(was_training)
 
+    def _mode(self) -> str:
+        model: Any = self.model
+        return "train" if model.training else "eval"
+
     def _note(self, inputs: dict[str, Any], outputs: Any, out: LossOutput) -> None:
         """Keeps what to log on the device: nothing here waits for it."""
-        mode = "train" if self.model.training else "eval"
+        mode = self._mode()
         tokens = out.stats["tokens"].clamp(min=1)
         found = dict(out.stats)
         found["entropy"] = outputs.entropy.detach().sum() / tokens
@@ -158,7 +162,7 @@ class WeightedSFTTrainer(SFTTrainer):
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the means of what was noted since the last time. Raises `ConfigError` where training has diverged."""
-        mode = "train" if self.model.training else "eval"
+        mode = self._mode()
         stats, self._stats[mode] = self._stats[mode], {}
         if stats:
             names = sorted(stats)

@@ -36,7 +36,9 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     indices = node.op.endswith("indices")
     inside = node.args[0]
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "rows", "inner", "acc", "high", "total", "top", "at", "result"}, first="x")
+    operands = Operands(
+        {"y", "i", "j", "n", "row", "base", "rows", "inner", "acc", "high", "total", "top", "at", "result"}, first="x"
+    )
     fusion = Fusion(writer, shape, "i", {dim: "j"}, " " * 8, operands, reads=reads)
     value = fusion.start(inside)
     start, steps = _STEPS[node.op]

@@ -79,10 +79,7 @@ def _sample_weights(raw: Tensor, samples: Tensor, kind: str, mean: Tensor | floa
     if kind == "raw":
         return raw
     if kind == "normalised":
-        divisor = (
-            raw.sum() / samples.sum().clamp(min=1)
-            if mean is None
-            else (mean if hasattr(mean, "masked_fill") else raw.new_tensor(mean))
-        )
+        # A float or a tensor of another dtype becomes one like `raw`.
+        divisor = raw.sum() / samples.sum().clamp(min=1) if mean is None else raw.new_zeros(()) + mean
         return raw / divisor.masked_fill(divisor == 0, 1.0)
     raise ConfigError(f"there is no sample weight {kind!r}", hint=f"use {', '.join(get_args(SampleWeight))}")
