@@ -1,4 +1,4 @@
-"""The Triton form: what it writes parses, is judged right where Triton is installed, and says what it has no template for."""
+"""The Triton form: what it writes parses, is judged right where Triton is installed, and refuses the rest by name."""
 
 from __future__ import annotations
 
