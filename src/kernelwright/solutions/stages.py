@@ -216,6 +216,8 @@ class Writer:
         found = self.facts.inputs.get(node.text)
         if isinstance(found, (int, float)):
             raise Unreadable(f"the number {node.text} where a tensor is needed")
+        if isinstance(found, Declared) and found.dtype == "double":
+            raise Unreadable("no template computes in float64")
         convert = "" if isinstance(found, Declared) and found.dtype in CTYPES else ".float()"
         self.line(f"{node.text} = {node.text}{convert}.contiguous()")
         return node.text
