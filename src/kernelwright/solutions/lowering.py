@@ -298,9 +298,7 @@ def _cosine(writer: Writer, node: Node) -> Node:
 def cosine(writer: Writer, a: Node, b: Node, dims: tuple[int, ...], eps: str) -> Node:
     """The cosine of the angle between rows."""
     product = reduce("sum", call("mul", a, b), dims, False)
-    sizes = [
-        call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)
-    ]
+    sizes = [call("maximum", call("sqrt", reduce("sum", call("square", x), dims, False)), number(eps)) for x in (a, b)]
     return call("div", product, call("mul", *sizes))
 
 

@@ -181,9 +181,7 @@ _MODULES = {
     "SmoothL1Loss": ("smooth_l1_loss", ("reduction", "beta")),
     "HuberLoss": ("huber_loss", ("reduction", "delta")),
     "Identity": ("identity", ()),
-    **{
-        f"{kind}{d}d": (kind.lower(), ()) for kind in ("Conv", "ConvTranspose") for d in (1, 2, 3)
-    },
+    **{f"{kind}{d}d": (kind.lower(), ()) for kind in ("Conv", "ConvTranspose") for d in (1, 2, 3)},
     **{f"{kind}{d}d": (kind.lower(), ()) for kind in ("BatchNorm", "InstanceNorm") for d in (1, 2, 3)},
     "LayerNorm": ("layernorm", ()),
     "GroupNorm": ("groupnorm", ()),

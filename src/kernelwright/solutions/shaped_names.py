@@ -24,9 +24,7 @@ POSITIONAL = {
     **dict.fromkeys(_CONVOLUTIONS, ("stride", "padding", "dilation", "groups")),
     **dict.fromkeys(_TRANSPOSED, ("stride", "padding", "output_padding", "groups", "dilation")),
     **dict.fromkeys(_MAX, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
-    **dict.fromkeys(
-        _AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    ),
+    **dict.fromkeys(_AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")),
     **dict.fromkeys(_ADAPTIVE, ("output_size",)),
     **dict.fromkeys(_LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
     "pixel_shuffle": ("upscale_factor",),
@@ -49,7 +47,11 @@ MODULES = {
     **{f"MaxPool{d}d": (f"max_pool{d}d", (*_POOLED, "dilation", "ceil_mode", "return_indices")) for d in _RANKS},
     **{f"AvgPool{d}d": (f"avg_pool{d}d", (*_POOLED, "ceil_mode", "count_include_pad")) for d in _RANKS},
     **{f"LPPool{d}d": (f"lp_pool{d}d", ("norm_type", "kernel_size", "stride", "ceil_mode")) for d in _RANKS},
-    **{f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",)) for k in ("Avg", "Max") for d in _RANKS},
+    **{
+        f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",))
+        for k in ("Avg", "Max")
+        for d in _RANKS
+    },
     "PixelShuffle": ("pixel_shuffle", ("upscale_factor",)),
     "PixelUnshuffle": ("pixel_unshuffle", ("downscale_factor",)),
     "ChannelShuffle": ("channel_shuffle", ("groups",)),

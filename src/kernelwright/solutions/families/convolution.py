@@ -55,7 +55,11 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
         return _of_module(writer, node, transposed, x)
     rank = int(node.op[-2])
     w = writer.tensor(node.args[1])
-    b = writer.tensor(node.args[2]) if len(node.args) > 2 and node.args[2].text != "None" else node.option("bias", "None")
+    b = (
+        writer.tensor(node.args[2])
+        if len(node.args) > 2 and node.args[2].text != "None"
+        else node.option("bias", "None")
+    )
     tuple_of = f"{win.TUPLE[rank]}(%s)"
     stride, dilation = (tuple_of % node.option(name, "1") for name in ("stride", "dilation"))
     padding, more = (tuple_of % node.option(name, "0") for name in ("padding", "output_padding"))
@@ -77,9 +81,7 @@ def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolut
     if padding == "valid":
         parts[2] = f"{win.TUPLE[rank]}(0)"
     before = f"conv = {node.text}"
-    return Convolution(
-        rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same"
-    )
+    return Convolution(rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same")
 
 
 def _sizes(c: Convolution) -> str:
@@ -220,7 +222,9 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     c = read_convolution(writer, node)
     r, y = c.rank, writer.fresh("y")
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
-    parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    parameters = (
+        f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    )
     name = add_kernel(writer, c.name, tiles.fuse(_direct(c), parameters, epilogue, "i", {0: "n", **win.axes(r)}))
     block = writer.schedule.block
     template = f"""

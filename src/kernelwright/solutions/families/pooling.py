@@ -186,8 +186,11 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         window = Window("0.0f", "acc += @u, ++count;", "acc /= count;")
         return _pooled(writer, node, epilogue, _counting(window), False)
     # Windows that reach beyond the padding count up to its end only.
-    count = " * ".join(f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
-                       f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))" for a in letters)
+    count = " * ".join(
+        f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
+        f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))"
+        for a in letters
+    )
     return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;", f"acc /= {count};"), False)
 
 
@@ -232,7 +235,8 @@ def adaptive_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     x = writer.tensor(node.args[0])
     declared, rest = win.split(rank, False)
     bounds = "\n".join(
-        f"int {a}0 = o{a} * {b} / O{b}, {a}1 = ((o{a} + 1) * {b} + O{b} - 1) / O{b};" for a, b in zip(letters.lower(), letters, strict=True)
+        f"int {a}0 = o{a} * {b} / O{b}, {a}1 = ((o{a} + 1) * {b} + O{b} - 1) / O{b};"
+        for a, b in zip(letters.lower(), letters, strict=True)
     )
     heads = "\n".join(
         "    " * (d + 1) + f"for (int i{a} = {a}0; i{a} < {a}1; ++i{a})" for d, a in enumerate(letters.lower())

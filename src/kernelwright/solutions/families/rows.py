@@ -378,7 +378,9 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            writer.line(f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)")
+            writer.line(
+                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
+            )
         if self.threads:
             writer.line(f"rows = {x}.numel() // n")
             writer.launch(name, f"(rows + {block - 1}) // {block}", f"{tensors}{y}, rows, n, inner{values}")
