@@ -1,6 +1,6 @@
 """Operators that an extension's TORCH_LIBRARY blocks register, made operators of torch in the runner.
 
-Their compiled functions are bound like those of a module; here they get their schema and dispatch key. Without a GPU the
+Their compiled functions are bound like those of a module; here they get schema and dispatch key. Without a GPU the
 tensors of a CUDA candidate are in truth on the processor: what it registers for CUDA is what computes there, and what
 it registers for the processor never runs.
 """

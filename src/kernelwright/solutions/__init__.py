@@ -7,34 +7,69 @@ frames them as a candidate (`frame`). Nothing of the task is executed.
 
 from __future__ import annotations
 
-from kernelwright.solutions.schedule import CANONICAL, Schedule, choices
+from typing import TYPE_CHECKING
+
+from kernelwright.solutions.schedule import CANONICAL, Schedule
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.reading import Node
+    from kernelwright.solutions.stages import Writer
 
 
 def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical") -> str:
-    """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits."""
-    from kernelwright.solutions import families, frame
-    from kernelwright.solutions.lowering import lower
-    from kernelwright.solutions.reading import Unreadable, expression, read
-    from kernelwright.solutions.stages import Writer
+    """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits.
 
+    `form`: `module`, a CUDA string that Python launches; `load_inline`, the same for KernelBench, without this package;
+    `triton`.
+    """
+    from kernelwright.solutions import frame
+
+    if form == "load_inline":
+        from kernelwright.solutions.forms import export
+
+        return export(write(source, schedule))
+    if form == "triton":
+        from kernelwright.solutions import triton
+
+        return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
-    reference = read(source)
-    node = expression(reference)
-    try:
-        families.register()
-        writer = Writer(reference, schedule)
-        result = writer.output(lower(writer, node))
-        return frame.module_text(reference, writer.kernels, writer.lines, result)
-    except Unreadable:
-        from kernelwright.solutions import extension_form
-
-        return extension_form.write(reference, node, schedule)
+    writer, node = _lowered(source, schedule)
+    result = writer.output(node)
+    return frame.module_text(writer.reference, writer.kernels, writer.lines, result)
 
 
 def schedules(source: str) -> list[Schedule]:
-    """Schedules for a task, from the plainest to the best; every one gives a right answer."""
-    return choices()
+    """Schedules for a task whose answers differ, from the plainest to the best; every one gives a right answer.
+
+    Raises `Unreadable`.
+    """
+    from kernelwright.solutions import variants
+    from kernelwright.solutions.facts import Declared
+
+    writer, node = _lowered(source, CANONICAL)
+    halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
+    answers: dict[str, Schedule] = {write(source): CANONICAL}
+    for schedule in variants.of(node, halves):
+        answers.setdefault(write(source, schedule), schedule)
+    order = variants.of(node, halves)
+    return sorted(answers.values(), key=order.index)
+
+
+def _lowered(source: str, schedule: Schedule) -> tuple[Writer, Node]:
+    """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
+    from kernelwright.solutions import families
+    from kernelwright.solutions.facts import read_facts
+    from kernelwright.solutions.forward import expression
+    from kernelwright.solutions.lowering import lower
+    from kernelwright.solutions.reading import read
+    from kernelwright.solutions.stages import Writer
+
+    families.register()
+    reference = read(source)
+    facts = read_facts(reference)
+    writer = Writer(reference, schedule, facts)
+    return writer, lower(writer, expression(reference, facts))
 
 
 __all__ = ["CANONICAL", "Schedule", "schedules", "write"]

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelwright.solutions.reading import Reference, Unreadable, dotted
+from kernelwright.solutions.names import MODULE_ARGUMENTS
+from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted
 
 Shape = tuple[int, ...]
 
@@ -46,8 +47,24 @@ class Facts:
         except (_Unknown, SyntaxError) as error:
             raise Unreadable(f"the text does not fix the value of {text}") from error
 
+    shapes: dict[str, Shape] = field(default_factory=dict)
+    """Sizes of tensors by the name that stands for them in text: inputs, and what the writer adds."""
+
     def names(self) -> dict[str, Any]:
-        return {**self.constants, **{f"self.{k}": v for k, v in self.attributes.items()}}
+        attributes = {f"self.{k}": v for k, v in self.attributes.items()}
+        numbers = {k: v for k, v in self.inputs.items() if isinstance(v, (int, float, bool))}
+        shapes = {f"{k}.shape": _Sizes(v) for k, v in self.shapes.items()}
+        return {**self.constants, **attributes, **numbers, **shapes}
+
+
+class _Sizes(tuple):  # type: ignore[type-arg]
+    """A shape some of whose sizes may not be known."""
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if found == -1:
+            raise LookupError("a size that the text does not fix")
+        return found
 
 
 class _Unknown(Exception):
@@ -121,6 +138,9 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         return _evaluate(node.body if _evaluate(node.test, names) else node.orelse, names)
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
         return _evaluate(node.value, names)[_evaluate(node.slice, names)]
+    if isinstance(node, ast.Call) and dotted(node.func).endswith(".size"):
+        shape = _evaluate(ast.Attribute(node.func.value, "shape", ast.Load()), names)  # type: ignore[attr-defined]
+        return shape[_evaluate(node.args[0], names)] if node.args else shape
     if isinstance(node, ast.Call) and not node.keywords:
         called = dotted(node.func).removeprefix("math.")
         if called in _MATH:
@@ -138,6 +158,11 @@ def _named(node: ast.expr, names: dict[str, Any]) -> Any:
         return names[name]
     if name in ("math.pi", "torch.pi", "math.e", "math.inf", "torch.inf"):
         return getattr(math, name.split(".")[1])
+    owner, _, last = name.rpartition(".")
+    if last == "shape" and isinstance(names.get(owner), Declared):
+        return _Sizes(names[owner].shape)
+    if last == "dtype" and isinstance(names.get(owner), Declared):
+        return names[owner].dtype
     if name.startswith("torch.") and name.count(".") == 1:
         return name  # a dtype, as text
     raise _Unknown(name)
@@ -216,7 +241,7 @@ def _made(node: ast.Call, names: dict[str, Any]) -> Declared:
     called = dotted(node.func)
     keywords = {k.arg: k.value for k in node.keywords if k.arg}
     name = called.split(".")[-1] if called else getattr(node.func, "attr", "")
-    if called.startswith("torch.") and called.count(".") == 1 or called in ("nn.Parameter", "Parameter"):
+    if called.startswith("torch.") and called.count(".") == 1 or name == "Parameter":
         if name == "Parameter" or name in ("tensor", "as_tensor") and node.args and _is_tensor(node.args[0], names):
             return declared(node.args[0], names)
         made = _by_function(name, node.args, keywords, names)
@@ -331,10 +356,11 @@ def read_facts(reference: Reference) -> Facts:
     methods = {n.name: n for n in reference.model.body if isinstance(n, ast.FunctionDef)}
     if "__init__" in methods:
         given = _returned(functions["get_init_inputs"], facts.constants) if "get_init_inputs" in functions else []
-        _read_constructor(methods["__init__"], given, facts)
+        _read_constructor(methods["__init__"], given, facts, reference)
     if "get_inputs" in functions:
         values = _returned(functions["get_inputs"], facts.constants)
         facts.inputs = {n: v for n, v in zip(reference.inputs, values, strict=False) if v is not None}
+        facts.shapes = {n: v.shape for n, v in facts.inputs.items() if isinstance(v, Declared)}
     return facts
 
 
@@ -382,33 +408,32 @@ def _or_none(node: ast.expr, names: dict[str, Any]) -> Any:
         return None
 
 
-def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts) -> None:
+def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, reference: Reference) -> None:
     """Attributes with known values, and parameters and buffers with known shapes."""
-    names = dict(facts.constants)
-    parameters = init.args.args[1:]
-    for argument, default in zip(parameters[::-1], init.args.defaults[::-1], strict=False):
-        if (value := _or_none(default, names)) is not None or isinstance(default, ast.Constant):
-            names[argument.arg] = value
-    for argument in parameters:
-        if argument.arg not in names:
-            names.pop(argument.arg, None)
-    for argument, value in zip(parameters, given, strict=False):
+    names = {**facts.constants, **_bound(init, [], [], {})}
+    for argument, value in zip(init.args.args[1:], given, strict=False):
         names[argument.arg] = value
-    for statement in init.body:
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
-            if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-                _set_attribute(target.attr, statement.value, names, facts)
-            elif isinstance(statement, ast.Assign):
-                _assign(statement, names)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-            call = statement.value
-            if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
-                _set_attribute(str(evaluate(call.args[0], names)), call.args[1], names, facts)
+    _read_body(init, names, facts, reference, "")
     facts.constructor = names
 
 
-def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts) -> None:
+def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str) -> None:
+    for statement in init.body:
+        for target, value in assigned(statement):
+            if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+                _set_attribute(prefix + target.attr, value, names, facts, reference)
+        if isinstance(statement, ast.Assign):
+            _assign(statement, names)
+        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            call = statement.value
+            if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
+                name = _or_none(call.args[0], names)
+                _set_attribute(f"{prefix}{name}", call.args[1], names, facts, reference)
+
+
+def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts, reference: Reference) -> None:
+    if isinstance(node, ast.Call) and _layer(name, node, names, facts, reference):
+        return
     try:
         value = _thing(node, names)
     except _Unknown:
@@ -417,4 +442,68 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
         facts.tensors[name] = value
     else:
         facts.attributes[name] = value
-    names[f"self.{name}"] = value
+    names[f"self.{name.rpartition('.')[2]}"] = value
+
+
+def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> bool:
+    """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
+    if name in reference.lists:
+        items = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else call.args
+        for path, item in zip(reference.lists[name], items, strict=False):
+            if isinstance(item, ast.Call):
+                _layer(path, item, names, facts, reference)
+        return True
+    if name in reference.blocks:
+        init = next((n for n in reference.blocks[name].body if getattr(n, "name", "") == "__init__"), None)
+        if isinstance(init, ast.FunctionDef):
+            inner = {**facts.constants, **_bound(init, call.args, call.keywords, names)}
+            _read_body(init, inner, facts, reference, f"{name}.")
+        return True
+    if name not in reference.modules:
+        return False
+    kind = reference.modules[name][0]
+    parameters = [p.partition("=") for p in MODULE_ARGUMENTS.get(kind, "").split()]
+    given: dict[str, Any] = {n: evaluate(ast.parse(d, mode="eval").body, {}) for n, _, d in parameters if d}
+    for (parameter, _, _), value in zip(parameters, call.args, strict=False):
+        given[parameter] = _or_none(value, names)
+    for keyword in call.keywords:
+        given[str(keyword.arg)] = _or_none(keyword.value, names)
+    facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})
+    _weights(name, kind, given, facts)
+    return True
+
+
+def _weights(name: str, kind: str, given: dict[str, Any], facts: Facts) -> None:
+    """Shapes of a layer's weights, where they are known."""
+    shape: tuple[Any, ...] | None = None
+    if kind == "Linear":
+        shape = (given.get("out_features"), given.get("in_features"))
+    elif kind in ("LayerNorm", "RMSNorm"):
+        sizes = given.get("normalized_shape")
+        shape = tuple(sizes) if isinstance(sizes, (tuple, list)) else (sizes,)
+    elif kind.startswith(("BatchNorm", "InstanceNorm", "GroupNorm")):
+        shape = (given.get("num_features", given.get("num_channels")),)
+    elif kind == "PReLU":
+        shape = (given.get("num_parameters"),)
+    elif kind == "Embedding":
+        shape = (given.get("num_embeddings", -1), given.get("embedding_dim", -1))
+    if shape is None or not all(isinstance(s, int) for s in shape):
+        return
+    facts.tensors[f"{name}.weight"] = Declared(shape)
+    facts.tensors[f"{name}.bias"] = Declared(shape[:1] if kind == "Linear" else shape)
+    if kind.startswith("BatchNorm"):
+        facts.tensors[f"{name}.running_mean"] = facts.tensors[f"{name}.running_var"] = Declared(shape)
+
+
+def _bound(
+    init: ast.FunctionDef, args: list[ast.expr], keywords: list[ast.keyword], names: dict[str, Any]
+) -> dict[str, Any]:
+    """The constructor's parameters by name, from the expressions that it is called with."""
+    parameters = init.args.args[1:]
+    found: dict[str, Any] = {}
+    for argument, default in zip(parameters[::-1], init.args.defaults[::-1], strict=False):
+        found[argument.arg] = _or_none(default, {})
+    for argument, value in zip(parameters, args, strict=False):
+        found[argument.arg] = _or_none(value, names)
+    found.update({str(k.arg): _or_none(k.value, names) for k in keywords})
+    return found

@@ -6,7 +6,7 @@ import ast
 import math
 import re
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -50,8 +50,25 @@ def leaves(root: Node, reads: Container[Node] = ()) -> list[Node]:
     return list(found)
 
 
-NUMBERS = ("number", "count", "size")
+NUMBERS = ("number", "count", "size", "constant")
 """Leaves that are numbers of the host."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """An operator that reads its operand elsewhere than at the result's own index: a view, a gather, a shift."""
+
+    read: Callable[[Fusion, Node], str]
+    """C text of the value at the fusion's place, whose shape is the node's own."""
+    bearer: Callable[[Writer, Node], str]
+    """Python text of a tensor with the result's shape, empty where there is none."""
+    sizes: Callable[[Writer, Node], str] | None = None
+    """Python text of the result's sizes, where there is no such tensor."""
+
+
+READERS: dict[str, Reader] = {}
+POSITIONS: dict[str, Callable[[Fusion, Node], str]] = {}
+"""Operators among `FUSED` whose value depends on where the element is: C text of it, given their operands' values."""
 
 
 @dataclass
@@ -60,18 +77,20 @@ class Operands:
 
     taken: set[str] = field(default_factory=set)
     table: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """C name -> declaration, Python text (with `{y}` for the output's name)."""
+    """C name -> declaration, Python text (with `{y}` for the output's name, `{x}` for that of an operand)."""
+    first: str = ""
+    """What the first tensor among the operands is called in C, whatever its name in Python."""
 
-    def pointers(self, y: str) -> tuple[str, str]:
+    def pointers(self, y: str, x: str = "") -> tuple[str, str]:
         """Tensors among the operands: kernel parameters and launch arguments, each with a comma after."""
-        return self._pick(y, True)
+        return self._pick(y, x, True)
 
-    def numbers(self, y: str) -> tuple[str, str]:
+    def numbers(self, y: str, x: str = "") -> tuple[str, str]:
         """Numbers among the operands: kernel parameters and launch arguments, each with a comma before."""
-        return self._pick(y, False)
+        return self._pick(y, x, False)
 
-    def _pick(self, y: str, pointers: bool) -> tuple[str, str]:
-        chosen = [(d, t.replace("{y}", y)) for d, t in self.table.values() if ("*" in d) == pointers]
+    def _pick(self, y: str, x: str, pointers: bool) -> tuple[str, str]:
+        chosen = [(d, t.replace("{y}", y).replace("{x}", x)) for d, t in self.table.values() if ("*" in d) == pointers]
         form = "{}, " if pointers else ", {}"
         return "".join(form.format(d) for d, _ in chosen), "".join(form.format(t) for _, t in chosen)
 
@@ -88,6 +107,8 @@ class Operands:
         for name, (declaration, text) in self.table.items():
             if text == python and declaration.startswith(ctype):
                 return name
+        if ctype.endswith("*") and self.first:
+            wanted, self.first = self.first, ""
         wanted = re.sub(r"\W+", "_", wanted).strip("_")
         if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
             wanted = "s"
@@ -100,8 +121,8 @@ class Operands:
 class Fusion:
     """Elementwise operators at one element of a result, as CUDA statements.
 
-    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C variables
-    that hold the index there. Several fusions of one kernel share their `operands`.
+    `place` is the C text of the element's linear index in a tensor of shape `shape`; `axes` maps dimensions to C
+    variables that hold the index there. Several fusions of one kernel share their `operands`.
     """
 
     writer: Writer
@@ -112,6 +133,10 @@ class Fusion:
     operands: Operands = field(default_factory=Operands)
     counts: str = ""
     """C name of the number of elements that a row has, where rows are reduced."""
+    bearer: str = "{y}"
+    """Which tensor of the host has the shape `shape`: the output, or the operand that the caller passes as `{x}`."""
+    walked: tuple[int, ...] = ()
+    """Dimensions, side by side, whose common index is `j`."""
     reads: frozenset[Node] = frozenset()
     """Elementwise nodes that are read as tensors all the same, for a kernel of their own computes them better."""
     statements: list[str] = field(default_factory=list)
@@ -137,6 +162,11 @@ class Fusion:
             self._left.update(node.args)
         return [self.value(root) for root in roots]
 
+    @property
+    def variables(self) -> set[str]:
+        """C names that the statements declare."""
+        return self._own
+
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""
         if node in self._known:
@@ -145,10 +175,16 @@ class Fusion:
             return self._read(node)
         if node.op in ("count", "size"):
             return self._counted(node)
-        if node.op == "number":
+        if node.op in ("number", "constant"):
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
             return self._assign(node, f"{self.truth(node)} ? 1.0f : 0.0f")
+        if node.op == "cast":
+            self._left[node.args[0]] += self._left[node]
+            self._known[node] = self.value(node.args[0])
+            return self._known[node]
+        if node.op in POSITIONS:
+            return self._assign(node, POSITIONS[node.op](self, node))
         if node.op == "where":
             choice = self.truth(node.args[0])
             yes, no = self.value(node.args[1]), self.value(node.args[2])
@@ -228,12 +264,17 @@ class Fusion:
 
     def _read(self, node: Node) -> str:
         """Reads an operand at this element."""
+        if node.op in READERS and not self.writer.has(node) and same(self.writer.shape(node), self.shape):
+            variable = self._variable()
+            self.statements.append(f"{self.indent}float {variable} = {READERS[node.op].read(self, node)};")
+            self._known[node] = variable
+            return variable
         shape = self.writer.shape(node)
-        text = self.writer.tensor(node) if not self._is_scalar_input(node) else node.text
+        text = self.writer.flat(node) if not self._is_scalar_input(node) else node.text
         if self._is_scalar_input(node):
             self._known[node] = self.operands.name(node.text, "float", f"float({text})")
             return self._known[node]
-        place, text = self._index(shape, text)
+        place, text = self._index(node, shape, text)
         kind = self.writer.kind(node)
         ctype = CTYPES.get(kind, "float")
         name = self.operands.name(text.split("(")[0].replace("self.", "").split(".expand")[0], f"const {ctype}*", text)
@@ -248,7 +289,7 @@ class Fusion:
     def _is_scalar_input(self, node: Node) -> bool:
         return node.op == "input" and isinstance(self.writer.facts.inputs.get(node.text), (int, float))
 
-    def _index(self, shape: Shape, text: str) -> tuple[str, str]:
+    def _index(self, node: Node, shape: Shape, text: str) -> tuple[str, str]:
         """C text of an operand's index, and its Python text (expanded where no short index exists)."""
         rank = len(self.shape)
         wide = (1,) * (rank - len(shape)) + tuple(shape)
@@ -259,29 +300,56 @@ class Fusion:
             return "0", text
         if len(kept) == 1 and kept[0] in self.axes:
             return self.axes[kept[0]], text
+        if self.walked and tuple(kept) == tuple(d for d in self.walked if self.shape[d] != 1):
+            return "j", text
         low, high = kept[0], kept[-1] + 1
         if kept == list(range(low, high)):
-            index = self._over(range(high, rank))
+            index = self.over(range(high, rank))
             if any(self.shape[d] != 1 for d in range(low)):
-                index = f"{index} % {self._count(range(low, high))}"
+                index = f"{index} % {self.count(range(low, high))}"
             return index, text
         gap = [d for d in range(rank) if wide[d] == 1 and self.shape[d] != 1]
         if gap and gap == list(range(gap[0], gap[-1] + 1)):
             if all(self.shape[d] == 1 for d in range(gap[-1] + 1, rank)):
-                return self._over(gap), text
-            inner = self._count(range(gap[-1] + 1, rank))
-            return f"{self.place} / ({self._count(range(gap[0], rank))}) * {inner} + {self.place} % {inner}", text
-        return self.place, f"{text}.expand_as({{y}}).contiguous()"
+                return self.over(gap), text
+            inner = self.count(range(gap[-1] + 1, rank))
+            return f"{self.place} / ({self.count(range(gap[0], rank))}) * {inner} + {self.place} % {inner}", text
+        return self.place, f"{self.writer.tensor(node)}.expand_as({self.bearer}).contiguous()"
 
-    def _over(self, dims: Any) -> str:
+    def along(self, dim: int) -> str:
+        """C text of the index along one dimension."""
+        if dim in self.axes:
+            return self.axes[dim]
+        if self.shape[dim] == 1:
+            return "0"
+        index = self.over(range(dim + 1, len(self.shape)))
+        if any(self.shape[d] != 1 for d in range(dim)):
+            index = f"{index} % {self.count([dim])}"
+        return index
+
+    def pointer(self, node: Node, wanted: str = "") -> str:
+        """C name of an operand that is read at indices of the caller's own."""
+        text = self.writer.flat(node)
+        return self.pointer_to(text, CTYPES.get(self.writer.kind(node), "float"), wanted)
+
+    def pointer_to(self, text: str, ctype: str = "float", wanted: str = "") -> str:
+        """The same for Python text of a tensor."""
+        return self.operands.name(wanted or text.replace("self.", ""), f"const {ctype}*", text)
+
+    def integer(self, wanted: str, python: str) -> str:
+        """C name of a whole number of the host; `{y}` in the text is the output's name."""
+        return self.operands.name(wanted, "int", python)
+
+    def over(self, dims: Any) -> str:
+        """C text of the place divided by the elements over some dimensions of the output."""
         dims = [d for d in dims if self.shape[d] != 1]
-        return f"{self.place} / {self._count(dims)}" if dims else self.place
+        return f"{self.place} / {self.count(dims)}" if dims else self.place
 
-    def _count(self, dims: Any) -> str:
+    def count(self, dims: Any) -> str:
         """A parameter with the number of elements over dimensions of the output, side by side."""
         dims = [d for d in dims if self.shape[d] != 1]
         rank = len(self.shape)
-        sizes = " * ".join(f"{{y}}.shape[{d if d == 0 else d - rank}]" for d in dims)
+        sizes = " * ".join(f"{self.bearer}.shape[{d if d == 0 else d - rank}]" for d in dims)
         if len(dims) == 1:
             wanted = "cols" if dims[0] == rank - 1 else "channels" if dims[0] == 1 else f"size{dims[0]}"
         else:

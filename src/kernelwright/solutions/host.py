@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-
 from typing import Any
 
-from kernelwright.solutions.facts import value_or
 from kernelwright.solutions.reading import Node
 from kernelwright.solutions.stages import Writer
 
@@ -19,7 +17,9 @@ def add_lines(writer: Writer, template: str, **values: str) -> None:
     Names may be assigned again by a later operator's lines: whoever adds lines uses its names at once.
     """
     kept = _forward_names(writer)
-    text = re.sub(r"(?<![\w.@'\"])([A-Za-z_]\w*)", lambda m: m[1] + "_" if m[1] in kept else m[1], template.strip("\n"))
+    text = re.sub(
+        r"(?<![\w.@'\"])([A-Za-z_]\w*)", lambda m: m[1] + "_" if m[1] in kept else m[1], template.strip("\n")
+    )
     for name in sorted(values, key=len, reverse=True):
         text = text.replace(f"@{name}", values[name])
     for line in text.split("\n"):
@@ -47,15 +47,9 @@ def _forward_names(writer: Writer) -> set[str]:
     return {*writer.reference.inputs, *(loaded - assigned)} - {"torch", "nn", "F", "self", "math"}
 
 
-def argument(writer: Writer, node: Node, name: str, position: int, default: Any = None) -> Any:
-    """What a module was constructed with (by keyword, or at a position); `default` where not given or not known.
+def argument(writer: Writer, node: Node, name: str, default: Any = None) -> Any:
+    """What a module was made with, or its default; `default` where the text does not say.
 
     `node.text` is the module's attribute, e.g. `self.conv`.
     """
-    call = writer.reference.modules[node.text.removeprefix("self.")][1]
-    given = next((k.value for k in call.keywords if k.arg == name), None)
-    if given is None and position < len(call.args):
-        given = call.args[position]
-    if given is None:
-        return default
-    return value_or(given, writer.facts.constructor, default)
+    return writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.{name}", default)

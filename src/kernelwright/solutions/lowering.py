@@ -1,8 +1,8 @@
 """Composite operators in terms of elementwise ones and `reduce`: softmax, norms, losses, statistics.
 
-A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced dimensions
-as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that its operand
-reduces over, less the number in its text; it stands for a number of the row that is being reduced.
+A `reduce` node has its kind as text (sum, mean, max, min, prod, any, all) and two options: `dims`, the reduced
+dimensions as a tuple of non-negative numbers, and `keepdim`, 1 or empty. A `count` node is the number of elements that
+its operand reduces over, less the number in its text; it stands for a number of the row that is being reduced.
 """
 
 from __future__ import annotations
@@ -338,3 +338,102 @@ def _triplet(writer: Writer, node: Node) -> Node:
     far = distance(writer, node, anchor, negative, eps)
     margin = number(node.option("margin") or "1.0")
     return over_all(writer, node, call("relu", call("add", call("sub", near, far), margin)))
+
+
+# Classification, gates, masks -----------------------------------------------------------------------------------------
+
+
+@rule("nll_loss")
+def _nll(writer: Writer, node: Node) -> Node:
+    return _classified(writer, node, call("neg", Node("pick", node.args[:2])))
+
+
+@rule("cross_entropy")
+def _cross_entropy(writer: Writer, node: Node) -> Node:
+    x, target = node.args[:2]
+    if len(writer.shape(target)) == len(writer.shape(x)):
+        raise Unreadable("no template for cross_entropy with probabilities as targets")
+    dim = 1 if len(writer.shape(x)) > 1 else 0
+    along = (("dim", str(dim)),)
+    total = _logsumexp(writer, Node("logsumexp", (x,), options=along))
+    value = call("sub", total, Node("pick", (x, target)))
+    if node.option("label_smoothing") and writer.option(node, "label_smoothing"):
+        share = number(node.option("label_smoothing"))
+        even = call("sub", total, reduce("mean", x, (dim,), False))
+        rest = call("sub", number("1.0"), share)
+        value = call("add", call("mul", rest, value), call("mul", share, even))
+    return _classified(writer, node, value)
+
+
+def _classified(writer: Writer, node: Node, value: Node) -> Node:
+    if len(node.args) > 2 or len(writer.shape(node.args[0])) < 2:
+        raise Unreadable(f"no template for {node.op} with weights, or of one example")
+    if node.option("ignore_index") and writer.option(node, "ignore_index") >= 0:
+        raise Unreadable(f"no template for {node.op} with ignore_index")
+    return over_all(writer, node, value)
+
+
+@rule("glu")
+def _glu(writer: Writer, node: Node) -> Node:
+    dim = node.option("dim") or "-1"
+    halves = [
+        Node("piece", node.args, options=(("count", "2"), ("dim", dim), ("part", str(part)))) for part in range(2)
+    ]
+    return call("mul", halves[0], call("sigmoid", halves[1]))
+
+
+@rule("masked_fill")
+def _masked_fill(writer: Writer, node: Node) -> Node:
+    return call("where", node.args[1], node.args[2], node.args[0])
+
+
+@rule("flip")
+def _flip(writer: Writer, node: Node) -> Node:
+    """A scan between two flips is a scan from the end; flips along several dimensions come one by one."""
+    inner = node.args[0]
+    dims = dims_of(writer, Node("flip", node.args, options=(("dim", node.option("dims")),)))
+    if inner.op.startswith(("cum", "logcum")) and len(dims) == 1 and inner.args[0].op == "flip":
+        rank = len(writer.shape(node))
+        along = tuple(writer.option(n, name) for n, name in ((inner, "dim"), (inner.args[0], "dims")))
+        flat = [d[0] if isinstance(d, (tuple, list)) and len(d) == 1 else d for d in along]
+        if all(isinstance(d, int) and d % rank == dims[0] for d in flat) and not inner.option("reverse"):
+            return Node(inner.op, inner.args[0].args, options=(("dim", str(dims[0])), ("reverse", "1")))
+    value = inner
+    for d in dims:
+        value = Node("flip", (value,), options=(("dims", node.option("dims") if len(dims) == 1 else str(d)),))
+    return value
+
+
+@rule("cumsum")
+def _cumsum(writer: Writer, node: Node) -> Node:
+    """A running sum of what was moved on by one element, with a zero first, is one without the element itself."""
+    moved = node.args[0]
+    if moved.op != "cat" or len(moved.args) != 2 or moved.args[0].op != "constant":
+        return node
+    first, rest = moved.args
+    dim = dims_of(writer, node)
+    start = rest.option("start") if rest.op == "narrow" else ""
+    if start != "0" or dims_of(writer, moved, 0) != dim or dims_of(writer, rest) != dim or float(first.text) != 0.0:
+        return node
+    shape, x = writer.shape(moved), rest.args[0]
+    if writer.shape(first)[dim[0]] != 1 or shape != writer.shape(x) or -1 in shape:
+        return node
+    return Node("exclusive_cumsum", (x,), options=(("dim", str(dim[0])),))
+
+
+@rule("unsqueeze")
+def _unsqueeze(writer: Writer, node: Node) -> Node:
+    """A reduction whose dimension is put back is one that keeps it."""
+    x = node.args[0]
+    at = writer.option(node, "dim")
+    rank = len(writer.shape(x)) + 1
+    if x.op == "reduce" and not x.option("keepdim") and isinstance(at, int):
+        if x.option("dims") == f"({at % rank},)":
+            return Node("reduce", x.args, x.text, (("dims", x.option("dims")), ("keepdim", "1")))
+    return node
+
+
+@rule("cast")
+def _cast(writer: Writer, node: Node) -> Node:
+    """Kept where it says what the result is rounded to."""
+    return Node("cast", node.args, node.text or writer.floating(node.args[1]))

@@ -102,5 +102,5 @@ DEFAULTS = {
 }
 """What torch takes for an option that is not given."""
 
-FUSED = frozenset({*ELEMENTWISE, *COMPARISONS, *LOGIC, "where"})
+FUSED = frozenset({*ELEMENTWISE, *COMPARISONS, *LOGIC, "where", "tril", "triu", "causal", "arange", "cast"})
 """Operators that fuse into the kernel before or after them."""

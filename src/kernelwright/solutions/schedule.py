@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
+
+from kernelwright.errors import UsageError
+
+PRODUCTS = (
+    *("naive", "shared8", "shared16", "shared32", "register32", "register64", "register128"),
+    *("wide", "double64", "double128", "tensor"),
+)
+"""How a product can be tiled (see `tiles`), from the plainest to the best; `tensor` for 16-bit operands."""
+CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "gemm128", "double64")
+"""How convolutions can be computed (see `convolution_ways`)."""
+POOLS = ("direct", "block")
+"""How windows can be pooled: one thread a result, or one block a result where windows are large (adaptive)."""
+NAMED = {"product": ("", *PRODUCTS), "conv": CONVOLUTIONS, "pool": POOLS}
 
 
 @dataclass(frozen=True)
@@ -26,11 +40,46 @@ class Schedule:
     coarsen: int = 1
     """Results that a thread computes along each edge of such a tile."""
     product: str = ""
-    """How products are tiled, by `tiles.TILINGS`; empty for the canonical way."""
+    """How products are tiled, one of `PRODUCTS`; empty for the canonical way."""
     conv: str = "direct"
-    """How convolutions are computed: `direct`, one thread a result, or another one of `convolution.WAYS`."""
+    """How convolutions are computed: `direct`, or another one of `CONVOLUTIONS`."""
     pool: str = "direct"
-    """How windows are pooled: `direct`, one thread a result, or another one of `pooling.WAYS`."""
+    """How windows are pooled: one of `POOLS`."""
+
+    @property
+    def name(self) -> str:
+        """What differs from the canonical schedule, e.g. `block=128,product=shared32`; `canonical` where nothing does."""
+        parts = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default]
+        return ",".join(parts) or "canonical"
+
+
+def named(text: str) -> Schedule:
+    """The schedule of a name. Raises `UsageError` for what is no schedule."""
+    known = {f.name: f for f in fields(Schedule)}
+    values: dict[str, Any] = {}
+    for part in text.split(",") if text != "canonical" else []:
+        name, _, value = part.partition("=")
+        if name not in known or not value:
+            raise UsageError(
+                f"{part!r} is no part of a schedule", hint=f"NAME=VALUE with a name of {', '.join(known)}"
+            )
+        values[name] = _value(name, value, known[name].default)
+    return Schedule(**values)
+
+
+def _value(name: str, text: str, default: object) -> Any:
+    """A field's value; checks that it is one that kernels exist for."""
+    if isinstance(default, bool):
+        if text not in ("True", "False"):
+            raise UsageError(f"{name}={text}: True or False is needed")
+        return text == "True"
+    if isinstance(default, int):
+        if not text.isdigit() or not 1 <= int(text) <= 1024 or (name == "block" and int(text) % 32):
+            raise UsageError(f"{name}={text}: a number of at most 1024 is needed, for a block a multiple of 32")
+        return int(text)
+    if text not in NAMED[name]:
+        raise UsageError(f"{name}={text}: there is no such way", hint=f"use {', '.join(filter(None, NAMED[name]))}")
+    return text
 
 
 CANONICAL = Schedule()
@@ -45,7 +94,17 @@ _CHOICES = (
 
 def choices() -> list[Schedule]:
     """From the plainest to the best."""
-    return [PLAINEST, CANONICAL, Schedule(shuffle=True, per_thread=4), Schedule(512, 4, 4, True, True, True, 32, 4)]
+    return [
+        PLAINEST,
+        CANONICAL,
+        *(Schedule(block=block) for block in (128, 512, 1024)),
+        Schedule(per_thread=4),
+        Schedule(shuffle=True),
+        Schedule(shuffle=True, thread_rows=False),
+        Schedule(block=128, shuffle=True, one_pass=True),
+        Schedule(block=512, shuffle=True, one_pass=True, thread_rows=False, vector=4),
+        Schedule(shuffle=True, one_pass=True, vector=4),
+    ]
 
 
 def schedule(seed: int, turn: int) -> Schedule:

@@ -10,7 +10,7 @@ _AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 _ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 _LP = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
 _PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "einsum", "outer", "dot")
-_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "one_hot")
+_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "bilinear", "tril", "triu")
 
 FUNCTIONS = {
     **{name: name for name in (*_CONVOLUTIONS, *_TRANSPOSED, *_MAX, *_AVG, *_ADAPTIVE, *_LP, *_PLAIN)},
@@ -24,9 +24,12 @@ POSITIONAL = {
     **dict.fromkeys(_CONVOLUTIONS, ("stride", "padding", "dilation", "groups")),
     **dict.fromkeys(_TRANSPOSED, ("stride", "padding", "output_padding", "groups", "dilation")),
     **dict.fromkeys(_MAX, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
-    **dict.fromkeys(_AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")),
+    **dict.fromkeys(
+        _AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    ),
     **dict.fromkeys(_ADAPTIVE, ("output_size",)),
     **dict.fromkeys(_LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
+    **dict.fromkeys(("tril", "triu", "diag"), ("diagonal",)),
     "pixel_shuffle": ("upscale_factor",),
     "pixel_unshuffle": ("downscale_factor",),
     "channel_shuffle": ("groups",),
@@ -38,6 +41,7 @@ POSITIONAL = {
 TENSOR_ARGUMENTS = {
     **dict.fromkeys((*_CONVOLUTIONS, *_TRANSPOSED), 3),
     **dict.fromkeys(("embedding", "outer", "dot", "mv", "inner"), 2),
+    "bilinear": 4,
     **dict.fromkeys(("scaled_dot_product_attention", "addmm", "baddbmm", "addmv"), 3),
 }
 """How many tensors an operator takes first, where it is not one."""
@@ -47,16 +51,35 @@ MODULES = {
     **{f"MaxPool{d}d": (f"max_pool{d}d", (*_POOLED, "dilation", "ceil_mode", "return_indices")) for d in _RANKS},
     **{f"AvgPool{d}d": (f"avg_pool{d}d", (*_POOLED, "ceil_mode", "count_include_pad")) for d in _RANKS},
     **{f"LPPool{d}d": (f"lp_pool{d}d", ("norm_type", "kernel_size", "stride", "ceil_mode")) for d in _RANKS},
-    **{
-        f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",))
-        for k in ("Avg", "Max")
-        for d in _RANKS
-    },
+    **{f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",)) for k in ("Avg", "Max") for d in _RANKS},
     "PixelShuffle": ("pixel_shuffle", ("upscale_factor",)),
     "PixelUnshuffle": ("pixel_unshuffle", ("downscale_factor",)),
     "ChannelShuffle": ("channel_shuffle", ("groups",)),
     "Embedding": ("embedding", ()),
+    "Bilinear": ("bilinear", ()),
     "Upsample": ("interpolate", ("size", "scale_factor", "mode", "align_corners")),
     "UpsamplingNearest2d": ("interpolate", ("size", "scale_factor", "mode")),
 }
 """By a module's class: the operator, and the attributes that are its options."""
+
+MODULE_ARGUMENTS = {
+    **{
+        f"MaxPool{d}d": "kernel_size stride=None padding=0 dilation=1 return_indices=False ceil_mode=False"
+        for d in _RANKS
+    },
+    "AvgPool1d": "kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True",
+    **{
+        f"AvgPool{d}d": "kernel_size stride=None padding=0 ceil_mode=False count_include_pad=True divisor_override=None"
+        for d in (2, 3)
+    },
+    **{f"LPPool{d}d": "norm_type kernel_size stride=None ceil_mode=False" for d in _RANKS},
+    **{f"Adaptive{kind}Pool{d}d": "output_size" for kind in ("Avg", "Max") for d in _RANKS},
+    "PixelShuffle": "upscale_factor",
+    "PixelUnshuffle": "downscale_factor",
+    "ChannelShuffle": "groups",
+    "Embedding": "num_embeddings embedding_dim padding_idx=None max_norm=None",
+    "Bilinear": "in1_features in2_features out_features bias=True",
+    "Upsample": "size=None scale_factor=None mode='nearest' align_corners=None",
+    "UpsamplingNearest2d": "size=None scale_factor=None",
+}
+"""By a module's class: its constructor's parameters in their order, with defaults."""

@@ -25,12 +25,14 @@ Vocabulary, for whoever adds an operator:
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
-from kernelwright.solutions.fusion import CTYPES, NUMBERS, Fusion, Operands, leaves, region, same
+from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
+from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
@@ -41,6 +43,8 @@ FUSING: set[str] = set()
 """Anchors that take an epilogue."""
 REGIONS: list[Callable[[Writer, Node], Callable[[], str] | None]] = []
 """Lowerings that take elementwise operators together with what is below them: given a node, how, or None."""
+RESHAPES: set[str] = set()
+"""Anchors that only give the same elements in the same order another shape."""
 SHAPES: dict[str, Callable[[Writer, Node], Shape]] = {}
 
 
@@ -71,9 +75,9 @@ _PYTHON_NAMES = frozenset("torch nn F math kernels self Module".split())
 class Writer:
     """Collects kernels and the lines of forward."""
 
-    def __init__(self, reference: Reference, schedule: Schedule) -> None:
+    def __init__(self, reference: Reference, schedule: Schedule, facts: Facts | None = None) -> None:
         self.reference = reference
-        self.facts: Facts = read_facts(reference)
+        self.facts = facts or read_facts(reference)
         self.schedule = schedule
         self.kernels: list[str] = []
         """Device functions and kernels, in order."""
@@ -83,8 +87,14 @@ class Writer:
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
         self._shapes: dict[Node, Shape] = {}
+        self.floats: set[str] = set()
+        """Python names of tensors that are known to hold float32 in row-major order."""
         self._users: Counter[Node] = Counter()
         self._ways: dict[Node, Callable[[], str] | None] = {}
+        self._floating: dict[Node, str] = {}
+        self.views: dict[Node, str] = {}
+        """Python names of views that were made, which need not be in row-major order."""
+        self.root: Node | None = None
         self.titles: dict[Node, str] = {}
         """Lowered node -> the operator of the text that it stands for."""
 
@@ -97,6 +107,10 @@ class Writer:
             found, count = f"{name}{count}", count + 1
         self._names.add(found)
         return found
+
+    def local(self, name: str) -> str:
+        """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
+        return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
 
     def kernel_name(self, op: str) -> str:
         """`<op>_kernel`, numbered where there are several."""
@@ -113,7 +127,23 @@ class Writer:
 
     def line(self, text: str) -> None:
         """Adds a line to forward."""
+        text = self.resolved(text)  # may add lines itself
         self.lines.append(text)
+
+    def resolved(self, text: str) -> str:
+        """Python text with hidden names of tensors (see `forward`) replaced by the tensors' own."""
+        for name in sorted(set(re.findall(r"\b__n\d+\b", text))):
+            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self.reference.hidden[name])), text)
+        return text
+
+    def _sized(self, node: Node) -> Node:
+        """A tensor with the same sizes as a node that need not be computed for its sizes alone."""
+        while node.op in FUSED and node not in self._tensors:
+            alike = [a for a in node.args if a.op not in NUMBERS and same(self.shape(a), self.shape(node))]
+            if not alike:
+                break
+            node = alike[0]
+        return node
 
     def launch(self, name: str, grid: str, arguments: str, block: str | int | None = None) -> None:
         """Adds the launch of a kernel."""
@@ -124,7 +154,10 @@ class Writer:
     def output(self, root: Node) -> str:
         """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
         self.count_users(root)
-        result = self.tensor(root)
+        self.root = root
+        if root.op == "tuple":
+            return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
+        result = self.rounded(root, self.tensor(root))
         if root.op in ("input", "tensor", "number"):
             raise Unreadable("forward computes nothing")
         return result
@@ -133,7 +166,25 @@ class Writer:
         """Python text of a contiguous tensor with a node's value, in float32 (or long, int, bool for such inputs)."""
         if node not in self._tensors:
             self._tensors[node] = self._lower(node)
+            if self.kind(node) in ("float", "half"):
+                self.floats.add(self._tensors[node])
         return self._tensors[node]
+
+    def has(self, node: Node) -> bool:
+        """Whether a node's value is in a tensor already."""
+        return node in self._tensors
+
+    def bearer(self, node: Node) -> str:
+        """Python text of a tensor with a node's shape, if possible without computing it."""
+        if node.op in READERS and not self.has(node) and (found := READERS[node.op].bearer(self, node)):
+            return found
+        return self.tensor(node)
+
+    def flat(self, node: Node) -> str:
+        """Python text of a contiguous tensor with a node's elements, in whatever shape."""
+        while node.op in RESHAPES and node not in self._tensors:
+            node = node.args[0]
+        return self.tensor(node)
 
     def _lower(self, node: Node) -> str:
         if node.op == "input":
@@ -141,11 +192,25 @@ class Writer:
         if node.op == "tensor":
             kind = self.kind(node)
             return f"{node.text}.float()" if kind == "half" else node.text
+        if node.op == "constant":
+            return self._constant(node)
         if node.op in FUSED:
             return self._fused(node)
+        if node.op in READERS and node.op not in ANCHORS:
+            return elementwise(self, node)
         if node.op in ANCHORS:
             return ANCHORS[node.op](self, node, Epilogue(self, node, node))
         raise Unreadable(f"no template for {node.op}")
+
+    def _constant(self, node: Node) -> str:
+        """A tensor of one value, made by torch."""
+        name = self.fresh("fill")
+        if node.args:
+            self.line(f"{name} = torch.full_like({self.bearer(node.args[0])}, {node.text}, dtype=torch.float32)")
+        else:
+            device = next((n for n, v in self.facts.inputs.items() if isinstance(v, Declared)), "")
+            self.line(f"{name} = torch.full({node.option('shape')}, {node.text}, device={device}.device)")
+        return name
 
     def _input(self, node: Node) -> str:
         found = self.facts.inputs.get(node.text)
@@ -226,7 +291,9 @@ class Writer:
         return self._shapes[node]
 
     def _shape(self, node: Node) -> Shape:
-        if node.op in NUMBERS:
+        if node.op == "constant" and node.args:
+            return self.shape(node.args[0])
+        if node.op in NUMBERS and node.op not in SHAPES:
             return ()
         if node.op in ("input", "tensor"):
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
@@ -249,7 +316,9 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
-        if node.op in ("argmax", "argmin"):
+        if node.op in RESHAPES or node.op in READERS:
+            return self.kind(node.args[0])
+        if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):
             return "long"
         if node.op in ("input", "tensor"):
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
@@ -258,9 +327,36 @@ class Writer:
             return "half" if kind == "bfloat16" else kind
         return "float"
 
+    def rounded(self, node: Node, name: str) -> str:
+        """A result in the dtype that the reference gives it; kernels compute and store float32."""
+        kind = self.floating(node) if self.kind(node) == "float" else ""
+        return f"{name}.{kind}()" if kind in ("half", "bfloat16", "double") else name
+
+    def floating(self, node: Node) -> str:
+        """The floating type of a value by torch's promotion; empty for whole numbers, truth values and numbers."""
+        if node.op in ("input", "tensor"):
+            table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
+            found = table.get(node.text.removeprefix("self."))
+            kind = found.dtype if isinstance(found, Declared) else "float" if node.op == "tensor" else ""
+            return kind if kind in ("half", "bfloat16", "float", "double") else ""
+        if node.op == "cast":
+            return node.text or self.floating(node.args[1])
+        if node not in self._floating:
+            kinds = {self.floating(a) for a in node.args}
+            wide = [k for k in ("double", "float") if k in kinds]
+            both = {"half", "bfloat16"} <= kinds
+            self._floating[node] = wide[0] if wide else "float" if both else "".join(kinds - {""})
+        return self._floating[node]
+
     def option(self, node: Node, name: str, default: str = "None") -> Any:
         """The value of an option that the text fixes. Raises `Unreadable` where it does not."""
-        return self.facts.value(node.option(name) or default)
+        return self.value(node.option(name) or default)
+
+    def value(self, text: str) -> Any:
+        """The value of Python text, as far as the text of the task fixes it. Raises `Unreadable`."""
+        for name in re.findall(r"\b__n\d+\b", text):
+            self.facts.shapes[name] = self.shape(self.reference.hidden[name])
+        return self.facts.value(text)
 
 
 class Epilogue:
@@ -269,6 +365,7 @@ class Epilogue:
     def __init__(self, writer: Writer, root: Node, below: Node) -> None:
         self._writer, self._root, self._below = writer, root, below
         self._fusion: Fusion | None = None
+        self._shared = False
         self._reads = frozenset(n for n in writer.reads(root) if below not in leaves(n))
         for leaf in leaves(root, self._reads):
             if leaf != below and leaf.op not in (*NUMBERS, "input", "tensor"):
@@ -285,12 +382,16 @@ class Epilogue:
         indent: str = "    ",
         axes: Mapping[int, str] = {},
         taken: tuple[str, ...] = (),
+        operands: Operands | None = None,
     ) -> str:
         """Statements that turn the variable `acc` into the final value and store it at `y[index]`."""
+        # Operands that an anchor shares with its epilogue are declared and passed by the anchor itself.
+        self._shared = operands is not None
         if not self:
             return f"{indent}{y}[{index}] = {acc};"
         shape = self._writer.shape(self._root)
-        operands = Operands({acc, y, index, *axes.values(), *taken})
+        operands = operands or Operands()
+        operands.taken |= {acc, y, index, *axes.values(), *taken}
         self._fusion = Fusion(self._writer, shape, index, axes, indent, operands, reads=self._reads)
         text = self._fusion.start(self._root, {self._below: acc}, reuse=acc)
         return "\n".join([*self._fusion.statements, f"{indent}{y}[{index}] = {text};"])
@@ -298,43 +399,66 @@ class Epilogue:
     @property
     def parameters(self) -> str:
         """What to append to the kernel's parameters; known after `store`."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers("")[0].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers("")[0]
 
     def arguments(self, y: str) -> str:
         """What to append to the launch's arguments; known after `store`. `y`: the output's Python name."""
-        if self._fusion is None:
+        if self._fusion is None or self._shared:
             return ""
         pointers = self._fusion.operands.pointers(y)[1].removesuffix(", ")
         return (f", {pointers}" if pointers else "") + self._fusion.operands.numbers(y)[1]
 
 
 def elementwise(writer: Writer, node: Node) -> str:
-    """A kernel of elementwise operators alone, one thread an element."""
-    shape = writer.shape(node)
+    """A kernel of elementwise operators alone."""
+    shape, schedule = writer.shape(node), writer.schedule
     reads = writer.reads(node)
-    fusion = Fusion(writer, shape, "i", operands=Operands({"y", "i", "n"}), reads=reads)
+    strided = schedule.per_thread > 1
+    operands = Operands({"y", "i", "n"}, first="x")
+    fusion = Fusion(writer, shape, "i", indent=" " * 8 if strided else " " * 4, operands=operands, reads=reads)
     text = fusion.start(node)
     ops = list(region(node, reads))
-    name = writer.kernel_name(writer.title(node) or (node.op if len(ops) == 1 else "fused"))
+    name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    body = "\n".join(fusion.statements)
     y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
-    writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
+    (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
+    parameters = f"{pointers}{out}* y, long long n{numbers}"
+    each = schedule.per_thread * schedule.block
+    lanes = vectorised(name, fusion, text, parameters) if schedule.vector == 4 and out == "float" else ""
+    if lanes:
+        writer.kernel(lanes)
+        each = 4 * schedule.block
+    else:
+        writer.kernel(_by_elements(name, fusion, text, parameters, strided))
+    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
+    writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
+    return y
+
+
+def _by_elements(name: str, fusion: Fusion, text: str, parameters: str, strided: bool) -> str:
+    """One thread an element, or every so many elements."""
+    body = "\n".join(fusion.statements)
+    if strided:
+        return f"""
+extern "C" __global__ void {name}({parameters}) {{
+    long long stride = (long long)gridDim.x * blockDim.x;
+    for (long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {{
+{body}
+        y[i] = {text};
+    }}
+}}
+"""
+    return f"""
+extern "C" __global__ void {name}({parameters}) {{
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n) return;
 {body}
     y[i] = {text};
 }}
-""")
-    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
-    block = writer.schedule.block
-    writer.launch(name, f"({y}.numel() + {block - 1}) // {block}", f"{tensors}{y}, {y}.numel(){values}")
-    return y
+"""
 
 
 def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> str:
@@ -344,9 +468,15 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
         if same(writer.shape(leaf), shape):
-            kind = writer.kind(leaf)
-            wanted = dtype or (", dtype=torch.float32" if kind not in ("float", "half") else "")
-            return f"torch.empty_like({writer.tensor(leaf)}{wanted})"
-    names = [writer.tensor(leaf) for leaf in shaped]
+            if leaf.op in READERS and not writer.has(leaf) and (own := READERS[leaf.op].sizes):
+                return f"torch.empty({own(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
+            x = writer.bearer(leaf)
+            if x in writer.floats:
+                return f"torch.empty_like({x}{dtype})"
+            return f"torch.empty({x}.shape{dtype}, device={x}.device)"
+    names = [writer.bearer(leaf) for leaf in shaped]
+    if not names:
+        sizes = ", ".join(str(s) for s in shape)
+        return f"torch.empty(({sizes},), device=next(self.parameters()).device)"
     sizes = f"torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"
     return f"torch.empty({sizes}{dtype}, device={names[0]}.device)"

@@ -247,10 +247,6 @@ SHAPES = {
     "double64": Shape(64, 64, 16, 4, 4),
     "double128": Shape(128, 128, 8, 8, 8),
 }
-TILINGS = ("naive", "shared8", "shared16", "shared32", *SHAPES)
-"""From the plainest to the best."""
-
-
 @dataclass(frozen=True)
 class Written:
     """A kernel's text, with `@name` still open, and how it is launched: rows and columns of a block's tile, its threads as Python text."""
@@ -267,7 +263,7 @@ class Written:
 
 
 def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]) -> Written:
-    """The kernel of a product in one of `TILINGS`, `rows` for operands that both lie along k, `tensor` for 16 bits."""
+    """The kernel of a product in one of `schedule.PRODUCTS`, or `rows` for operands that both lie along k, `tensor` for 16 bits."""
     if tiling in ("naive", "rows"):
         text = NAIVE if tiling == "naive" else ROWS
         return Written(_render(text, p, epilogue, axes), 16, 16, "(16, 16)")
@@ -312,17 +308,19 @@ def put(text: str, **marks: str) -> str:
     return text
 
 
-def fuse(text: str, parameters: str, epilogue: Epilogue, index: str, axes: Mapping[int, str]) -> str:
+def fuse(
+    text: str, parameters: str, epilogue: Epilogue, index: str, axes: Mapping[int, str], variable: str = "i"
+) -> str:
     """Fills in `@stored`, a line of its own, with what becomes of `acc`, and `@parameters`.
 
-    `index` is the C text of the result's linear index; a variable `i` holds it unless it is one already.
+    `index` is the C text of the result's linear index; a variable holds it unless it is one already.
     """
     before, after = text.split("@stored\n")
     indent = " " * (len(before) - len(before.rstrip(" ")))
     before = before.rstrip(" ")
     taken = tuple(set(re.findall(r"[A-Za-z_]\w*", text + parameters + index)))
     if not index.isidentifier():
-        before += f"{indent}long long i = {index};\n"
-        index = "i"
+        before += f"{indent}long long {variable} = {index};\n"
+        index = variable
     stored = epilogue.store("y", "acc", index, indent, axes, taken)
     return before.replace("@parameters", parameters + epilogue.parameters) + stored + "\n" + after

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib
 
-_MODULES: tuple[str, ...] = ("convolution", "pooling", "products", "rows")
+_MODULES: tuple[str, ...] = (
+    *("convolution", "pooling", "products", "sampling"),
+    *("joins", "norms", "places", "remaps", "rows", "scans", "views"),
+)
 """Modules of this package that register operators."""
 
 

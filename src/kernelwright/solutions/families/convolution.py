@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernelwright.solutions import convolution_ways as ways
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.schedule import Schedule
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
-WAYS = ("direct", "channels", "weights", "gemm16", "gemm32", "gemm64", "gemm128")
-"""From one thread a result to register tiles."""
-
-
+TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
+TILINGS["double64"] = "double64"
+"""Ways to convolve by products, and how those are tiled."""
 _OPERATORS = ("conv", "convtranspose", *(f"conv{kind}{d}d" for kind in ("", "_transpose") for d in (1, 2, 3)))
 """Modules, and functions by their dimensions."""
 
@@ -55,11 +56,7 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
         return _of_module(writer, node, transposed, x)
     rank = int(node.op[-2])
     w = writer.tensor(node.args[1])
-    b = (
-        writer.tensor(node.args[2])
-        if len(node.args) > 2 and node.args[2].text != "None"
-        else node.option("bias", "None")
-    )
+    b = writer.tensor(node.args[2]) if len(node.args) > 2 and node.args[2].text != "None" else node.option("bias", "None")
     tuple_of = f"{win.TUPLE[rank]}(%s)"
     stride, dilation = (tuple_of % node.option(name, "1") for name in ("stride", "dilation"))
     padding, more = (tuple_of % node.option(name, "0") for name in ("padding", "output_padding"))
@@ -74,14 +71,16 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
 def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolution:
     kind = writer.reference.modules[node.text.removeprefix("self.")][0]
     rank = int(kind[-2])
-    if argument(writer, node, "padding_mode", 99, "zeros") != "zeros":
+    if argument(writer, node, "padding_mode", "zeros") != "zeros":
         raise Unreadable("no template for padding that is not zeros")
-    padding = argument(writer, node, "padding", 4, 0)
+    padding = argument(writer, node, "padding", 0)
     parts = [f"conv.{name}" for name in ("groups", "stride", "padding", "dilation", "output_padding")]
     if padding == "valid":
         parts[2] = f"{win.TUPLE[rank]}(0)"
     before = f"conv = {node.text}"
-    return Convolution(rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same")
+    return Convolution(
+        rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same"
+    )
 
 
 def _sizes(c: Convolution) -> str:
@@ -175,11 +174,11 @@ def convolution_shape(writer: Writer, node: Node) -> Shape:
     x = writer.shape(node.args[0])
     rank, transposed = len(x) - 2, "transpose" in node.op
     if node.text:
-        values = [argument(writer, node, "kernel_size", 2), argument(writer, node, "stride", 3, 1)]
-        values += [argument(writer, node, "padding", 4, 0)]
-        values += [argument(writer, node, "dilation", 8 if transposed else 5, 1)]
-        more = argument(writer, node, "output_padding", 5, 0) if transposed else 0
-        channels = argument(writer, node, "out_channels", 1, -1)
+        values = [argument(writer, node, "kernel_size"), argument(writer, node, "stride", 1)]
+        values += [argument(writer, node, "padding", 0)]
+        values += [argument(writer, node, "dilation", 1)]
+        more = argument(writer, node, "output_padding", 0) if transposed else 0
+        channels = argument(writer, node, "out_channels", -1)
     else:
         w = writer.shape(node.args[1])
         values = [tuple(w[2:])]
@@ -214,6 +213,19 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
     return tuple(win.extent(n, k[i], s[i], p[i], d[i]) if n > 0 else -1 for i, n in enumerate(sizes))
 
 
+def _way(c: Convolution, schedule: Schedule, parameters: str, epilogue: Epilogue) -> ways.Way:
+    """The kernel that a schedule asks for."""
+    axes, block = {0: "n", **win.axes(c.rank)}, schedule.block
+    if schedule.conv == "channels":
+        return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv == "weights":
+        return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
+    if schedule.conv in TILINGS:
+        return ways.product(c.rank, c.transposed, TILINGS[schedule.conv], parameters, epilogue, axes)
+    text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
+    return ways.Way(text, f"(@y.numel() + {block - 1}) // {block}, {block}")
+
+
 @anchor(*_OPERATORS)
 def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """nn.Conv1d to 3d, nn.ConvTranspose1d to 3d, and their functions."""
@@ -222,15 +234,13 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     c = read_convolution(writer, node)
     r, y = c.rank, writer.fresh("y")
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
-    parameters = (
-        f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
-    )
-    name = add_kernel(writer, c.name, tiles.fuse(_direct(c), parameters, epilogue, "i", {0: "n", **win.axes(r)}))
-    block = writer.schedule.block
+    parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    way = _way(c, writer.schedule, parameters, epilogue)
+    name = add_kernel(writer, c.name, way.text)
     template = f"""
 {_sizes(c)}
 @y = torch.empty(N, O, {win.listed(r, "O")}, device=@x.device)
-kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
+kernels.@name[{way.launch}](@x, @w, @b, @y, @y.numel(), C, O, @groups, \
 {win.listed(r, "", "O", "K", "s", "p", "d")}@last)
 """
     marks = {"x": c.x, "w": c.weight, "b": c.bias, "groups": c.groups, "more": c.output_padding}

@@ -17,21 +17,13 @@ MAX = tuple(f"max_pool{d}d" for d in _RANKS)
 AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 LP = tuple(f"lp_pool{d}d" for d in _RANKS)
 ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
-_ORDER = {
-    **dict.fromkeys(MAX, ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")),
-    **dict.fromkeys(AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")),
-    **dict.fromkeys(LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
-    **dict.fromkeys(ADAPTIVE, ("output_size",)),
-}
-"""Arguments of the modules' constructors."""
-
 
 def option(writer: Writer, node: Node, name: str, default: object = None) -> object:
     """The value of a pooling option as far as the text gives it; None where it does not say."""
     if not node.text:
         text = node.option(name)
         return default if not text else value_or(ast.parse(text, mode="eval").body, writer.facts.names(), None)
-    return argument(writer, node, name, _ORDER[node.op].index(name) if name in _ORDER[node.op] else 99, default)
+    return argument(writer, node, name, default)
 
 
 @shape_rule(*MAX, *AVG, *LP)
@@ -186,11 +178,8 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         window = Window("0.0f", "acc += @u, ++count;", "acc /= count;")
         return _pooled(writer, node, epilogue, _counting(window), False)
     # Windows that reach beyond the padding count up to its end only.
-    count = " * ".join(
-        f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
-        f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))"
-        for a in letters
-    )
+    count = " * ".join(f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
+                       f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))" for a in letters)
     return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;", f"acc /= {count};"), False)
 
 
@@ -225,37 +214,74 @@ extern "C" __global__ void @name(@parameters) {
     @stored
 }
 """
+# A block a result: its threads walk the window side by side, then add up in a tree.
+_BLOCK = """
+extern "C" __global__ void @name(@parameters) {
+    __shared__ float parts[@threads];
+    long long i = blockIdx.x;
+    @split
+    const float* p = x + @rest * @area;
+    @bounds
+    float acc = @start;
+    for (int k = threadIdx.x; k < @window; k += @threads) {
+        int @places;
+        @step
+    }
+    parts[threadIdx.x] = acc;
+    __syncthreads();
+    for (int half = @threads / 2; half > 0; half /= 2) {
+        if (threadIdx.x < half) parts[threadIdx.x] = @combined;
+        __syncthreads();
+    }
+    if (threadIdx.x > 0) return;
+    acc = parts[0];
+    @end
+    @stored
+}
+"""
+
+
+def _adaptive_text(rank: int, largest: bool, threads: int) -> str:
+    """The kernel with one thread a result, or with a block of `threads` where that is not 0."""
+    letters, small = win.LETTERS[rank], win.LETTERS[rank].lower()
+    declared, rest = win.split(rank, False)
+    bounds = "\n".join(
+        f"int {a}0 = (long long)o{a} * {b} / O{b}, {a}1 = ((o{a} + 1LL) * {b} + O{b} - 1) / O{b};"
+        for a, b in zip(small, letters, strict=True)
+    )
+    element = f"p[{win.plane(rank, 'i')}]"
+    step = f"acc = fmaxf(acc, {element});" if largest else f"acc += {element};"
+    window = " * ".join(f"({a}1 - {a}0)" for a in small)
+    heads = "\n".join("    " * (d + 1) + f"for (int i{a} = {a}0; i{a} < {a}1; ++i{a})" for d, a in enumerate(small))
+    places, left = [], "k"
+    for a in small[::-1]:
+        places.append(f"i{a} = {a}0 + {left}" + (f" % ({a}1 - {a}0)" if a != small[0] else ""))
+        left += f" / ({a}1 - {a}0)"
+    halves = "parts[threadIdx.x]", "parts[threadIdx.x + half]"
+    combined = f"fmaxf({', '.join(halves)})" if largest else " + ".join(halves)
+    text = _BLOCK if threads else _ADAPTIVE.replace("@loops\n        ", f"{heads}\n{'    ' * (rank + 1)}")
+    marks = {"step": step, "end": "" if largest else f"acc /= {window};", "start": "-INFINITY" if largest else "0.0f"}
+    marks |= {"bounds": bounds, "window": window, "places": ", ".join(places), "threads": str(threads)}
+    return tiles.put(text, split=declared, rest=rest, area=" * ".join(letters), combined=combined, **marks)
 
 
 @anchor(*ADAPTIVE)
 def adaptive_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Windows from floor(o * size / outputs) to ceil((o + 1) * size / outputs)."""
     rank, largest = int(node.op[-2]), "max" in node.op
-    letters = win.LETTERS[rank]
-    x = writer.tensor(node.args[0])
-    declared, rest = win.split(rank, False)
-    bounds = "\n".join(
-        f"int {a}0 = o{a} * {b} / O{b}, {a}1 = ((o{a} + 1) * {b} + O{b} - 1) / O{b};"
-        for a, b in zip(letters.lower(), letters, strict=True)
-    )
-    heads = "\n".join(
-        "    " * (d + 1) + f"for (int i{a} = {a}0; i{a} < {a}1; ++i{a})" for d, a in enumerate(letters.lower())
-    )
-    element = f"p[{win.plane(rank, 'i')}]"
-    step = f"acc = fmaxf(acc, {element});" if largest else f"acc += {element};"
-    end = "" if largest else f"acc /= {' * '.join(f'({a}1 - {a}0)' for a in letters.lower())};"
-    text = _ADAPTIVE.replace("@loops\n        ", f"{heads}\n{'    ' * (rank + 1)}")
-    marks = {"step": step, "end": end, "start": "-INFINITY" if largest else "0.0f", "bounds": bounds}
-    text = tiles.put(text, split=declared, rest=rest, area=" * ".join(letters), **marks)
+    x, block = writer.tensor(node.args[0]), writer.schedule.block
+    by_blocks = writer.schedule.pool == "block" and block & (block - 1) == 0
     parameters = f"const float* x, float* y, long long total, {win.parameters(rank, '', 'O')}"
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
+    text = _adaptive_text(rank, largest, block if by_blocks else 0)
     name = add_kernel(writer, node.op, tiles.fuse(text, parameters, epilogue, "i", axes))
-    y, block = writer.fresh("y"), writer.schedule.block
+    y = writer.fresh("y")
+    grid = "@y.numel()" if by_blocks else f"(@y.numel() + {block - 1}) // {block}"
     template = f"""
 N, C, {win.listed(rank, "")} = @x.shape
 {_adaptive_sizes(writer, node, rank)}
 @y = torch.empty(N, C, {win.listed(rank, "O")}, device=@x.device)
-kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel(), {win.listed(rank, "", "O")}@last)
+kernels.@name[{grid}, {block}](@x, @y, @y.numel(), {win.listed(rank, "", "O")}@last)
 """
     add_lines(writer, template, x=x, y=y, name=name, last=epilogue.arguments(y))
     return y

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.solutions import tiles
+from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
 from kernelwright.solutions.facts import Declared, Shape
+from kernelwright.solutions.families.views import order
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
@@ -28,14 +29,18 @@ class Operand:
 
 def operand(writer: Writer, node: Node) -> Operand:
     """A node as an operand; transposing it costs nothing."""
-    if node.op == "transpose":
+    if node.op in ("transpose", "permute"):
+        inner, dims = operand(writer, node.args[0]), order(writer, node)
+        rank = len(dims)
+        if dims == (*range(rank - 2), rank - 1, rank - 2):
+            text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
+        else:
+            text = f"{inner.text}.permute{dims}"
+        by_rows = inner.by_rows if dims[-1:] == (rank - 1,) else not inner.by_rows
+        return Operand(text, writer.shape(node), by_rows, inner.half)
+    if node.op == "unsqueeze":
         inner = operand(writer, node.args[0])
-        rank = len(inner.shape)
-        if rank < 2:
-            return inner
-        _check_last_two(node, rank)
-        text = f"{inner.text}.T" if rank == 2 else f"{inner.text}.transpose(-2, -1)"
-        return Operand(text, (*inner.shape[:-2], inner.shape[-1], inner.shape[-2]), not inner.by_rows, inner.half)
+        return Operand(f"{inner.text}.unsqueeze({node.option('dim')})", writer.shape(node), inner.by_rows, inner.half)
     shape = writer.shape(node)
     found = writer.facts.inputs.get(node.text) if node.op == "input" else None
     if isinstance(found, Declared) and found.dtype == "float":
@@ -45,38 +50,17 @@ def operand(writer: Writer, node: Node) -> Operand:
     return Operand(writer.tensor(node), shape)
 
 
-def _check_last_two(node: Node, rank: int) -> None:
-    """That a transposition swaps the last two dimensions."""
-    given = node.option("dims")
-    if given and sorted(int(d) % rank for d in given.split(",")) != [rank - 2, rank - 1]:
-        raise Unreadable(f"no template for transpose({given}) of {rank} dimensions")
-
-
 _HALVES = {"half": "__half", "bfloat16": "__nv_bfloat16"}
 
 
 @shape_rule("matmul", "mm", "bmm")
 def product_shape(writer: Writer, node: Node) -> Shape:
     """As torch.matmul."""
-    a, b = (_shape(writer, x) for x in node.args)
+    a, b = (writer.shape(x) for x in node.args)
     if not a or not b:
         raise Unreadable("a product of numbers")
     lead = a[:-2] if len(a) >= len(b) else b[:-2]
     return (*lead, *(a[-2:-1]), *(b[-1:] if len(b) > 1 else ()))
-
-
-def _shape(writer: Writer, node: Node) -> Shape:
-    if node.op == "transpose":
-        shape = _shape(writer, node.args[0])
-        _check_last_two(node, len(shape))
-        return (*shape[:-2], *shape[: -len(shape) - 1 : -1][:2]) if len(shape) > 1 else shape
-    return writer.shape(node)
-
-
-@shape_rule("transpose")
-def transposed_shape(writer: Writer, node: Node) -> Shape:
-    """Of a matrix, or of each in a batch."""
-    return _shape(writer, node)
 
 
 @anchor("matmul", "mm", "bmm")
@@ -171,9 +155,7 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
     name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
     y = writer.fresh("y")
     shape = "Z, M, N" if plain else f"*{lead}, M, N"
-    return _launch(
-        writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z"
-    )
+    return _launch(writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z")
 
 
 def _launch(
@@ -201,7 +183,7 @@ def linear_shape(writer: Writer, node: Node) -> Shape:
     lead = writer.shape(node.args[0])[:-1]
     if node.op == "linear":
         return (*lead, writer.shape(node.args[1])[0])
-    return (*lead, argument(writer, node, "out_features", 1, -1))
+    return (*lead, argument(writer, node, "out_features", -1))
 
 
 @anchor("linear", "linear_module")
@@ -235,4 +217,54 @@ kernels.@name[(@grid), @block](@x, @w, @b, @y, M, N, K@more)
     template = template.replace("@grid", written.grid)
     marks = {"x": x, "w": weight, "b": bias, "y": y, "name": name, "block": written.block}
     add_lines(writer, template, more=epilogue.arguments(y), **marks)
+    return y
+
+
+# Bilinear ------------------------------------------------------------------------------------------------------------
+
+_BILINEAR = """
+extern "C" __global__ void @name(@parameters) {
+    long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total) return;
+    long long m = i / N, n = i % N;
+    float acc = b ? b[n] : 0.0f;
+    for (int p = 0; p < P; ++p) {
+        float sum = 0.0f;
+        for (int q = 0; q < Q; ++q) sum += w[(n * P + p) * Q + q] * x2[m * Q + q];
+        acc += x1[m * P + p] * sum;
+    }
+    @stored
+}
+"""
+
+
+@shape_rule("bilinear")
+def bilinear_shape(writer: Writer, node: Node) -> Shape:
+    """The inputs' leading sizes and the features that come out."""
+    out = argument(writer, node, "out_features", -1) if node.text else writer.shape(node.args[2])[0]
+    return (*writer.shape(node.args[0])[:-1], out)
+
+
+@anchor("bilinear")
+def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
+    first, second = (writer.tensor(x) for x in node.args[:2])
+    if node.text:
+        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+    else:
+        weight = writer.tensor(node.args[2])
+        bias = writer.tensor(node.args[3]) if len(node.args) > 3 and node.args[3].text != "None" else "None"
+    rank = len(writer.shape(node))
+    parameters = "const float* x1, const float* x2, const float* w, const float* b, float* y, long long total, int N, "
+    parameters += "int P, int Q"
+    axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
+    name = add_kernel(writer, "bilinear", tiles.fuse(_BILINEAR, parameters, epilogue, "i", axes))
+    y, block = writer.fresh("y"), writer.schedule.block
+    template = f"""
+N, P, Q = @w.shape
+@y = torch.empty(*@first.shape[:-1], N, device=@first.device)
+kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@first, @second, @w, @b, @y, @y.numel(), N, P, Q@last)
+"""
+    marks = {"first": first, "second": second, "w": weight, "b": bias}
+    add_lines(writer, template, y=y, name=name, last=epilogue.arguments(y), **marks)
     return y

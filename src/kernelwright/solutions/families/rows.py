@@ -2,7 +2,7 @@
 
 What is reduced is a *row*: `n` elements, `inner` apart. Reductions over the same dimensions of one shape, and the
 elementwise operators between them, make one kernel: a block a row where rows lie in one piece, a thread a row where
-neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add up in one number.
+neighbouring rows lie side by side. A reduction over everything is a kernel of its own whose blocks add to one number.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ __device__ float {name}(float v) {{
     __shared__ float s[{block}];
     s[threadIdx.x] = v;
     __syncthreads();
-    for (int k = {block // 2}; k > 0; k /= 2) {{
-        if (threadIdx.x < k) s[threadIdx.x] = {pair};
+    for (int k = {half_of(block)}; k > 0; k /= 2) {{
+        if ({within(block)}) s[threadIdx.x] = {pair};
         __syncthreads();
     }}
     v = s[0];
@@ -225,6 +225,16 @@ __device__ float {name}(float v) {{
 }}
 """)
     return name
+
+
+def half_of(block: int) -> int:
+    """The first distance of a tree over a block: half of the next power of two."""
+    return 1 << (block - 1).bit_length() - 1
+
+
+def within(block: int) -> str:
+    """C text of whether a thread takes part in a step of the tree at distance k."""
+    return "threadIdx.x < k" if block & (block - 1) == 0 else f"threadIdx.x < k && threadIdx.x + k < {block}"
 
 
 class RowKernel:
@@ -237,7 +247,7 @@ class RowKernel:
         """Dimensions after the reduced ones: where there are any, a row's elements are apart."""
         self.threads = bool(self.inner) and writer.schedule.thread_rows
         """Whether a thread owns a row, rather than a block."""
-        self.operands = Operands()
+        self.operands = Operands(first="x")
         self.known: dict[Node, str] = {}
         self.text: list[str] = []
         roots = (group.root, *(m.args[0] for m in group.members))
@@ -249,8 +259,11 @@ class RowKernel:
     def write(self) -> str:
         """Adds kernel and launch; returns the output's Python name."""
         writer, root, group = self.writer, self.group.root, self.group
-        y = writer.fresh("y")
-        for depth in _depths(group):
+        depths = _depths(group)
+        if writer.schedule.one_pass and (pair := _online(depths)):
+            self._online_pass(*pair)
+            depths = depths[2:]
+        for depth in depths:
             self._pass(depth)
         per_element = group.level(root) == "full"
         if per_element:
@@ -266,8 +279,7 @@ class RowKernel:
             else:
                 self.text += [*([guard.rstrip("\n")] if guard else []), *fusion.statements]
                 self.text += [f"{'        ' if guard else '    '}y[row] = {value};", *(["    }"] if guard else [])]
-        self._launch(y, per_element)
-        return y
+        return self._launch(per_element)
 
     def _pass(self, members: list[Node]) -> None:
         """One walk along the row that computes some reductions."""
@@ -288,6 +300,32 @@ class RowKernel:
                 if _alike(twin, node):
                     self.known[twin] = name
         self._row_values(members)
+
+    def _online_pass(self, high: Node, total: Node) -> None:
+        """Maximum and sum of exponentials in one walk: the sum is scaled whenever the maximum grows."""
+        fusion = self._fusion("i", " " * 8)
+        value = fusion.start(high.args[0], self.known)
+        self._taken.update(("high", "total", "top"))
+        self.text += [
+            "    float high = -INFINITY, total = 0.0f;",
+            self._loop(),
+            *fusion.statements,
+            f"        float top = fmaxf(high, {value});",
+            f"        total = total * expf(high - top) + expf({value} - top);",
+            "        high = top;",
+            "    }",
+        ]
+        if not self.threads:
+            self.text += [
+                f"    float top = {block_function(self.writer, 'max')}(high);",
+                f"    total = {block_function(self.writer, 'sum')}(total * expf(high - top));",
+                "    high = top;",
+            ]
+        for twin in self.group.members:
+            for node, name in ((high, "high"), (total, "total")):
+                if _alike(twin, node):
+                    self.known[twin] = name
+        self._row_values([high, total])
 
     def _row_values(self, members: list[Node]) -> None:
         """Values of the row that later loops need: computed once, between the loops."""
@@ -325,15 +363,16 @@ class RowKernel:
     def _fusion(self, place: str, indent: str) -> Fusion:
         taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
         self._taken.update(taken)
-        return Fusion(self.writer, self.group.full, place, self._axes(), indent, self.operands, "n", self.reads)
+        axes, dims = self._axes(), self.group.dims
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", "{x}", dims, self.reads)
 
     def _row_fusion(self, indent: str) -> Fusion:
         group = self.group
-        shape = self.writer.shape(group.root)
+        shape, bearer = self.writer.shape(group.root), "{y}"
         if not group._is_row(shape):
-            shape = kept(group.full, group.dims)
+            shape, bearer = kept(group.full, group.dims), "{x}"
         self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
-        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", self.reads)
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", bearer, (), self.reads)
 
     def _axes(self) -> dict[int, str]:
         """The walked dimension's own index, where only one is walked."""
@@ -346,12 +385,13 @@ class RowKernel:
         place = f"base + (long long)j{stride}" if stride else "base + j"
         return f"    for (int j = {first}; j < n; {advance}) {{\n        long long i = {place};"
 
-    def _launch(self, y: str, per_element: bool) -> None:
+    def _launch(self, per_element: bool) -> str:
         writer, group = self.writer, self.group
+        x = self._sized()
+        y = writer.fresh("y")
         block = writer.schedule.block
         name = writer.kernel_name(_title(writer, group))
-        (pointers, tensors), (numbers, values) = self.operands.pointers(y), self.operands.numbers(y)
-        x = self._sized()
+        (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         if self.threads:
             head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -371,9 +411,10 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
 {body}
 }}
 """)
-        writer.line(f"n = {_product(x, group.dims)}")
+        n, inner, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+        writer.line(f"{n} = {_product(x, group.dims)}")
         if self.inner:
-            writer.line(f"inner = {_product(x, tuple(self.inner))}")
+            writer.line(f"{inner} = {_product(x, tuple(self.inner))}")
         rank = len(group.full)
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
@@ -382,18 +423,19 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
                 f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
             )
         if self.threads:
-            writer.line(f"rows = {x}.numel() // n")
-            writer.launch(name, f"(rows + {block - 1}) // {block}", f"{tensors}{y}, rows, n, inner{values}")
+            writer.line(f"{rows} = {x}.numel() // {n}")
+            writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
         else:
-            more = ", inner" if self.inner else ""
-            writer.launch(name, f"{x}.numel() // n", f"{tensors}{y}, n{more}{values}")
+            more = f", {inner}" if self.inner else ""
+            writer.launch(name, f"{x}.numel() // {n}", f"{tensors}{y}, {n}{more}{values}")
+        return y
 
     def _sized(self) -> str:
         """Python text of a tensor that has the rows' shape."""
         for node in self._full_leaves():
             if same(self.writer.shape(node), self.group.full):
-                return self.writer.tensor(node)
-        every = [self.writer.tensor(n) for n in self._full_leaves() if self.writer.shape(n)]
+                return self.writer.bearer(node)
+        every = [self.writer.bearer(n) for n in self._full_leaves() if self.writer.shape(n)]
         x = self.writer.fresh("x")
         listed = ", ".join(f"{name}.shape" for name in every)
         self.writer.line(f"{x} = torch.empty(torch.broadcast_shapes({listed}), device={every[0]}.device)")
@@ -406,9 +448,7 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         return [n for n in found if n.op not in NUMBERS and not self.group.owns(n)]
 
     def _full_output(self, x: str) -> str:
-        kinds = {self.writer.tensor(n): self.writer.kind(n) for n in self._full_leaves()}
-        dtype = "" if kinds.get(x, "float") in ("float", "half") else ", dtype=torch.float32"
-        return f"torch.empty_like({x}{dtype})"
+        return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
 
 
 def _within(root: Node) -> Iterator[Node]:
@@ -424,6 +464,18 @@ def _within(root: Node) -> Iterator[Node]:
 
 def _alike(a: Node, b: Node) -> bool:
     return a.text == b.text and a.args == b.args and a.option("dims") == b.option("dims")
+
+
+def _online(depths: list[list[Node]]) -> tuple[Node, Node] | None:
+    """The maximum and the sum of exponentials less it, where a group begins with these two."""
+    if len(depths) < 2 or len(depths[0]) != 1 or len(depths[1]) != 1:
+        return None
+    high, total = depths[0][0], depths[1][0]
+    if high.text != "max" or total.text != "sum" or total.args[0].op != "exp":
+        return None
+    shifted = total.args[0].args[0]
+    matches = shifted.op == "sub" and shifted.args[0] == high.args[0] and _alike(shifted.args[1], high)
+    return (high, total) if matches else None
 
 
 def _depths(group: Group) -> list[list[Node]]:
@@ -464,14 +516,16 @@ def whole(writer: Writer, node: Node) -> str:
     shape = writer.shape(inside)
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}), reads=reads)
+    fusion = Fusion(
+        writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), bearer="{x}", reads=reads
+    )
     value = fusion.start(inside)
     start, step, _ = _KINDS[kind]
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")
-    y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
+    x, y = _largest(writer, inside, reads), writer.fresh("y")
+    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y, x), fusion.operands.numbers(y, x)
     first, stride = ("threadIdx.x", f"{block}")
     if adds:
         first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
@@ -487,7 +541,6 @@ extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
     if (threadIdx.x == 0) {end};
 }}
 """)
-    x = _largest(writer, inside, reads)
     size = f"(1,) * {len(shape)}" if node.option("keepdim") else "()"
     writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}, device={x}.device)")
     grid = f"min(1024, ({x}.numel() + {block - 1}) // {block})" if adds else "1"
@@ -500,5 +553,5 @@ def _largest(writer: Writer, node: Node, reads: frozenset[Node]) -> str:
     shape = writer.shape(node)
     for leaf in leaves(node, reads):
         if leaf.op not in NUMBERS and same(writer.shape(leaf), shape):
-            return writer.tensor(leaf)
+            return writer.bearer(leaf)
     return writer.tensor(node)

@@ -1,0 +1,93 @@
+"""Numbers of forward as Python text that the candidate can evaluate: locals put in, sizes of tensors by name."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from kernelwright.solutions.reading import Node, Unreadable, dotted
+
+_SIZES = ("size", "dim", "numel", "ndimension", "nelement")
+
+
+def rewritten(node: ast.expr, reader: Any, values: dict[str, Any]) -> str:
+    """The text of an expression. `reader` is the reader of forward, `values` its names. Raises `Unreadable`."""
+    if isinstance(node, ast.Slice):
+        copy: ast.expr = ast.parse(f"x[{ast.unparse(node)}]", mode="eval").body.slice  # type: ignore[attr-defined]
+    else:
+        copy = ast.parse(ast.unparse(node), mode="eval").body
+    return ast.unparse(_Rewritten(reader, values).visit(copy))
+
+
+class _Rewritten(ast.NodeTransformer):
+    """Names of forward replaced by what they stand for; sizes of tensors in the form `NAME.shape[i]`."""
+
+    def __init__(self, reader: Any, values: dict[str, Any]) -> None:
+        self.reader, self.values = reader, values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        value = self.values.get(node.id)
+        if node.id not in self.values:
+            return node
+        if isinstance(value, Node) and value.op == "number":
+            return ast.parse(value.text, mode="eval").body
+        if isinstance(value, tuple) and all(isinstance(v, Node) and v.op == "number" for v in value):
+            return ast.parse(f"({', '.join(v.text for v in value)},)", mode="eval").body
+        declared = self.reader.facts.inputs.get(node.id)
+        if isinstance(value, Node) and value.op == "input" and isinstance(declared, (int, float)):
+            return node
+        raise Unreadable(f"{node.id} as a number depends on a tensor")
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        if (
+            node.attr in ("shape", "ndim", "device", "dtype")
+            and not dotted(node).startswith("self.")
+            or (node.attr in ("shape", "ndim") and isinstance(self._value(node.value), Node))
+        ):
+            value = self._value(node.value)
+            if isinstance(value, Node) and value.op != "number":
+                return self._of(value, "shape" if node.attr == "ndim" else node.attr, node.attr == "ndim")
+        name = dotted(node)
+        if name.startswith("self."):
+            scoped = (self.reader.scope + name.removeprefix("self.")).replace("self.self.", "self.")
+            return ast.parse(scoped, mode="eval").body
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        if isinstance(node.func, ast.Attribute) and node.func.attr in (
+            "size",
+            "dim",
+            "numel",
+            "ndimension",
+            "nelement",
+        ):
+            value = self._value(node.func.value)
+            if isinstance(value, Node) and value.op != "number":
+                return self._size(node, value)
+        if dotted(node.func) == "len" and node.args and isinstance(node.args[0], ast.Name):
+            value = self.values.get(node.args[0].id)
+            if isinstance(value, Node) and value.op != "number":
+                return ast.parse(f"{self.reader.shape_name(value)}.shape[0]", mode="eval").body
+        return self.generic_visit(node)  # type: ignore[return-value]
+
+    def _size(self, node: ast.Call, value: Node) -> ast.expr:
+        name = self.reader.shape_name(value)
+        attr = node.func.attr  # type: ignore[attr-defined]
+        if attr in ("dim", "ndimension"):
+            return ast.parse(f"len({name}.shape)", mode="eval").body
+        if attr in ("numel", "nelement"):
+            return ast.parse(f"math.prod({name}.shape)", mode="eval").body
+        given = [*node.args, *(k.value for k in node.keywords)]
+        if not given:
+            return ast.parse(f"{name}.shape", mode="eval").body
+        return ast.parse(f"{name}.shape[{ast.unparse(self.visit(given[0]))}]", mode="eval").body
+
+    def _of(self, value: Node, attr: str, count: bool) -> ast.expr:
+        text = f"{self.reader.shape_name(value)}.{attr}"
+        return ast.parse(f"len({text})" if count else text, mode="eval").body
+
+    def _value(self, node: ast.expr) -> Any:
+        try:
+            return self.reader.value(node, self.values)
+        except Unreadable:
+            return None

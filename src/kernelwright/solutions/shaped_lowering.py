@@ -1,0 +1,137 @@
+"""Products in their many spellings, in terms of `matmul`, elementwise operators, reductions and views; attention."""
+
+from __future__ import annotations
+
+from kernelwright.solutions.lowering import call, number, reduce, rule
+from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.stages import Writer
+
+
+def unsqueezed(x: Node, dim: int) -> Node:
+    """A dimension of size one more."""
+    return Node("unsqueeze", (x,), options=(("dim", str(dim)),))
+
+
+def permuted(x: Node, dims: tuple[int, ...]) -> Node:
+    """Dimensions in another order; the operand itself where that is the same."""
+    if dims == tuple(range(len(dims))):
+        return x
+    return Node("permute", (x,), options=(("dims", repr(dims)),))
+
+
+@rule("mv", "inner")
+def _matrix_vector(writer: Writer, node: Node) -> Node:
+    a, b = node.args
+    if node.op == "inner" and len(writer.shape(b)) > 1:
+        b = Node("transpose", (b,))
+    return call("matmul", a, b)
+
+
+@rule("dot")
+def _dot(writer: Writer, node: Node) -> Node:
+    return reduce("sum", call("mul", *node.args), (0,), False)
+
+
+@rule("outer")
+def _outer(writer: Writer, node: Node) -> Node:
+    return call("mul", unsqueezed(node.args[0], 1), node.args[1])
+
+
+@rule("matmul", "mm", "bmm")
+def _matmul(writer: Writer, node: Node) -> Node:
+    """A diagonal matrix scales rows or columns; a product of two vectors is a sum."""
+    a, b = node.args
+    if a.op == "diag" and len(writer.shape(a.args[0])) == 1:
+        d = a.args[0]
+        return call("mul", d if len(writer.shape(b)) == 1 else unsqueezed(d, 1), b)
+    if b.op == "diag" and len(writer.shape(b.args[0])) == 1:
+        return call("mul", a, b.args[0])
+    if len(writer.shape(a)) == len(writer.shape(b)) == 1:
+        return reduce("sum", call("mul", a, b), (0,), False)
+    return node
+
+
+@rule("addmm", "baddbmm", "addmv")
+def _added(writer: Writer, node: Node) -> Node:
+    """beta * c + alpha * a @ b."""
+    c, a, b = node.args
+    product = call("matmul", a, b)
+    alpha, beta = node.option("alpha", "1"), node.option("beta", "1")
+    if alpha not in ("1", "1.0"):
+        product = call("mul", product, number(alpha))
+    if beta not in ("1", "1.0"):
+        c = call("mul", c, number(beta))
+    return call("add", product, c)
+
+
+@rule("einsum")
+def _einsum(writer: Writer, node: Node) -> Node:
+    """A contraction of two tensors: a product of matrices where both have letters of their own, else a sum."""
+    equation = str(writer.option(node, "equation")).replace(" ", "")
+    if "..." in equation or equation.count(",") != 1 or "->" not in equation:
+        raise Unreadable(f"no template for einsum {equation!r}")
+    operands, out = equation.split("->")
+    left, right = operands.split(",")
+    if any(len(set(part)) != len(part) for part in (left, right, out)):
+        raise Unreadable(f"no template for einsum {equation!r}: a letter twice")
+    summed = [c for c in left if c not in out]
+    if not set(summed) <= set(right) or any(c not in out and c not in left for c in right):
+        raise Unreadable(f"no template for einsum {equation!r}: a sum of one operand")
+    found = _as_matmul(writer, node, left, right, out, "".join(summed))
+    if found is not None:
+        return found
+    order = out + "".join(summed)
+    product = call("mul", *(_spread(x, part, order) for x, part in zip(node.args, (left, right), strict=True)))
+    return reduce("sum", product, tuple(range(len(out), len(order))), False) if summed else product
+
+
+def _spread(x: Node, letters: str, order: str) -> Node:
+    """A tensor with its dimensions in the order of the letters, of size one for those that it does not have."""
+    x = permuted(x, tuple(letters.index(c) for c in order if c in letters))
+    leading = True
+    for at, c in enumerate(order):
+        leading = leading and c not in letters
+        if c not in letters and not leading:
+            x = unsqueezed(x, at - sum(o not in letters for o in order[:at] if _leads(o, letters, order)))
+    return x
+
+
+def _leads(letter: str, letters: str, order: str) -> bool:
+    """Whether a letter comes before all those of a tensor: broadcasting adds such dimensions by itself."""
+    return order.index(letter) < min(order.index(c) for c in letters)
+
+
+def _as_matmul(writer: Writer, node: Node, left: str, right: str, out: str, summed: str) -> Node | None:
+    """As a product of matrices, if it is one."""
+    batch = [c for c in out if c in left and c in right]
+    rows, columns = [c for c in out if c not in right], [c for c in out if c not in left]
+    if len(summed) != 1 or not rows or len(columns) > 1 or (batch and not columns):
+        return None
+    a, b = node.args
+    if columns and out == "".join([*batch, *columns, *rows]) and len(rows) == 1:
+        a, b, left, right, rows, columns = b, a, right, left, columns, rows
+    if out != "".join([*batch, *rows, *columns]) or (len(rows) > 1 and batch):
+        return None
+    a = permuted(a, tuple(left.index(c) for c in [*batch, *rows, summed]))
+    b = permuted(b, tuple(right.index(c) for c in [*batch, summed, *columns]))
+    return call("matmul", a, b)
+
+
+@rule("scaled_dot_product_attention")
+def _attention(writer: Writer, node: Node) -> Node:
+    """softmax(q @ k.T / sqrt(d) + mask) @ v."""
+    q, k, v = node.args
+    if writer.option(node, "dropout_p", "0.0") or node.option("enable_gqa"):
+        raise Unreadable("no template for attention with dropout or grouped queries")
+    scores = call("matmul", q, Node("transpose", (k,)))
+    if node.option("scale", "None") != "None":
+        scores = call("mul", scores, number(node.option("scale")))
+    else:
+        scores = call("div", scores, call("sqrt", Node("size", (q,), "-1")))
+    if node.option("attn_mask", "None") != "None":
+        raise Unreadable("no template for attention with a mask as an option")
+    if writer.option(node, "is_causal", "False"):
+        scores = call("causal", scores)
+    dims = (len(writer.shape(scores)) - 1,)
+    shifted = call("exp", call("sub", scores, reduce("max", scores, dims, True)))
+    return call("matmul", call("div", shifted, reduce("sum", shifted, dims, True)), v)

@@ -1,0 +1,54 @@
+"""Which schedules there are for a task: those that its operators know, from the plainest to the best."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernelwright.solutions.reading import Node
+from kernelwright.solutions.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, Schedule, choices
+
+_PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
+_WINDOWS = ("max_pool", "avg_pool", "lp_pool", "adaptive_")
+_SAMPLED = frozenset(("embedding", "interpolate", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"))
+
+
+def of(root: Node, halves: bool) -> list[Schedule]:
+    """Schedules for a lowered expression; `halves`: whether inputs have 16 bits, which tensor cores take."""
+    ops = operators(root)
+    products, convolutions = ops & _PRODUCTS, {o for o in ops if o.startswith("conv")}
+    pools, sampled = {o for o in ops if o.startswith(_WINDOWS)}, ops & _SAMPLED
+    found: list[Schedule] = []
+    if products:
+        found += [Schedule(product=p) for p in PRODUCTS if p != "tensor" or halves]
+    if convolutions:
+        found += [Schedule(conv=way) for way in CONVOLUTIONS]
+        found += [Schedule(conv="direct", block=block) for block in (64, 128, 512)]
+        found += [Schedule(conv="channels", block=128)]
+    if products and convolutions:
+        found += [Schedule(product="register64", conv=way) for way in ("gemm64", "channels")]
+    if pools or sampled:
+        found += [Schedule(block=block) for block in (32, 64, 128, 512, 1024)]
+    if any(op.startswith("adaptive_") for op in pools):
+        found += [Schedule(pool="block"), Schedule(pool="block", block=128)]
+    if not (products or convolutions or pools or sampled):
+        found += choices()
+    elif "reduce" in ops:
+        found += [replace(s, shuffle=True) for s in found[-2:]]
+    return list(dict.fromkeys([*_plainest(found), *found]))
+
+
+def _plainest(found: list[Schedule]) -> list[Schedule]:
+    """The canonical schedule is among them; the plainest comes first."""
+    return [found[0], CANONICAL] if found else [CANONICAL]
+
+
+def operators(root: Node) -> set[str]:
+    """The operators of an expression."""
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.args)
+    return {node.op for node in seen}
