@@ -87,6 +87,7 @@ def main() -> int:
             if got != verdict:
                 reason = result.reason if isinstance(result, Evaluation) else ""
                 bad.append(f"{name}: {got} instead of {verdict}: {reason}")
+                print(bad[-1], file=sys.stderr, flush=True)
             judged += 1
             if judged % 50 == 0 and not args.victim:
                 print(f"{judged} judged, {len(bad)} unexpected, {time.perf_counter() - started:.0f} s", file=sys.stderr)

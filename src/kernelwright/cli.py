@@ -17,7 +17,14 @@ import typer
 from kernelwright import __version__
 from kernelwright.cli_bench import app as bench_app
 from kernelwright.cli_corpus import register as register_corpus
+from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
+from kernelwright.cli_post import train_app
+from kernelwright.cli_options import cores as _cores
+from kernelwright.cli_options import eval_options as _options
+from kernelwright.cli_post import train_app
+from kernelwright.cli_serve import serve
+from kernelwright.cli_solutions import solutions_app
 from kernelwright.cli_train import train_app
 
 if TYPE_CHECKING:
@@ -37,9 +44,12 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 app.add_typer(machine_app, name="machine")
+app.add_typer(solutions_app, name="solutions")
 app.add_typer(bench_app)
 register_corpus(app)
+tasks_app.command("generate")(tasks_generate)
 app.add_typer(train_app, name="train")
+app.command()(serve)
 
 INTERRUPTED = 130
 
@@ -77,49 +87,6 @@ def _root(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
 ) -> None:
     pass
-
-
-def _options(
-    backend: str,
-    policy: str | None,
-    libraries: bool,
-    trials: int,
-    timeout: float,
-    memory_mb: int,
-    seed: int | None,
-    sandbox: str,
-    **more: Any,
-) -> EvalOptions:
-    """Options from flags; a value out of range is a `ConfigError` that names the flag."""
-    from pydantic import ValidationError
-
-    from kernelwright.errors import ConfigError
-    from kernelwright.evaluation import EvalOptions
-
-    if sandbox not in ("auto", "strict", "none"):
-        raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
-    if libraries and policy not in (None, "libraries"):
-        raise ConfigError(f"--libraries-allowed contradicts --policy {policy}", hint="give one of them")
-    fields: dict[str, Any] = {
-        "backend": backend,
-        "policy": "libraries" if libraries else policy,
-        "trials": trials,
-        "timeout": timeout,
-        "memory_mb": memory_mb,
-        "seed": seed,
-        "sandbox": sandbox,
-        **more,
-    }
-    if "baselines" in more:
-        fields["baselines"] = [
-            name.strip() for name in more["baselines"].split(",") if name.strip() not in ("", "none")
-        ]
-    try:
-        return EvalOptions(**fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        raise ConfigError(f"{flag} {first['input']!r}: {first['msg']}") from error
 
 
 @app.command("eval")
@@ -187,10 +154,6 @@ def eval_(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
         )
     raise typer.Exit(_eval_one(task, candidate, run, options, fresh, as_json))
-
-
-def _cores() -> int:
-    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, fresh: bool, as_json: bool) -> int:
@@ -307,7 +270,11 @@ def public(evaluation: Evaluation) -> dict[str, Any]:
 def optimize(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
-    policy: Annotated[str, typer.Option(help="template, openai:MODEL@BASE_URL or scripted:FILE.")] = "template",
+    policy: Annotated[
+        str, typer.Option(help="template, starter[:FOLDER], hf:FOLDER, openai:MODEL@BASE_URL or scripted:FILE.")
+    ] = "template",
+    temperature: Annotated[float | None, typer.Option(help="Of policies that sample; 0: greedy.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Of policies that sample: from so much probability.")] = None,
     strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
     turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
@@ -338,7 +305,7 @@ def optimize(
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
     with Store.open_or_create(run, meta) as store:
-        proposer = load_policy(policy, cache=run / "answers")
+        proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
         with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
                 wanted,

@@ -1,14 +1,158 @@
-"""The verbs around whole suites: `kernelwright export`."""
+"""The verbs around whole suites: `kernelwright bench`, `compare` and `export`."""
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from kernelwright.benchfacts import Bench as BenchResults
+    from kernelwright.evaluation import EvalOptions
+    from kernelwright.records import Trajectory
+    from kernelwright.suitebench import BenchOptions, BenchSuite
+
 app = typer.Typer(rich_markup_mode=None)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.command()
+def bench(
+    suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE.")],
+    run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
+    policy: Annotated[
+        str, typer.Option(help="starter, template, hf:MODEL, openai:MODEL@URL or scripted:FILE.")
+    ] = "template",
+    samples: Annotated[int, typer.Option(min=0, max=10000, help="Samples a task.")] = 1,
+    greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
+    ] = None,
+    top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
+    turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take until it is correct.")] = 1,
+    form: Annotated[
+        str, typer.Option(help="module: as answered; load_inline: self-contained KernelBench files.")
+    ] = "module",
+    seed: Annotated[int, typer.Option(help="Of sampling and of intervals.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks.")] = None,
+    reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
+    id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
+    executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
+    backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    rule: Annotated[
+        str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
+    ] = None,
+    trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,
+    timeout: Annotated[
+        float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
+    ] = None,
+    memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")] = 4096,
+    sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
+    baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
+    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
+    gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
+    compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Draw samples of a policy on every task of a suite and judge them: pass@k, fast_p, speedups, cost.
+
+    The same command continues an interrupted run: nothing is asked for or judged twice. Faults of ours and answers that
+    the policy does not give are counted apart.
+    """
+    from kernelwright import programbench
+    from kernelwright.cli_options import cores, eval_options
+    from kernelwright.errors import ConfigError
+    from kernelwright.suitebench import BenchOptions, load_bench_suite
+
+    more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
+    judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
+    options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form)
+    if not options.numbers():
+        raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
+    if compare is not None:
+        _bench_of(compare)  # which says now whether it is one
+    found = load_bench_suite(
+        options,
+        judging,
+        jobs or cores(),
+        executor,
+        limit=limit,
+        reference_field=reference_field,
+        id_field=id_field,
+    )
+    _play(found, options, judging, run, as_json)
+    _show(run, compare, as_json)
+
+
+def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
+    """Draws and judges what the run folder does not hold yet, with progress on stderr."""
+    from kernelwright import report
+    from kernelwright.policies import load_policy
+    from kernelwright.rollout import best_turn
+    from kernelwright.suitebench import Bench, open_run
+
+    policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p)
+    total = len(suite.tasks) * len(options.numbers())
+    with (
+        open_run(run, options, judging) as store,
+        report.BatchView(total, run, not quiet) as view,
+        suite.judging() as judge,
+    ):
+
+        def show(name: str, trajectory: Trajectory | None, note: str) -> None:
+            best = best_turn(trajectory.turns) if trajectory else None
+            failure = trajectory.turns[-1].parse_failure if trajectory and best is None else note
+            view.show(name, best.evaluation if best else None, failure or note)
+
+        settled = judge.settle(judging)
+        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=show).run()
+
+
+def _show(run: Path, other: Path | None, as_json: bool) -> None:
+    """The tables of a finished run, and how it compares with another."""
+    from kernelwright import benchfacts, benchview, report
+
+    found = _bench_of(run)
+    summary = benchfacts.summarise(found)
+    if other is not None:
+        summary["comparison"] = benchfacts.compare(_bench_of(other), found)
+    if as_json:
+        print(json.dumps(summary))
+        return
+    benchview.print_summary(summary, report.out)
+    if other is not None:
+        benchview.print_comparison(summary["comparison"], (other.name, run.name), report.out)
+    report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")
+
+
+def _bench_of(run: Path) -> BenchResults:
+    from kernelwright import benchfacts
+    from kernelwright.store import Store
+
+    with Store.open(run, writable=False) as store:
+        return benchfacts.read(store)
+
+
+@app.command()
+def compare(
+    first: Annotated[Path, typer.Argument(help="Run folder of kernelwright bench: A.")],
+    second: Annotated[Path, typer.Argument(help="Another one: B.")],
+    as_json: Json = False,
+) -> None:
+    """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
+    from kernelwright import benchfacts, benchview, report
+
+    found = benchfacts.compare(_bench_of(first), _bench_of(second))
+    if as_json:
+        print(json.dumps(found))
+    else:
+        benchview.print_comparison(found, (str(first), str(second)), report.out)
 
 
 @app.command("export")

@@ -16,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from kernelwright import benchfacts, benchview
 from kernelwright.errors import StoreError
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.store import Store
@@ -59,10 +60,15 @@ def render(store: Store) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Kernelwright: {name}</title>\n'
         f'<meta name="viewport" content="width=device-width"><style>\n{style.read_text()}</style></head>\n'
-        f"<body><h1>Run {name}</h1>{_head(meta, shown)}{_counts(counts)}"
+        f"<body><h1>Run {name}</h1>{_head(meta, shown)}{_bench(store)}{_counts(counts)}"
         '<input type="search" placeholder="Search names, reasons, code" aria-label="Search">'
         f'<p class="dim" id="shown"></p>\n{"".join(sections)}<script>\n{script.read_text()}</script></body></html>\n'
     )
+
+
+def _bench(store: Store) -> str:
+    """The numbers of a run of bench; nothing for another run."""
+    return benchview.section(benchfacts.summarise(benchfacts.read(store))) if benchfacts.is_bench(store) else ""
 
 
 def _e(value: Any) -> str:

@@ -117,6 +117,8 @@ class Provenance(Record):
     """For candidates: SHA-256 of the messages that asked for it."""
     note: str | None = None
     """Anything else worth keeping, in one line."""
+    family: str | None = Field(default=None, exclude=True)
+    """For tasks: the operator family or the level, where its source tells; no part of its identity."""
 
 
 class Workload(Record):
@@ -388,6 +390,8 @@ class Turn(Record):
     index: int
     messages: tuple[Message, ...]
     answer: str
+    finish_reason: str = Field(default="stop", exclude_if=lambda reason: reason == "stop")
+    """Why the answer ended, as the policy said: `length` when it was cut off."""
     parse_failure: str | None = None
     """Why no candidate could be read from the answer; None when one could."""
     candidate_id: str | None = None

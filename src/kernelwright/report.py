@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from kernelwright import benchfacts, benchview
 from kernelwright.evaluation import counters
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
@@ -254,6 +255,11 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
 
 def summary(store: Store) -> dict[str, Any]:
     """A run in numbers, for scripts."""
+    bench = benchfacts.summarise(benchfacts.read(store)) if benchfacts.is_bench(store) else None
+    return {**_summary(store), **({"bench": bench} if bench else {})}
+
+
+def _summary(store: Store) -> dict[str, Any]:
     items = store.items()
     turns = store.turns()
     return {
@@ -291,6 +297,9 @@ def summary(store: Store) -> dict[str, Any]:
 
 def print_run(store: Store) -> None:
     """A run as tables."""
+    if benchfacts.is_bench(store):
+        benchview.print_summary(benchfacts.summarise(benchfacts.read(store)), out)
+        return
     items, turns = store.items(), store.turns()
     if items:
         table, room = _table((i.item_id for i in items), "row", "verdict", "reason", "seconds")

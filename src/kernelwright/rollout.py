@@ -16,6 +16,29 @@ CONTEXT_CHARACTERS = 120_000
 
 Evaluate = Callable[[Task, Candidate], Evaluation]
 OnTurn = Callable[[Turn, Candidate | None], None]
+Parse = Callable[[str, Provenance], Candidate | ParseFailure]
+Converse = Callable[[Task, Sequence[Turn], Sequence[Candidate | None]], tuple[Message, ...]]
+
+
+def parse_python(text: str, provenance: Provenance) -> Candidate | ParseFailure:
+    """The candidate of an answer, in the form in which it was written."""
+    return parse_answer(text, provenance=provenance)
+
+
+def converse_python(task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]) -> tuple[Message, ...]:
+    """The messages of the next turn on a task with a Python reference."""
+    return conversation(task, turns, candidates, CONTEXT_CHARACTERS)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """How a policy is asked and its answers are read; the default is for tasks with a Python reference."""
+
+    converse: Converse = converse_python
+    parse: Parse = parse_python
+
+
+PYTHON = Exchange()
 
 
 @dataclass(frozen=True)
@@ -36,6 +59,7 @@ def rollout(
     seed: int = 0,
     on_turn: OnTurn | None = None,
     stop: Callable[[Evaluation], bool] | None = None,
+    exchange: Exchange = PYTHON,
 ) -> Trajectory:
     """Plays turns until `stop` holds for an evaluation or the budget ends. Raises `PolicyError` and `TaskError`.
 
@@ -54,7 +78,7 @@ def rollout(
         if budget.seconds is not None and time.monotonic() - started >= budget.seconds:
             reason = "seconds"
             break
-        turn, candidate = _turn(task, policy, evaluate, turns, candidates, index, seed)
+        turn, candidate = _turn(task, policy, evaluate, turns, candidates, index, seed, exchange)
         turns.append(turn)
         candidates.append(candidate)
         tokens += turn.usage.prompt_tokens + turn.usage.completion_tokens
@@ -83,16 +107,22 @@ def _turn(
     candidates: Sequence[Candidate | None],
     index: int,
     seed: int,
+    exchange: Exchange,
 ) -> tuple[Turn, Candidate | None]:
-    messages = conversation(task, turns, candidates, CONTEXT_CHARACTERS)
+    messages = exchange.converse(task, turns, candidates)
     answer = policy.generate(messages, seed=seed + index, task=task)
     parent = next((t.candidate_id for t in reversed(turns) if t.candidate_id), None)
     provenance = Provenance(policy=policy.name, parent=parent, prompt_hash=prompt_hash(messages))
-    parsed = parse_answer(answer.text, provenance=provenance)
+    parsed = exchange.parse(answer.text, provenance)
     if isinstance(parsed, ParseFailure):
         cut = " (the answer reached its length limit)" if answer.finish_reason == "length" else ""
         turn = Turn(
-            index=index, messages=messages, answer=answer.text, parse_failure=parsed.reason + cut, usage=answer.usage
+            index=index,
+            messages=messages,
+            answer=answer.text,
+            finish_reason=answer.finish_reason,
+            parse_failure=parsed.reason + cut,
+            usage=answer.usage,
         )
         return turn, None
     evaluation = evaluate(task, parsed)
@@ -102,6 +132,7 @@ def _turn(
         index=index,
         messages=messages,
         answer=answer.text,
+        finish_reason=answer.finish_reason,
         candidate_id=parsed.content_hash,
         evaluation=evaluation,
         usage=answer.usage,

@@ -109,8 +109,14 @@ COOPERATIVE = text(
 ).replace("void* a[]", "const float* px = x.data_ptr<float>(); float* py = y.data_ptr<float>(); void* a[]")
 
 
-def test_what_the_stand_in_lacks_is_built_by_torch(evaluator: Evaluator) -> None:
+def test_a_cooperative_launch(evaluator: Evaluator) -> None:
     result = judged(evaluator, COOPERATIVE)
+    assert result.verdict == "correct", (result.reason, result.log)
+    assert result.environment["built_by"] == "stand-in"
+
+
+def test_what_the_stand_in_lacks_is_built_by_torch(evaluator: Evaluator) -> None:
+    result = judged(evaluator, text(extra="#include <curand.h>\n"))
     assert result.verdict == "correct", (result.reason, result.log)
     assert result.environment["built_by"] == "load_inline"
 

@@ -135,14 +135,14 @@ def test_every_schedule_is_correct(evaluator: Evaluator, name: str) -> None:
     "source",
     [
         reference("return torch.linalg.svd(x)[0]"),
-        reference("for _ in range(3):\n            x = x + 1\n        return x"),
-        reference("return torch.softmax(x, dim=0) + torch.softmax(x, dim=1)"),
+        reference("while x.sum() < 3:\n            x = x + 1\n        return x"),
+        reference("return torch.sort(x, dim=0)[0] + torch.softmax(x, dim=1)"),
         "x = 1",
         "def f(:",
     ],
 )
 def test_no_template_is_said_so(source: str) -> None:
-    with pytest.raises(PolicyError, match="no template|cannot be parsed|different dimensions"):
+    with pytest.raises(PolicyError, match="no template|cannot be parsed"):
         TemplatePolicy().generate([], seed=0, task=Task(task_id="odd", source=source))
 
 

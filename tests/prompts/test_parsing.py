@@ -29,6 +29,12 @@ def test_fenced_file(label: str) -> None:
     assert text_of(f"Here you are:\n```{label}\n{FILE}```\nDone.") == FILE
 
 
+def test_bare_file() -> None:
+    assert text_of(FILE) == FILE
+    assert "no fenced code block" in failure(FILE.replace("ModelNew", "Other"))
+    assert "no fenced code block" in failure(FILE + "Here you are.")
+
+
 def test_last_whole_file_wins() -> None:
     later = FILE.replace("pass", "x = 2")
     assert text_of(f"```python\n{FILE}```\nBetter:\n```python\n{later}```\n```cuda\n__global__ void k();\n```") == later

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from kernelwright import solutions
 from kernelwright.corpus.traces import trace
 from kernelwright.solutions import Schedule
+from kernelwright.solutions.mistakes import LATENT, mistakes
 from kernelwright.solutions.reading import Unreadable
 
 OLDER_FORM = "load_inline"
@@ -32,16 +33,35 @@ def schedule_name(schedule: Schedule) -> str:
     return ",".join(other) or "canonical"
 
 
-def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> list[Answer]:
+@dataclass(frozen=True)
+class Found:
+    """What became of a task: its answers, or why there are none (`unreadable`, or `fault` and an exception's name)."""
+
+    answers: tuple[Answer, ...]
+    why: str = ""
+
+
+def answers_for(source: str, schedules: str, share: float, rng: random.Random, traces: bool = True) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
-    With `schedules` `all`, one for each schedule that gives another text. `mistakes` is the chance of an answer to get
-    a mistake, where the library knows one for it.
+    With `schedules` `all`, one for each schedule that gives another text. `share` is the chance of an answer to get a
+    mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are not. A fault of the
+    library costs its task, not the corpus: it is counted.
     """
     try:
-        plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
+        texts = _texts(source, schedules)
     except Unreadable:
-        return []
+        return Found((), "unreadable")
+    except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
+        return Found((), f"fault:{type(error).__name__}")
+    if not texts:
+        return Found((), "unreadable")
+    return Found(tuple(_answer(source, text, name, share, rng, traces) for text, name in texts.items()))
+
+
+def _texts(source: str, schedules: str) -> dict[str, str]:
+    """Texts with the names of their schedules."""
+    plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
     # The canonical one first: where another schedule changes nothing, the text is named after it.
     plans = sorted(plans, key=lambda p: p != solutions.CANONICAL)
     texts: dict[str, str] = {}
@@ -52,8 +72,13 @@ def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random
             continue
         if OLDER_FORM not in text:
             texts.setdefault(text, schedule_name(plan))
-    return [_answer(source, text, name, mistakes, rng) for text, name in texts.items()]
+    return texts
 
 
-def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random) -> Answer:
-    return Answer(text, schedule, trace(source, text))
+def _answer(source: str, text: str, schedule: str, share: float, rng: random.Random, traces: bool) -> Answer:
+    """An answer, by chance with one of the mistakes that can be planted in it."""
+    planted = []
+    if rng.random() < share:
+        planted = [(name, wrong) for name, wrong in mistakes(text, rng.getrandbits(32)) if name not in LATENT]
+    name, chosen = rng.choice(planted) if planted else ("", text)
+    return Answer(chosen, schedule, trace(source, chosen) if traces else "", name)

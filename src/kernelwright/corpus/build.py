@@ -216,7 +216,7 @@ class Builder:
     def _read_part(self, shard: int) -> None:
         path = self._journal_path(shard)
         part = self.parts[shard] = Part()
-        if not path.exists():
+        if not path.is_file():
             return
         try:
             data = path.read_bytes()

@@ -6,7 +6,8 @@ Reads by AST and executes nothing. Three views of one source:
 - `tokens`: the set of its identifiers, attributes, numbers and strings (docstrings left out), for the token Jaccard.
 - `nodes`: the operations of `Model` in the order in which they are evaluated, for the AST similarity. Constructors of
   modules are put where the module is called, so that `self.act(x)`, `F.relu(x)` and `torch.relu(x)` are one operation;
-  names of variables, constants, shapes and docstrings are gone; names of the API stay, because they say what is done.
+  names of variables and arguments, constants, shapes and docstrings are gone; names of the API stay, because they say
+  what is done. An input that is read is an `input`, a parameter a `weight`; what is computed on the way has no name.
 """
 
 from __future__ import annotations
@@ -179,10 +180,15 @@ class _Order:
                 if isinstance(target, ast.Subscript):
                     yield from self._value(target)
                     yield "store:"
+                # From here on the name is a value of the model's own, not what it was given.
+                if isinstance(target, ast.Tuple):
+                    self.inputs -= {n.id for n in target.elts if isinstance(n, ast.Name)}
+                self.inputs.discard(target.id if isinstance(target, ast.Name) else "")
         elif isinstance(node, ast.AugAssign):
             yield from self._value(node.target)
             yield from self._value(node.value)
             yield canonical(type(node.op).__name__)
+            self.inputs.discard(node.target.id if isinstance(node.target, ast.Name) else "")
         else:
             for child in ast.iter_child_nodes(node):
                 if isinstance(child, ast.stmt):
@@ -259,8 +265,6 @@ class _Order:
             yield from self._value(argument)
         for keyword in node.keywords:
             yield from self._value(keyword.value)
-            if keyword.arg not in (None, "input"):
-                yield f"{keyword.arg}=:"
 
 
 def _root(node: ast.expr) -> str:

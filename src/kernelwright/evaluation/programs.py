@@ -94,8 +94,9 @@ def build(source: str, builder: Builder, flags: tuple[str, ...] = ()) -> BuildRe
 class ProgramSession:
     """The confined folder in which one program and its scripts run."""
 
-    def __init__(self, built: BuildResult, source: str, pool: Pool, limits: Limits) -> None:
-        self.executable = Path(built.library or "")
+    def __init__(self, built: BuildResult | None, source: str, pool: Pool, limits: Limits) -> None:
+        """Without `built` it is for scripts only."""
+        self.executable = Path((built and built.library) or "")
         # Thrust's algorithms run on the host here, on device memory, which therefore stays open.
         self.open_memory = THRUST.search(source) is not None
         self.left = limits.seconds
@@ -103,7 +104,7 @@ class ProgramSession:
             "program",
             cpu_seconds=int(limits.seconds * 4) + 30,
             memory_mb=limits.memory_mb,
-            executables=(self.executable,),
+            executables=(self.executable,) if built else (),
             file_mb=FOLDER_MB,
         )
 
@@ -213,6 +214,8 @@ class ProgramVerdict:
     launches: int = 0
     instructions: int = 0
     findings: tuple[Finding, ...] = ()
+    sandbox: str = "none"
+    """The isolation that the program ran in."""
 
     def plain(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -229,13 +232,14 @@ class ProgramVerdict:
         }
 
 
-class _Row:
+class Row:
     """One row on its way to a verdict."""
 
     def __init__(self, task: ProgramTask) -> None:
         self.task = task
         self.parts: dict[str, float] = {}
         self.run: Step | None = None
+        self.sandbox = "none"
 
     def verdict(self, verdict: str, reason: str = "") -> ProgramVerdict:
         run = self.run
@@ -250,12 +254,13 @@ class _Row:
             sum(c[0] for c in counts),
             sum(c[1] for c in counts),
             run.findings if run else (),
+            self.sandbox,
         )
 
 
 def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
     """Builds and runs one row's own program, and asks its comparison. A fault of ours is a verdict, too."""
-    row = _Row(task)
+    row = Row(task)
     if task.problem:
         return row.verdict("task_error", task.problem)
     for attempt in (1, 2):
@@ -268,30 +273,30 @@ def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limit
     raise HarnessError("unreachable: a row ends within two attempts")
 
 
-def _judge(row: _Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def _judge(row: Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
     task = row.task
     started = time.monotonic()
     built = build(task.program, builder)
     row.parts["build"] = time.monotonic() - started
     if built.status != "ok":
-        return row.verdict(built.status, ", ".join(built.missing) or _first_error(built.log))
+        return row.verdict(built.status, ", ".join(built.missing) or first_error(built.log))
     with ProgramSession(built, task.program, pool, limits) as session:
         (session.folder / FOLDER).mkdir()
         made = session.script(GENERATOR, task.generator)
         row.parts["gen"] = made.seconds
         if made.timeout or made.status:
-            return _script_failed(row, GENERATOR, made, limits)
+            return script_failed(row, GENERATOR, made, limits)
         row.run = run = session.program(PROGRAM.removesuffix(".cu"))
         row.parts["run"] = run.seconds
-        failed = _program_failed(row, run, limits)
+        failed = program_failed(row, run, limits)
         if failed:
             return failed
-        compared = session.script(COMPARER, task.comparer)
-        row.parts["compare"] = compared.seconds
-    return _compared(row, compared, limits)
+        step = session.script(COMPARER, task.comparer)
+        row.parts["compare"] = step.seconds
+    return compared(row, step, limits)
 
 
-def _script_failed(row: _Row, name: str, step: Step, limits: Limits) -> ProgramVerdict:
+def script_failed(row: Row, name: str, step: Step, limits: Limits) -> ProgramVerdict:
     if step.timeout:
         return row.verdict("timeout", f"{name} was still running after {limits.seconds:g} s in all")
     module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", step.stderr)
@@ -300,7 +305,7 @@ def _script_failed(row: _Row, name: str, step: Step, limits: Limits) -> ProgramV
     return row.verdict("task_error", f"{name} {step.how()}: {step.last_words}")
 
 
-def _program_failed(row: _Row, run: Step, limits: Limits) -> ProgramVerdict | None:
+def program_failed(row: Row, run: Step, limits: Limits) -> ProgramVerdict | None:
     """The verdict on a program that did not end well; None where its output is worth a look."""
     if run.broken:
         return row.verdict("harness_error", run.broken)
@@ -317,19 +322,19 @@ def _program_failed(row: _Row, run: Step, limits: Limits) -> ProgramVerdict | No
     return None
 
 
-def _compared(row: _Row, step: Step, limits: Limits) -> ProgramVerdict:
+def compared(row: Row, step: Step, limits: Limits) -> ProgramVerdict:
     words = [line.strip() for line in step.stdout.splitlines() if line.strip()]
     answer = words[-1] if words else ""
     if step.status == 0 and not step.timeout and answer == "T":
         return row.verdict("correct")
     if step.timeout or "ModuleNotFoundError" in step.stderr:
-        return _script_failed(row, COMPARER, step, limits)
+        return script_failed(row, COMPARER, step, limits)
     if answer == "F":
         return row.verdict("wrong", f"{COMPARER}: {' | '.join(words[-4:])}")
     return row.verdict("wrong", f"{COMPARER} {step.how()} and did not print T: {step.last_words}")
 
 
-def _first_error(log: str) -> str:
+def first_error(log: str) -> str:
     """The first line that names an error."""
     lines = [line for line in log.splitlines() if "error" in line] or log.splitlines() or ["no message"]
     return lines[0].strip()

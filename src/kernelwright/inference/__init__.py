@@ -3,3 +3,42 @@
 `chat` is the text that a model sees, `tokenizer` turns it into ids, `decoder` computes logits of Llama- and
 Qwen2-shaped checkpoints in plain torch, `engine` batches many requests and replaces finished ones. No transformers.
 """
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kernelwright.inference.engine import Engine
+
+
+def starter_folder() -> Path:
+    """Where the checkpoint is that ships with the package. Raises `ConfigError` where there is none."""
+    folder = Path(str(resources.files("kernelwright") / "data" / "starter"))
+    if not (folder / "model.safetensors").is_file():
+        raise ConfigError(
+            "this copy of kernelwright has no starter model",
+            hint="train one: kernelwright train pretrain starter --out DIR, then name it as starter:DIR",
+        )
+    return folder
+
+
+def load_engine(model: str, **options: Any) -> Engine:
+    """An engine for `starter`, `starter:FOLDER` or a folder; `options` as of `Engine`. Raises `ConfigError`."""
+    kind, _, rest = model.partition(":")
+    named = rest if kind == "starter" else model
+    folder = Path(named) if named else starter_folder()
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {str(folder)!r}", hint="name the folder of a checkpoint, or starter")
+    if importlib.util.find_spec("torch") is None:
+        raise ConfigError("the starter model needs torch", hint="pip install 'kernelwright[torch]'")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that wait do not keep others off the cores
+    from kernelwright.inference.engine import Engine
+
+    return Engine(folder, **options)

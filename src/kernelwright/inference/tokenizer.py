@@ -5,6 +5,7 @@ Text between turns is plain: a task that spells `<|im_end|>` gets the letters, n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,9 @@ class ChatTokenizer:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.inner = tokenizer
+        if type(tokenizer.decoder).__name__ != "ByteLevel":
+            raise ConfigError("the tokenizer is not byte-level", hint="use --policy hf:FOLDER")
+        self.special = {number: t.content for number, t in tokenizer.get_added_tokens_decoder().items() if t.special}
         self.inner.encode_special_tokens = True  # special tokens are added by id, never read from text
         self.turn = self._special(TURN)
         self.turn_end = self._special(TURN_END)
@@ -67,12 +71,20 @@ class ChatTokenizer:
         """Ids of several plain texts."""
         return [e.ids for e in self.inner.encode_batch_fast(list(texts), add_special_tokens=False)]
 
+    def encode_raw(self, text: str) -> list[int]:
+        """Ids of text in which special tokens are spelled out."""
+        known = {content: number for number, content in self.special.items()}
+        parts = re.split("(" + "|".join(re.escape(content) for content in known) + ")", text)
+        return [i for part in parts for i in ([known[part]] if part in known else self.encode(part))]
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids without special tokens; bytes that are no UTF-8 become replacement characters."""
-        return str(self.inner.decode(list(ids), skip_special_tokens=True))
+        return b"".join(self.piece(i) for i in ids).decode("utf-8", "replace")
 
     def piece(self, number: int) -> bytes:
-        """The bytes that one id stands for."""
+        """The bytes that one id stands for; none for a special token."""
+        if number in self.special:
+            return b""
         token = self.inner.id_to_token(number)
         if token is None:
             return b""

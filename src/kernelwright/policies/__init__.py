@@ -1,6 +1,8 @@
 """Policies: who proposes candidates. One protocol, one table; each policy is one module.
 
 template                    parametric CUDA templates, offline
+starter[:FOLDER]            the small model that ships with the package, or another checkpoint of its shape; offline
+hf:FOLDER_OR_HUB_ID         any causal language model, through transformers
 scripted:FILE               replays recorded answers
 openai:MODEL@BASE_URL       any OpenAI-compatible endpoint
 """
@@ -27,19 +29,38 @@ class Answer:
     model: str = ""
 
 
+@dataclass(frozen=True)
+class Request:
+    """One question to a policy. `temperature` in place of the policy's own where it is given; 0 is greedy."""
+
+    messages: tuple[Message, ...]
+    seed: int
+    task: Task | None = None
+    temperature: float | None = None
+
+
 class Policy(Protocol):
-    """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer."""
+    """Anything that answers a conversation about a task. Raises `PolicyError` when it has no answer.
+
+    One that samples takes a keyword `temperature` as well. One that answers many at once also has
+    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests.
+    """
 
     name: str
 
     def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer: ...
 
 
-POLICIES = ("template", "scripted:FILE", "openai:MODEL@BASE_URL")
+POLICIES = ("template", "starter[:FOLDER]", "hf:FOLDER_OR_HUB_ID", "scripted:FILE", "openai:MODEL@BASE_URL")
 
 
-def load_policy(spec: str, *, cache: Path | None = None) -> Policy:
-    """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`."""
+def load_policy(
+    spec: str, *, cache: Path | None = None, temperature: float | None = None, top_p: float | None = None
+) -> Policy:
+    """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`.
+
+    `temperature` and `top_p` hold for policies that sample; the others have no use for them.
+    """
     kind, _, rest = spec.partition(":")
     if kind == "template":
         from kernelwright.policies.template import TemplatePolicy
@@ -52,8 +73,16 @@ def load_policy(spec: str, *, cache: Path | None = None) -> Policy:
     if kind == "openai":
         from kernelwright.policies.openai_http import OpenAIPolicy
 
-        return OpenAIPolicy.from_spec(rest, cache)
-    near = difflib.get_close_matches(kind, ("template", "scripted", "openai"), 1)
+        return OpenAIPolicy.from_spec(rest, cache, temperature=temperature, top_p=top_p)
+    if kind == "starter":
+        from kernelwright.policies.starter import StarterPolicy
+
+        return StarterPolicy.from_spec(spec, temperature=temperature, top_p=top_p)
+    if kind == "hf":
+        from kernelwright.policies.local_hf import HFPolicy
+
+        return HFPolicy.from_spec(rest, temperature=temperature, top_p=top_p)
+    near = difflib.get_close_matches(kind, ("template", "scripted", "openai", "starter", "hf"), 1)
     raise ConfigError(
         f"there is no policy {spec!r}",
         hint=f"did you mean {near[0]!r}?" if near else f"policies: {', '.join(POLICIES)}",

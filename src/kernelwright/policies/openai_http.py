@@ -13,7 +13,7 @@ import random
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ class Settings:
     """How to ask. Prices are in US dollars for a million tokens, where the user states them."""
 
     temperature: float = 0.8
+    top_p: float | None = None
     max_tokens: int = 8192
     timeout: float = 300.0
     retries: int = 5
@@ -72,7 +73,9 @@ class OpenAIPolicy:
         )
 
     @classmethod
-    def from_spec(cls, spec: str, cache: Path | None) -> OpenAIPolicy:
+    def from_spec(
+        cls, spec: str, cache: Path | None, *, temperature: float | None = None, top_p: float | None = None
+    ) -> OpenAIPolicy:
         """`MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own."""
         model, _, url = spec.rpartition("@") if "@" in spec else (spec, "", "")
         url = url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
@@ -80,17 +83,31 @@ class OpenAIPolicy:
             raise ConfigError(
                 f"openai:{spec} names no model and endpoint", hint="write openai:MODEL@http://HOST:PORT/v1"
             )
-        return cls(model, url, Settings.from_environment(), cache)
+        settings = Settings.from_environment()
+        if temperature is not None:
+            settings = replace(settings, temperature=temperature)
+        if top_p is not None:
+            settings = replace(settings, top_p=top_p)
+        return cls(model, url, settings, cache)
 
-    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+    @property
+    def parallel(self) -> int:
+        """How many questions may be asked at once."""
+        return self.settings.concurrency
+
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
+    ) -> Answer:
         """One answer, from the cache or the endpoint. Raises `PolicyError` when there is none in the end."""
         body = {
             "model": self.model,
             "messages": [{"role": m.role, "content": m.content} for m in messages],
-            "temperature": self.settings.temperature,
+            "temperature": self.settings.temperature if temperature is None else temperature,
             "max_tokens": self.settings.max_tokens,
             "seed": seed,
         }
+        if self.settings.top_p is not None:
+            body["top_p"] = self.settings.top_p
         key = hashlib.sha256(json.dumps([self.url, body], sort_keys=True).encode()).hexdigest()
         kept = self._cached(key)
         if kept is not None:

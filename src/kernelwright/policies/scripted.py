@@ -1,6 +1,6 @@
 """Replays answers from a file: recorded model output, written by hand, or made by another tool.
 
-FILE.jsonl   one {"answer": TEXT} a line, with "task_id" and "turn" where the answer is for that turn only
+FILE.jsonl   one {"answer": TEXT} a line, with "task_id", "turn" or "seed" where the answer is for that one only
 other        the whole file is one answer; a .py file is taken as a candidate
 """
 
@@ -13,6 +13,9 @@ from pathlib import Path
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.policies import Answer
 from kernelwright.records import Message, Task
+
+_Key = tuple[str | None, int, int | None]
+"""Task, turn and seed that an answer is for; None: any."""
 
 
 class ScriptedPolicy:
@@ -27,7 +30,7 @@ class ScriptedPolicy:
         """The answer for this turn, which is the number of answers already in the conversation."""
         turn = sum(m.role == "assistant" for m in messages)
         name = task.task_id if task else None
-        for key in ((name, turn), (None, turn)):
+        for key in ((name, turn, seed), (name, turn, None), (None, turn, seed), (None, turn, None)):
             if key in self.answers:
                 return Answer(self.answers[key], model=self.name)
         raise PolicyError(
@@ -36,7 +39,7 @@ class ScriptedPolicy:
         )
 
 
-def _read(path: Path) -> dict[tuple[str | None, int], str]:
+def _read(path: Path) -> dict[_Key, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -46,22 +49,23 @@ def _read(path: Path) -> dict[tuple[str | None, int], str]:
             f"the script {str(path)!r} cannot be read: {error.strerror}", hint="check the path"
         ) from error
     if path.suffix != ".jsonl":
-        return {(None, 0): f"```python\n{text}\n```" if path.suffix == ".py" else text}
-    answers: dict[tuple[str | None, int], str] = {}
-    following: dict[str | None, int] = {}
+        return {(None, 0, None): f"```python\n{text}\n```" if path.suffix == ".py" else text}
+    answers: dict[_Key, str] = {}
+    following: dict[tuple[str | None, int | None], int] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             row = json.loads(line)
             answer, name = row["answer"], row.get("task_id")
-            turn = int(row.get("turn", following.get(name, 0)))
+            seed = None if row.get("seed") is None else int(row["seed"])
+            turn = int(row.get("turn", following.get((name, seed), 0)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"line {number} of the script {str(path)!r} is no answer", hint='write {"answer": "…"} in each line'
             ) from error
-        answers[(name, turn)] = str(answer)
-        following[name] = turn + 1
+        answers[(name, turn, seed)] = str(answer)
+        following[(name, seed)] = turn + 1
     if not answers:
         raise ConfigError(f"the script {str(path)!r} holds no answers")
     return answers

@@ -6,7 +6,15 @@ lines. Neither ever holds expected outputs beyond the one element that a wrong v
 
 from __future__ import annotations
 
-from kernelwright.prompts.answers import ParseFailure, parse_answer
-from kernelwright.prompts.messages import conversation, feedback, initial_messages
+from kernelwright.prompts.answers import ParseFailure, parse_answer, parse_program
+from kernelwright.prompts.messages import continued, conversation, feedback, initial_messages
 
-__all__ = ["ParseFailure", "conversation", "feedback", "initial_messages", "parse_answer"]
+__all__ = [
+    "ParseFailure",
+    "continued",
+    "conversation",
+    "feedback",
+    "initial_messages",
+    "parse_answer",
+    "parse_program",
+]

@@ -1,6 +1,7 @@
 """From an answer's text to a candidate, or a clear reason why there is none.
 
 The candidate is the last complete fenced block that defines the entry point. What is inside `<think>` does not count.
+An answer without any block may be the file itself, as small models trained on bare files give it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ _THINK = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORE
 _OPEN_THINK = re.compile(r"<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
 _PYTHON = ("", "python", "py", "python3")
+_CUDA = ("", "cuda", "cu", "cpp", "c++", "c", "cuda-cpp", "cuda-c")
+_MAIN = re.compile(r"\bmain\s*\(")
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ def parse_answer(
     if not text.strip():
         return ParseFailure("the answer is empty")
     blocks = _blocks(text)
+    if not blocks and _is_file(text, entry_point):
+        blocks = [_Block("", text, True)]
     if not blocks:
         return ParseFailure("the answer has no fenced code block; put the whole file between ```python and ```")
     named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)
@@ -66,6 +71,39 @@ def parse_answer(
         entry_point=entry_point,
         provenance=provenance or Provenance(),
     )
+
+
+def parse_program(text: str, provenance: Provenance | None = None) -> Candidate | ParseFailure:
+    """The whole CUDA program of an answer: its last complete fenced block that defines `main`.
+
+    An answer without any block that is such a program as it stands is taken whole.
+    """
+    text = _OPEN_THINK.sub("", _THINK.sub("", text))
+    if not text.strip():
+        return ParseFailure("the answer is empty")
+    blocks = _blocks(text)
+    if not blocks and _MAIN.search(text) and text.lstrip().startswith(("#", "//", "/*", "__global__")):
+        blocks = [_Block("", text, True)]
+    whole = [b for b in blocks if b.closed and _MAIN.search(b.text) and b.label in _CUDA]
+    if not whole:
+        if not blocks:
+            return ParseFailure("the answer has no fenced code block; put the whole program between ```cuda and ```")
+        if any(not b.closed for b in blocks):
+            return ParseFailure("the last code block is not closed: the answer was cut off; write a shorter program")
+        return ParseFailure("no CUDA block defines main")
+    source = SourceFile(path="program.cu", content=whole[-1].text)
+    return Candidate(sources=(source,), language="cuda", entry_point="main", provenance=provenance or Provenance())
+
+
+def _is_file(text: str, entry_point: str) -> bool:
+    """Whether an answer is a Python file that defines the entry point, and nothing around it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)
 
 
 def _blocks(text: str) -> list[_Block]:

@@ -125,7 +125,13 @@ def conversation(
     task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None], budget: int
 ) -> tuple[Message, ...]:
     """The messages of the next turn: the request, then as many of the latest answers as `budget` characters hold."""
-    first = initial_messages(task)
+    return continued(initial_messages(task), turns, candidates, budget)
+
+
+def continued(
+    first: tuple[Message, ...], turns: Sequence[Turn], candidates: Sequence[Candidate | None], budget: int
+) -> tuple[Message, ...]:
+    """A request, then as many of the latest answers and what became of them as `budget` characters hold."""
     left = budget - sum(len(m.content) for m in first)
     recent: list[Message] = []
     for turn, candidate in zip(reversed(turns), reversed(candidates), strict=True):

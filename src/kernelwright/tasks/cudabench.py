@@ -4,6 +4,8 @@ output (`gen.py`), and one that compares (`compare.py`, which prints T or F). Re
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,21 @@ PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
 FOLDER = "data"
 """The folder that programs and scripts share. Most generators make it, the others take it as given."""
 _FIELDS = (PROGRAM, GENERATOR, COMPARER)
+LEVELS = ("level1_prompt", "level2_prompt", "level3_prompt")
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """An array that a program reads or writes, raw in `data/NAME.bin`; `shape` as the row spells it."""
+
+    name: str
+    dtype: str
+    shape: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the folder `data`."""
+        return f"{self.name}.bin"
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,10 @@ class ProgramTask:
     generator: str = ""
     comparer: str = ""
     problem: str = ""
+    prompts: tuple[str, ...] = ()
+    """What to ask for, by level: name, algorithm and guidance; name and algorithm; name only. Empty where absent."""
+    inputs: tuple[DataFile, ...] = ()
+    outputs: tuple[DataFile, ...] = ()
 
 
 def is_cudabench(path: Path | str) -> bool:
@@ -70,7 +91,46 @@ def _task(name: str, value: dict[str, Any]) -> ProgramTask:
             return ProgramTask(name, title, problem=f"the field {field!r} {what}")
         if len(text) > MAX_BYTES:
             return ProgramTask(name, title, problem=f"the field {field!r} is larger than {MAX_BYTES >> 20} MB")
-    return ProgramTask(name, title, *(_encodable(value[field]) for field in _FIELDS))
+    program, generator, comparer = (_encodable(value[field]) for field in _FIELDS)
+    prompts = [value.get(field) for field in LEVELS]
+    return ProgramTask(
+        name,
+        title,
+        program,
+        generator,
+        comparer,
+        prompts=tuple(_encodable(p.strip()) if isinstance(p, str) and len(p) <= MAX_BYTES else "" for p in prompts),
+        inputs=_arrays(value.get("inputs")),
+        outputs=_arrays(value.get("outputs")),
+    )
+
+
+def _arrays(value: Any) -> tuple[DataFile, ...]:
+    """The arrays of a row's `inputs` or `outputs`; what is no such list, or no plain file name, is left out."""
+    found = []
+    for item in value if isinstance(value, list) else ():
+        name = item.get("name") if isinstance(item, dict) else None
+        if isinstance(name, str) and re.fullmatch(r"[\w.-]{1,100}", name):
+            found.append(DataFile(name, str(item.get("dtype"))[:40], str(item.get("shape"))[:200]))
+    return tuple(found)
+
+
+_FILE = re.compile(r"""["'](?:[^"'\n]*/)?([\w-][\w.-]*\.\w+)["']""")
+"""A file's name at the end of a text in quotes."""
+
+
+def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[str], list[str]]:
+    """Which files in `data` a program other than the row's own may read, and which of those it leaves are compared.
+
+    It may read what the row calls inputs; where these are no files that the generator made, then what the row's own
+    program names and its comparison does not. The expected output is in neither.
+    """
+    compared = set(_FILE.findall(task.comparer))
+    outputs = {a.file for a in task.outputs} or compared - set(generated)
+    inputs = {a.file for a in task.inputs}
+    if not inputs or not inputs <= set(generated):
+        inputs = set(_FILE.findall(task.program)) & set(generated) - compared - outputs
+    return sorted(inputs), sorted(outputs)
 
 
 def _encodable(text: str) -> str:

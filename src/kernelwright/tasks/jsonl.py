@@ -141,6 +141,14 @@ def _row(
         source=source,
         policy=policy or "from_scratch",
         description=description_of(source),
-        provenance=Provenance(origin=f"{origin}#{name}"),
+        provenance=Provenance(origin=f"{origin}#{name}", family=_family(value)),
     )
     return Row(index, name, task, candidate)
+
+
+def _family(value: dict[str, Any]) -> str | None:
+    """What kind of task a row says it is: its family, else KernelBench's level."""
+    family, level = value.get("family"), value.get("level")
+    if isinstance(family, str) and family.strip():
+        return family.strip()[:60]
+    return f"level {level}" if isinstance(level, (int, str)) and str(level).strip() else None

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, islice
+from multiprocessing import get_context
 from pathlib import Path
 
 from kernelwright.errors import ConfigError
@@ -35,12 +38,12 @@ def prepare_data(settings: PretrainSettings, folder: Path, say: Say) -> Path:
     """Makes what is missing in `folder`, the folder of tokenizer and shards. Raises `ConfigError` and `StoreError`."""
     source = open_source(settings.data)
     folder.mkdir(parents=True, exist_ok=True)
-    _tokenizer(settings, source, folder, say)
+    workers = settings.data.workers or len(os.sched_getaffinity(0))
+    _tokenizer(settings, source, folder, workers, say)
     held = folder / "held-out"
     if not list(held.glob("shard-*.pairs.npy")):
         held.mkdir(exist_ok=True)
         write_shard(held, 0, *tokenise(source.held_out(), ChatTokenizer.load(folder)))
-    workers = settings.data.workers or len(os.sched_getaffinity(0))
 
     def show(done: int, pairs: int, tokens: int) -> None:
         say(f"pairs: {done} of {source.count} shards ({pairs:,} pairs, {tokens:,} tokens)")
@@ -49,7 +52,7 @@ def prepare_data(settings: PretrainSettings, folder: Path, say: Say) -> Path:
     return folder
 
 
-def _tokenizer(settings: PretrainSettings, source: Source, folder: Path, say: Say) -> None:
+def _tokenizer(settings: PretrainSettings, source: Source, folder: Path, workers: int, say: Say) -> None:
     """Trains the tokenizer on the first pairs, or takes a checkpoint's over."""
     if (folder / "tokenizer_config.json").is_file():
         return
@@ -58,14 +61,25 @@ def _tokenizer(settings: PretrainSettings, source: Source, folder: Path, say: Sa
         taken = ChatTokenizer.load(Path(wanted.folder)).inner
         say(f"tokenizer: taken from {wanted.folder}")
     else:
-        texts: list[Texts] = []
-        for shard in range(source.count):
-            texts += source(shard)
-            if len(texts) >= wanted.pairs:
-                break
-        say(f"tokenizer: training on {min(len(texts), wanted.pairs):,} pairs")
-        taken = train_tokenizer((text for pair in texts[: wanted.pairs] for text in pair), wanted.vocabulary)
+        texts = _first_pairs(source, wanted.pairs, workers)
+        say(f"tokenizer: training on {len(texts):,} pairs")
+        taken = train_tokenizer((text for pair in texts for text in pair), wanted.vocabulary)
     save_tokenizer(taken, folder, settings.model.context)
+
+
+def _first_pairs(source: Source, wanted: int, workers: int) -> list[Texts]:
+    """Pairs of the first shards, as many as are wanted or all that there are."""
+    texts: list[Texts] = []
+    if workers == 1:
+        shards = map(source, range(source.count))
+        return list(islice(chain.from_iterable(shards), wanted))
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for first in range(0, source.count, workers):
+            for pairs in pool.map(source, range(first, min(first + workers, source.count))):
+                texts += pairs
+            if len(texts) >= wanted:
+                break
+    return texts[:wanted]
 
 
 def open_data(settings: PretrainSettings, folder: Path) -> Prepared:

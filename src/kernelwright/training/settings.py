@@ -18,8 +18,8 @@ class Generate(_Table):
     """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on how many there are."""
 
     seed: int = 0
-    count: int = Field(default=600_000, ge=1)
-    shard: int = Field(default=4_000, ge=1)
+    count: int = Field(default=320_000, ge=1)
+    shard: int = Field(default=1_000, ge=1)
     """Pairs in a shard."""
     mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
     """The share of answers with a realistic mistake."""

@@ -10,15 +10,16 @@ Imports no torch and executes nothing of what it writes. Whether a task is a goo
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from kernelwright.errors import UsageError
-from kernelwright.tasks.generate import registry, splits, text
-from kernelwright.tasks.generate.draft import Dim, Draft
+from kernelwright.tasks.generate import registry, splits, text, words
+from kernelwright.tasks.generate.draft import Dim, Draft, Param
 from kernelwright.tasks.generate.registry import Family
 from kernelwright.tasks.generate.style import draw
 
@@ -91,6 +92,7 @@ def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]
     """One task of a family, and its sizes as text."""
     draft = Draft(random, draw(random))
     family.make(draft)
+    dress(draft, family.group)
     source = text.render(draft)
     operators = tuple(operator for operator, _ in draft.marks)
     dtype = "" if draft.dtype == "float32" else f" {draft.dtype}"
@@ -101,6 +103,24 @@ def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]
         name, family.name, operators, signature, source, difficulty(draft), splits.split_of(operators, family)
     )
     return task, sizes
+
+
+_HALF_GROUPS = frozenset("activation elementwise softmax reduction layout gate attention masking".split())
+"""Groups without weights, of which a few tasks are in half precision."""
+
+
+def dress(draft: Draft, group: str) -> None:
+    """What only some tasks have: half precision, and constructor arguments that nothing reads."""
+    weights = any(".Parameter(" in line or "register_buffer" in line for line in draft.init_lines)
+    if group in _HALF_GROUPS and not weights and draft.chance(0.06):
+        draft.dtype = draft.pick("float16", "bfloat16")
+        draft.inputs = [replace(i, dtype=draft.dtype) if i.dtype == "float32" else i for i in draft.inputs]
+    if draft.chance(0.05):
+        for name, value in draft.random.sample(words.UNUSED_ARGUMENTS, draft.random.choice((1, 1, 2))):
+            if name not in draft.taken:
+                kind = type(ast.literal_eval(value)).__name__
+                default = value if draft.chance(0.8) else None
+                draft.params.append(Param(draft.name((name,)), value, default, kind, name.replace("_", " ")))
 
 
 def difficulty(draft: Draft) -> float:

@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from kernelwright.tasks.generate import convolution, matmul, norms, reductions, unary
+from kernelwright.tasks.generate import (
+    binary,
+    blocks,
+    convolution,
+    fused,
+    indexing,
+    losses,
+    matmul,
+    norms,
+    pooling,
+    reductions,
+    scans,
+    softmaxes,
+    unary,
+)
 from kernelwright.tasks.generate.registry import Family
 
 
@@ -13,5 +27,13 @@ def families() -> list[Family]:
         *convolution.families(),
         *norms.families(),
         *reductions.families(),
+        *pooling.families(),
+        *scans.families(),
+        *losses.families(),
+        *binary.families(),
+        *softmaxes.families(),
+        *indexing.families(),
+        *fused.families(),
+        *blocks.families(),
         *(unary.family(op) for op in (*unary.ACTIVATIONS, *unary.MATH)),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Dim, Draft, Option, Tensor, size_of
+from kernelwright.tasks.generate.draft import Dim, Draft, Option, Param, Tensor, size_of
 from kernelwright.tasks.generate.registry import Family, rows
 
 Axes = tuple[int, ...]
@@ -87,25 +87,28 @@ def image_input(t: Draft, rank: int, channels: Dim, total: float, low: int = 4) 
     return t.input(INPUT_ROLE[rank], (lead, channels, *dims))
 
 
-def _axis_text(t: Draft, name: str, value: Axes, default: int, shown: float) -> str | None:
-    """An argument such as stride: left out, one number, a tuple, or put together from arguments of its own."""
+def axis_text(t: Draft, name: str, value: Axes, default: int, shown: float, where: str = "init") -> str | None:
+    """An argument such as stride: left out, one number, a tuple, or put together from arguments of its own.
+
+    `shown` is the chance that a value equal to the default is written all the same.
+    """
     rank, same = len(value), len(set(value)) == 1
     if value == (default,) * rank and not t.chance(shown):
         return None
     if not same and rank > 1 and t.chance(0.35 * t.style.expose):
         parts = [
-            t.option(name + s, v, default=default, where="init", expose=1)
+            t.option(name + s, v, default=default, where=where, expose=1)
             for s, v in zip(LETTERS[rank], value, strict=True)
         ]
         return f"({', '.join(parts)})"
     if same and rank > 1 and t.chance(0.1):
-        part = t.option(name, value[0], default=default, where="init")
+        part = t.option(name, value[0], default=default, where=where)
         return f"({', '.join([part] * rank)})"
     if same:
-        return t.option(name, value[0] if rank == 1 or t.chance(0.9) else value, default=default, where="init")
+        return t.option(name, value[0] if rank == 1 or t.chance(0.9) else value, default=default, where=where)
     if value[1:] == (1,) * (rank - 1) and t.chance(0.5):
         return f"({t.option(name, value[0], where='init')}{', 1' * (rank - 1)})"
-    return t.option(name, value, default=(default,) * rank, where="init")
+    return t.option(name, value, default=(default,) * rank, where=where)
 
 
 def convolve(
@@ -128,18 +131,20 @@ def convolve(
     full = t.style.expose == 1.0 and t.chance(0.5)
     shown = 1.0 if full else 0.08
     arguments: list[tuple[str, str | None]] = [("in_channels", inside), ("out_channels", outside)]
-    arguments.append(("kernel_size", _axis_text(t, "kernel_size", win.kernel, t.random.choice((3, 5, 3)), 1.0)))
-    arguments.append(("stride", _axis_text(t, "stride", win.stride, 1, shown)))
-    arguments.append(("padding", _axis_text(t, "padding", win.padding, 0, shown)))
+    arguments.append(("kernel_size", axis_text(t, "kernel_size", win.kernel, t.random.choice((3, 5, 3)), 1.0)))
+    arguments.append(("stride", axis_text(t, "stride", win.stride, 1, shown)))
+    arguments.append(("padding", axis_text(t, "padding", win.padding, 0, shown)))
     if win.transpose:
-        arguments.append(("output_padding", _axis_text(t, "output_padding", win.output_padding, 0, shown * 0.5)))
+        arguments.append(("output_padding", axis_text(t, "output_padding", win.output_padding, 0, shown * 0.5)))
         arguments.append(("groups", _groups_text(t, groups, inside, shown)))
         arguments.append(("bias", _bias_text(t, shown)))
-        arguments.append(("dilation", _axis_text(t, "dilation", win.dilation, 1, shown)))
+        arguments.append(("dilation", axis_text(t, "dilation", win.dilation, 1, shown)))
     else:
-        arguments.append(("dilation", _axis_text(t, "dilation", win.dilation, 1, shown)))
+        arguments.append(("dilation", axis_text(t, "dilation", win.dilation, 1, shown)))
         arguments.append(("groups", _groups_text(t, groups, inside, shown)))
         arguments.append(("bias", _bias_text(t, shown)))
+    if depthwise and t.chance(0.25 * t.style.expose):
+        _unused(t, channels)
     layer = t.module(pool or ("ConvTranspose" if win.transpose else "Conv"), cls, arguments)
     spatial = win.output(x.shape[2:])
     c_in, c_out = size_of(channels), size_of(out)
@@ -153,8 +158,9 @@ def convolve(
         / per
     )
     t.mark(
-        name or cls.lower(), kernel=_short(win.kernel), stride=_short(win.stride, 1), padding=_short(win.padding, 0),
-        dilation=_short(win.dilation, 1), output_padding=_short(win.output_padding, 0),
+        name or cls.lower().replace("transpose", "_transpose"), kernel=short(win.kernel), stride=short(win.stride, 1),
+        padding=short(win.padding, 0),
+        dilation=short(win.dilation, 1), output_padding=short(win.output_padding, 0),
         groups="depthwise" if depthwise else groups if groups > 1 else None, bias=arguments_have(arguments, "bias"),
     )  # fmt: skip
     return t.step(f"{layer}({x})", shape, "conv", flops=flops)
@@ -165,10 +171,20 @@ def arguments_have(arguments: list[tuple[str, str | None]], name: str) -> str | 
     return dict(arguments).get(name) and "given"
 
 
-def _short(value: Axes, default: int | None = None) -> Option:
+def short(value: Axes, default: int | None = None) -> Option:
+    """A per-axis value for the signature: one number where all are equal, None where all are the default."""
     if default is not None and value == (default,) * len(value):
         return None
     return value[0] if len(set(value)) == 1 else value
+
+
+def _unused(t: Draft, channels: Dim | int) -> None:
+    """Arguments that a depthwise convolution does not need, but that classes often take."""
+    for role in ("out_channels", "groups")[: t.random.choice((1, 2))]:
+        name = t.name((role,))
+        if name == role:
+            number = str(size_of(channels))
+            t.params.append(Param(name, number, None if t.chance(0.6) else number, "int", name.replace("_", " ")))
 
 
 def _groups_text(t: Draft, groups: int, inside: str, shown: float) -> str | None:
@@ -216,7 +232,7 @@ def _family(kind: str, rank: int) -> tuple[str, Callable[[Draft], None]]:
             groups = random.choice([g for g in (2, 4, 8, 16) if channels % g == 0 and out % g == 0])
         win = window(t, rank, transpose=transpose, pointwise=kind == "conv_pointwise", dilated="dilated" in kind)
         low = max((k - 1) * d + 2 for k, d in zip(win.kernel, win.dilation, strict=True))
-        total = sizes.log_uniform(random, 1e5, 3e7)
+        total = sizes.log_uniform(random, 3e5, 4e7)
         shape = sizes.image(random, rank, total, channels)
         while not affordable(
             t,
@@ -262,4 +278,4 @@ def families() -> list[Family]:
     """Every kind of convolution in every number of dimensions."""
     common = [_family(kind, rank) for kind in KINDS[:2] for rank in (1, 2, 3)]
     other = [_family(kind, rank) for kind in KINDS[2:] for rank in (1, 2, 3)]
-    return rows("convolution", 9.0, common) + rows("convolution", 15.0, other)
+    return rows("convolution", 16.0, common) + rows("convolution", 22.0, other)

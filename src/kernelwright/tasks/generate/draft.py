@@ -16,6 +16,8 @@ from kernelwright.tasks.generate import words
 from kernelwright.tasks.generate.style import Style
 
 RESERVED = frozenset("F nn torch math Model self get_inputs get_init_inputs in is as if or and not def del for".split())
+MAX_ARGUMENTS = 9
+"""Arguments of a constructor beyond which hyperparameters become numbers again."""
 MAX_NESTED = 64
 """Characters of an expression up to which it is put inside the next one."""
 
@@ -197,6 +199,17 @@ class Draft:
         self.params.append(Param(extent.name, extent, None, "int", self._note(extent.name)))
         return extent.name
 
+    def argument_of(self, extent: int) -> str:
+        """Inside the constructor: the argument of a named extent of this value, or the number."""
+        dim = next((d for d in self.dims if d.value == extent), None)
+        return str(extent) if dim is None else self.argument(dim)
+
+    def widen(self, dim: Dim, value: int) -> Dim:
+        """An extent under the same name with another value, in place of `dim`."""
+        made = Dim(dim.name, value, dim.batch)
+        self.dims[self.dims.index(dim)] = made
+        return made
+
     def option(
         self,
         name: str,
@@ -209,6 +222,7 @@ class Draft:
     ) -> str:
         """A hyperparameter's text: a number in place, a constructor argument (`where="init"`) or `self.NAME`."""
         share = self.style.expose if expose is None else expose
+        share *= 1.0 if len(self.params) < MAX_ARGUMENTS else 0.05
         if not self.chance(share):
             return self.number(value)
         kind = annotation or type(value).__name__
@@ -216,7 +230,7 @@ class Draft:
         preset = None
         if self.chance(self.style.defaults):
             preset = self.number(value if isinstance(default, type) or self.chance(0.5) else default)
-        argument = self.name((name,))
+        argument = self.name((name,) if name not in self.taken else words.SYNONYMS.get(name, (name,)))
         self.params.append(
             Param(argument, self.number(value), preset, kind.replace("NoneType", "int"), self._note(name))
         )

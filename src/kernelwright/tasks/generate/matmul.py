@@ -49,7 +49,7 @@ def transposed(t: Draft, a: Tensor, wanted: bool) -> Tensor:
     return Tensor(t.pick(*forms), (*a.shape[:-2], a.shape[-1], a.shape[-2]), a.dtype)
 
 
-def _uniform(t: Draft, low: float, high: float) -> tuple[float, float, float]:
+def uniform(t: Draft, low: float, high: float) -> tuple[float, float, float]:
     """Three wishes for extents."""
     m, n, k = (sizes.log_uniform(t.random, low, high) for _ in range(3))
     return m, n, k
@@ -103,9 +103,9 @@ def _wishes(t: Draft, name: str) -> list[int]:
         m, n = (sizes.log_uniform(random, 1024, 16384) for _ in range(2))
         return extents(t, m, n, sizes.log_uniform(random, 4, 64))
     if name == "matmul_tall_skinny":
-        long, short, inner = _uniform(t, 8192, 200000)[0], _uniform(t, 8, 64)[0], float(random.choice((16, 32, 64)))
+        long, short, inner = uniform(t, 8192, 200000)[0], uniform(t, 8, 64)[0], float(random.choice((16, 32, 64)))
         return extents(t, *random.choice(((long, short, inner), (short, long, inner), (long, long / 8, short))))
-    found = extents(t, *_uniform(t, 128, 8192))
+    found = extents(t, *uniform(t, 128, 8192))
     return (
         [e + random.choice((-3, 1, 5, 11)) for e in found] if name == "matmul_irregular" and min(found) > 8 else found
     )
@@ -119,10 +119,10 @@ def _two(t: Draft, m: Extent, n: Extent, k: Extent, a_t: bool = False, b_t: bool
 
 def _with_transposes(name: str, a_t: bool, b_t: bool) -> Family:
     def make(t: Draft) -> None:
-        m, n, k = extents(t, *_uniform(t, 128, 6000))
+        m, n, k = extents(t, *uniform(t, 128, 6000))
         if t.chance(0.2):
             batch = t.dim("batch", t.random.choice((4, 8, 16, 32, 64)))
-            m, n, k = extents(t, *_uniform(t, 64, 1024), batch=batch.value)
+            m, n, k = extents(t, *uniform(t, 64, 1024), batch=batch.value)
             rows_, cols, inner = t.dim("M", m), t.dim("N", n), t.dim("K", k)
             a = t.input("A", (batch, inner, rows_) if a_t else (batch, rows_, inner))
             b = t.input("B", (batch, cols, inner) if b_t else (batch, inner, cols))
@@ -151,7 +151,7 @@ def matvec(t: Draft) -> None:
 
 def bmm(t: Draft) -> None:
     batch = t.random.choice((4, 8, 16, 32, 64, 128, 12, 100))
-    m, n, k = extents(t, *_uniform(t, 32, 1024), batch=batch)
+    m, n, k = extents(t, *uniform(t, 32, 1024), batch=batch)
     lead = t.dim("batch", batch)
     t.dtype = t.pick(*["float32"] * 12, "float16", "bfloat16")
     rows_, cols, inner = t.dim("M", m), t.dim("N", n), t.dim("K", k)
@@ -309,7 +309,7 @@ def outer(t: Draft) -> None:
 
 def gram(t: Draft) -> None:
     """X @ X.T or X.T @ X: one tensor read twice."""
-    m, _, k = extents(t, *_uniform(t, 128, 4096))
+    m, _, k = extents(t, *uniform(t, 128, 4096))
     x = t.keep(t.input("A", (t.dim("M", m), t.dim("K", k))))
     first = t.chance(0.5)
     t.say("a Gram matrix")

@@ -19,14 +19,14 @@ def _eps(t: Draft, default: float = 1e-5) -> str | None:
     return t.option("eps", t.random.choice(_EPS), default=default, where="init")
 
 
-def channel_input(t: Draft, rank: int, role: str = "channels", multiple: int = 1) -> tuple[Tensor, Dim]:
-    """An input (batch, channels, *spatial), and its channels."""
+def channel_input(t: Draft, rank: int, role: str = "channels", multiple: int = 1, low: int = 2) -> tuple[Tensor, Dim]:
+    """An input (batch, channels, *spatial) with spatial extents of at least `low`, and its channels."""
     batch, channels, *spatial = sizes.image(
         t.random, rank, sizes.elements(t.random), t.random.choice((8, 16, 32, 64, 96, 128, 256))
     )
     channels = max(multiple, channels // multiple * multiple)
     batch = max(batch, 2)
-    spatial = [max(2, s) for s in spatial]
+    spatial = [max(low, s) for s in spatial]
     lead, middle = t.dim("batch", batch), t.dim(role, channels)
     dims = [t.dim(r, s) for r, s in zip(SPATIAL[rank], spatial, strict=True)]
     return t.input(INPUT_ROLE[rank], (lead, middle, *dims)), middle

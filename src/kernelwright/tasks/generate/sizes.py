@@ -34,10 +34,10 @@ def log_uniform(random: Random, low: float, high: float) -> float:
 
 
 def elements(random: Random) -> float:
-    """A number of elements for a memory-bound operator's input: 1e5 to 1.5e8, rarely small."""
-    if random.random() < 0.06:
-        return log_uniform(random, 3e3, 1e5)
-    return log_uniform(random, 1e5, 1.5e8)
+    """A number of elements for a memory-bound operator's input: 1e6 to 2e8, sometimes fewer."""
+    if random.random() < 0.15:
+        return log_uniform(random, 3e3, 1e6)
+    return log_uniform(random, 1e6, 2e8)
 
 
 def shape(random: Random, rank: int, total: float, low: int = 2) -> list[int]:

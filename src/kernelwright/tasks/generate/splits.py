@@ -8,7 +8,9 @@ from kernelwright.tasks.generate.registry import Family
 
 SPLITS = ("train", "combos", "fused", "families")
 HELD_OUT_SHARE = 16
-"""One in this many sequences of two and more operators is kept out of training."""
+"""One in this many sequences of operators is kept out of training."""
+CHAINS = ("fused", "elementwise", "block")
+"""Groups whose tasks are chains of operators that are drawn."""
 ANCHORS = ("conv", "matmul", "linear", "bmm")
 """How names of the operators begin that a fused task of level-2 style is built on."""
 
@@ -17,21 +19,27 @@ def split_of(operators: tuple[str, ...], family: Family) -> str:
     """`train`, or what a task is kept out for.
 
     `families`: the family occurs in training only inside fused tasks. `fused`: a convolution or matrix product with two
-    to five followers whose sequence of operators is held out; `combos`: any other held-out sequence.
+    to five followers whose sequence of operators is held out; `combos`: any other held-out sequence of a chain.
     """
     if family.held_out:
         return "families"
-    if len(operators) < 2 or not _held_out(operators):
+    if not _is_chain(family, len(operators)) or not _held_out(operators):
         return "train"
     anchors = operators[0].startswith(ANCHORS) or operators[0].split("_")[0] in ("depthwise", "grouped", "pointwise")
     return "fused" if anchors and 3 <= len(operators) <= 6 and family.group == "fused" else "combos"
+
+
+def _is_chain(family: Family, length: int) -> bool:
+    """Whether a family's operators are drawn, so that some sequences of them can be kept out and the family stay."""
+    return length >= 2 and family.group in CHAINS and (family.group != "block" or length >= 4)
 
 
 def may_yield(family: Family, split: str) -> bool:
     """Whether a family can have tasks in a split."""
     if split == "families":
         return family.held_out
-    return not family.held_out and (split != "fused" or family.group == "fused")
+    wanted = {"train": True, "combos": family.group in CHAINS, "fused": family.group == "fused"}[split]
+    return wanted and not family.held_out
 
 
 def _held_out(operators: tuple[str, ...]) -> bool:

@@ -29,6 +29,7 @@ class _Page:
     def text(self) -> str:
         style = self.style
         get_inputs, get_init = self._get_inputs(), self._get_init_inputs()
+        self._unused_constant()
         constants = self._constants()
         model = self._model()
         gap = "\n" * (style.seed_spaces + 1)
@@ -217,8 +218,17 @@ class _Page:
         return self.random.choice((name, f"*{name}"))
 
     def _tuple(self, shape: tuple[Extent, ...], names: tuple[str, ...]) -> str:
-        """A tuple constant; its extents are numbers, or constants where others need them too."""
-        texts = tuple(e.name if isinstance(e, Dim) and e.name in self.constants else str(size_of(e)) for e in shape)
+        """A tuple constant of numbers; of constants where one of its extents is needed elsewhere too.
+
+        Not of both: sizes are reduced by constants, and a tuple that depends on one cannot be changed itself.
+        """
+        if any(isinstance(e, Dim) and e.name in self.constants for e in shape):
+            for extent in shape:
+                if isinstance(extent, Dim):
+                    self.constants.setdefault(extent.name, str(extent.value))
+            texts = tuple(e.name if isinstance(e, Dim) else str(e) for e in shape)
+        else:
+            texts = tuple(str(size_of(e)) for e in shape)
         if texts not in self.tuples:
             name = self.draft.name(names)
             self.tuples[texts] = name
@@ -228,13 +238,35 @@ class _Page:
     def _constants(self) -> str:
         if not self.constants:
             return ""
-        lines = [f"{name} = {value}" for name, value in self.constants.items()]
+        lines = [f"{name} = {self._value(value)}{self._remark(name)}" for name, value in self.constants.items()]
         plain = all(name.isidentifier() and value.lstrip("-").isdigit() for name, value in self.constants.items())
-        if plain and 1 < len(lines) <= 4 and self.draft.chance(0.08):
+        if plain and 1 < len(lines) <= 4 and "#" not in "".join(lines) and self.draft.chance(0.08):
             lines = [f"{', '.join(self.constants)} = {', '.join(self.constants.values())}"]
         if self.draft.chance(0.25):
             lines.insert(0, self.random.choice(words.CONSTANT_COMMENTS))
         return "\n".join(lines)
+
+    def _value(self, text: str) -> str:
+        """A number, rarely as a product or a power."""
+        if not text.isdigit() or int(text) < 64 or not self.draft.chance(0.05):
+            return text
+        value = int(text)
+        if value & (value - 1) == 0 and self.draft.chance(0.5):
+            return f"2 ** {value.bit_length() - 1}"
+        factor = next((f for f in (1024, 1000, 64, 32, 10, 7, 3, 2) if value % f == 0 and value > f), 0)
+        return f"{value // factor} * {factor}" if factor else text
+
+    def _remark(self, name: str) -> str:
+        if not self.style.noise or not self.draft.chance(0.3 * self.style.noise):
+            return ""
+        return f"  # {self.random.choice((name.replace('_', ' '), *words.CONSTANT_REMARKS))}"
+
+    def _unused_constant(self) -> None:
+        """A constant that nothing reads, as files have that were cut down."""
+        if self.constants and self.draft.chance(0.04):
+            name, value = self.random.choice(words.UNUSED_CONSTANTS)
+            if name not in self.draft.taken:
+                self.constants[self.draft.name((name,))] = value
 
     def _get_inputs(self) -> str:
         if self.style.place == "before" or self.draft.chance(0.5):
@@ -263,7 +295,7 @@ class _Page:
             return self._integers(item), []
         kind = f", dtype=torch.{item.dtype}" if item.dtype != "float32" else ""
         shape = self._shape(item.shape)
-        sampler = {"own": self.style.sampler}.get(item.draw, item.draw)
+        sampler = {"own": self.style.sampler, "unit": "rand"}.get(item.draw, item.draw)
         if item.draw == "positive":
             made = f"torch.rand({shape}{kind})"
             return self.random.choice((f"{made} + 0.1", f"{made} + 0.5", f"{made} * 2 + 0.05", f"{made} + 1e-2")), []

@@ -99,7 +99,6 @@ MATH: tuple[Unary, ...] = (
     Unary("atan", "the arc tangent", "", ("torch.atan",), ("atan",)),
     Unary("sinh", "the hyperbolic sine", "", ("torch.sinh",), ("sinh",)),
     Unary("cosh", "the hyperbolic cosine", "", ("torch.cosh",), ("cosh",)),
-    Unary("sign", "the sign", "", ("torch.sign",), ("sign",), domain="wide"),
     Unary("floor", "rounding down", "", ("torch.floor",), ("floor",), domain="wide"),
     Unary("ceil", "rounding up", "", ("torch.ceil",), ("ceil",), domain="wide"),
 )  # fmt: skip
@@ -179,7 +178,8 @@ def family(op: Unary) -> Family:
         x = memory_bound_input(t, rank, op.domain)
         t.finish(apply(t, x, op))
 
-    return Family(op.name, "activation" if op in ACTIVATIONS else "math", op.weight, make, op.held_out)
+    active = op in ACTIVATIONS
+    return Family(op.name, "activation" if active else "math", op.weight * (0.5 if active else 0.25), make, op.held_out)
 
 
 def memory_bound_input(t: Draft, rank: int, draw: str = "own", role: str = "x", total: float = 0.0) -> Tensor:

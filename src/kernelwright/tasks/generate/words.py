@@ -62,6 +62,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "predictions": ("predictions", "preds", "pred", "y_pred", "input", "outputs", "logits", "estimate"),
     "logits": ("logits", "predictions", "scores", "x", "pred", "outputs"),
     "targets": ("targets", "target", "labels", "y_true", "y", "ground_truth", "truth"),
+    "sign": ("y", "labels", "sign", "order", "direction", "which"),
     "anchor": ("anchor", "a", "anchors", "query"),
     "positive": ("positive", "pos", "p", "positives"),
     "negative": ("negative", "neg", "n", "negatives"),
@@ -131,6 +132,12 @@ VERBS = (
     "which performs {}", "for {}", "that evaluates {}", "wrapping {}", "made of {}", "that carries out {}",
     "consisting of {}", "around {}",
 )  # fmt: skip
+CONSTANT_REMARKS = ("fixed", "per sample", "large enough to be timed", "any value works", "see Model", "elements")
+UNUSED_CONSTANTS = (
+    ("dim", "1"), ("eps", "1e-5"), ("num_heads", "8"), ("dropout", "0.0"), ("seed", "0"), ("num_layers", "2"),
+    ("n_warmup", "5"), ("scale", "1.0"),
+)  # fmt: skip
+"""Constants that some files define and never read."""
 IMPERATIVES = (
     "Applies {}.", "Computes {}.", "Performs {}.", "Runs {}.", "{} over the input.", "Evaluates {}.", "{}.",
     "Carries out {}.", "Returns the result of {}.", "Forward pass: {}.", "Do {}.", "Apply {}", "Compute {}",
@@ -182,6 +189,17 @@ ARGUMENT_NOTES: dict[str, tuple[str, ...]] = {
     "out_features": ("Width of the output", "output features"),
     "keepdim": ("Keep the reduced axis", "keepdim flag"),
 }
+SYNONYMS: dict[str, tuple[str, ...]] = {
+    "dim": ("axis", "reduce_dim", "along", "which_dim", "over"),
+    "groups": ("num_groups", "n_groups", "conv_groups"),
+    "num_groups": ("groups", "n_groups", "norm_groups"),
+    "kernel_size": ("kernel_size_2", "ksize", "window"),
+    "stride": ("stride_2", "step"),
+    "padding": ("padding_2", "pad"),
+    "scale": ("scale_factor", "scaling", "multiplier"),
+    "eps": ("epsilon", "eps_norm"),
+}
+"""Other names of hyperparameters, where the usual one is taken."""
 UNUSED_ARGUMENTS = (
     ("num_classes", "1000"), ("dropout", "0.0"), ("name", "'block'"), ("use_bias", "True"), ("version", "1"),
     ("training_mode", "False"), ("max_len", "512"), ("temperature", "1.0"), ("num_layers", "1"), ("debug", "False"),

@@ -28,6 +28,7 @@ def cuset(
     window: int = 256,
     scope: str = "all",
     sample_weight: str = "raw",
+    mean_sample_weight: Tensor | float | None = None,
     window_mask: Tensor | None = None,
     reduction: str = "token_mean",
     denominator: Tensor | float | None = None,
@@ -36,8 +37,9 @@ def cuset(
 
     C_n is the least mean confidence of a window of `window` target tokens. `log_probs` (gold tokens, teacher forced)
     and the masks have shape `(batch, length)`; no `cuda_mask` means that no token lies in a kernel. `window_mask` keeps
-    tokens out of windows where it is false (reasoning in front of the code). Confidences, masks and sample weights
-    carry no gradient.
+    tokens out of windows where it is false (reasoning in front of the code). `mean_sample_weight` is what normalised
+    weights are divided by, where this batch is part of a larger one. Confidences, masks and sample weights carry no
+    gradient.
     """
     if scope not in get_args(Scope):
         raise ConfigError(f"there is no scope {scope!r}", hint=f"use {' or '.join(get_args(Scope))}")
@@ -50,7 +52,8 @@ def cuset(
         chosen = windowed & in_cuda
         windowed = chosen.where(chosen.any(dim=1, keepdim=True), windowed)
     hardest = regions(confidence, windowed, window).hardest
-    weights = _sample_weights(hardest, windowed.any(dim=1), sample_weight)
+    raw = (1.0 - hardest).masked_fill(~windowed.any(dim=1), 0.0)
+    weights = _sample_weights(raw, windowed.any(dim=1), sample_weight, mean_sample_weight)
     out = reduced(
         log_probs,
         targets,
@@ -65,17 +68,18 @@ def cuset(
     out.stats["cuda_share"] = in_cuda.sum() / count
     out.stats["hardest"] = (hardest * samples).sum() / samples.sum().clamp(min=1)
     out.stats["sample_weight"] = (weights * samples).sum() / samples.sum().clamp(min=1)
+    out.stats["raw_sample_weight"] = raw.sum() / samples.sum().clamp(min=1)
     return out
 
 
-def _sample_weights(hardest: Tensor, samples: Tensor, kind: str) -> Tensor:
-    """`(batch,)`: 1 - C in the kind asked for; where there is no window, 0, and 1 for `none`."""
+def _sample_weights(raw: Tensor, samples: Tensor, kind: str, mean: Tensor | float | None) -> Tensor:
+    """`(batch,)`: 1 - C in the kind asked for; 0 where there is no window, but 1 for `none`."""
     if kind == "none":
-        return hardest.new_ones(hardest.shape)
-    weights = (1.0 - hardest).masked_fill(~samples, 0.0)
+        return raw.new_ones(raw.shape)
     if kind == "raw":
-        return weights
+        return raw
     if kind == "normalised":
-        mean = weights.sum() / samples.sum().clamp(min=1)
-        return weights / mean.masked_fill(mean == 0, 1.0)
+        # A float or a tensor of another dtype becomes one like `raw`.
+        divisor = raw.sum() / samples.sum().clamp(min=1) if mean is None else raw.new_zeros(()) + mean
+        return raw / divisor.masked_fill(divisor == 0, 1.0)
     raise ConfigError(f"there is no sample weight {kind!r}", hint=f"use {', '.join(get_args(SampleWeight))}")

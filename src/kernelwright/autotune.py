@@ -1,0 +1,133 @@
+"""Autotuning: every schedule that the solution library has for a task, judged and timed, kept as data.
+
+Each schedule's text is a candidate like any other: `batch.judge_rows` judges it, the run folder keeps it, and a sweep
+that was stopped goes on where it was. Where there is no GPU, verdicts and counted instructions say what they can.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from kernelwright.batch import judge_rows
+from kernelwright.errors import TaskError, UsageError
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Executor
+from kernelwright.records import Evaluation, Task
+from kernelwright.solutions import schedules, write
+from kernelwright.solutions.reading import Unreadable
+from kernelwright.store import Store
+from kernelwright.tasks import Row, candidate_from_text, generate, load_task
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One schedule of one task, to be judged."""
+
+    task: Task
+    schedule: str
+    row: Row
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What became of a schedule. Milliseconds; instructions are thread instructions on the functional machine."""
+
+    task: str
+    schedule: str
+    verdict: str
+    reason: str
+    candidate_ms: float | None
+    eager_ms: float | None
+    speedup: float | None
+    instructions: int
+    best: bool = False
+    """Whether no other correct schedule of the task is faster (or, where nothing is timed, takes fewer instructions)."""
+
+    def plain(self) -> dict[str, object]:
+        """For JSON."""
+        return dict(vars(self))
+
+
+def tasks_of(spec: str, count: int, seed: int) -> list[Task]:
+    """The task of a file, folder or name; else `count` generated tasks of a family of that name. Raises `UsageError`."""
+    try:
+        return [load_task(spec)]
+    except TaskError:
+        known = {name for family in generate.families() for name in family}
+        if spec not in known:
+            raise
+    found = generate.generate(seed, count, families=[spec])
+    return [Task(task_id=task.name, source=task.source) for task in found]
+
+
+def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = ()) -> list[Trial]:
+    """Every schedule of every task whose text differs from the others'. Raises `UsageError` where there is none."""
+    found: list[Trial] = []
+    reasons = []
+    for task in tasks:
+        seen: set[str] = set()
+        try:
+            wanted = [s for s in schedules(task.source) if not names or s.name in names]
+            texts = [(s.name, write(task.source, s, form=form)) for s in wanted]
+        except Unreadable as reason:
+            reasons.append(f"{task.task_id}: {reason}")
+            continue
+        for name, text in texts:
+            if text not in seen:
+                seen.add(text)
+                candidate = candidate_from_text(text, f"solutions:{name}")
+                row = Row(len(found), f"{task.task_id}#{name}", task, candidate)
+                found.append(Trial(task, name, row))
+    if not found:
+        why = reasons[0] if reasons else "no schedule has such a name"
+        raise UsageError(f"there is nothing to tune: {why}", hint="`kernelwright solutions write TASK --list` lists schedules")
+    return found
+
+
+def tune(
+    wanted: Sequence[Trial],
+    store: Store,
+    options: EvalOptions,
+    executor: Executor,
+    on_trial: Callable[[str, Evaluation | None, str], None] | None = None,
+    fresh: bool = False,
+) -> list[Measured]:
+    """Judges the trials, or finds them in the store, and says which schedule is best for each task."""
+    judged: dict[int, tuple[Evaluation | None, str]] = {}
+
+    def note(row: Row, evaluation: Evaluation | None, problem: str) -> None:
+        judged[row.index] = (evaluation, problem)
+        if on_trial:
+            on_trial(row.item_id, evaluation, problem)
+
+    judge_rows([t.row for t in wanted], store, options, on_row=note, fresh=fresh, executor=executor)
+    return ranked([_measured(t, *judged[t.row.index]) for t in wanted])
+
+
+def _measured(trial: Trial, evaluation: Evaluation | None, problem: str) -> Measured:
+    task = trial.task.task_id
+    if evaluation is None:
+        return Measured(task, trial.schedule, "bad_task", problem, None, None, None, 0)
+    timing = evaluation.timing
+    return Measured(
+        task=task,
+        schedule=trial.schedule,
+        verdict=evaluation.verdict,
+        reason=evaluation.reason,
+        candidate_ms=timing.candidate_ms if timing else None,
+        eager_ms=timing.eager_ms if timing else None,
+        speedup=timing.speedup if timing else None,
+        instructions=sum(launch.instructions for launch in evaluation.launches),
+    )
+
+
+def ranked(found: Sequence[Measured]) -> list[Measured]:
+    """The same with the best of each task marked: the fastest correct one, or that with the fewest instructions."""
+    best: dict[str, tuple[float, int]] = {}
+    for i, m in enumerate(found):
+        if m.verdict == "correct":
+            cost = m.candidate_ms if m.candidate_ms is not None else float(m.instructions)
+            best[m.task] = min(best.get(m.task, (float("inf"), -1)), (cost, i))
+    chosen = {i for _, i in best.values()}
+    return [Measured(**{**vars(m), "best": i in chosen}) for i, m in enumerate(found)]

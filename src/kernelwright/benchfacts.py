@@ -1,0 +1,385 @@
+"""What a bench run found, in numbers: read from the run folder alone, so that a report needs nothing judged again.
+
+A sample is one rollout of a policy on one task. Faults of ours and questions that the policy did not answer are counted
+apart; they are no wrong answers, and no right ones. An answer that holds no candidate, or one that cannot be judged
+(`unsupported`), is an answer that failed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernelwright import metrics
+from kernelwright.errors import StoreError
+from kernelwright.metrics import FAST_P, Estimate
+from kernelwright.records import Evaluation, Task, Turn
+from kernelwright.rollout import best_turn
+from kernelwright.store import Store
+
+BASELINES = ("eager", "compile")
+GREEDY = -1
+"""The number of the sample that was drawn greedily, beside those that were sampled."""
+NO_CANDIDATE = "no_candidate"
+_NOT_COMPILED = (NO_CANDIDATE, "compile_error", "unsupported")
+
+
+def rollout_name(task: Task, sample: int) -> str:
+    """What a run calls the rollout of one sample."""
+    return f"{task.task_id} · {task.short_hash} · {'greedy' if sample == GREEDY else f'sample {sample}'}"
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What became of one sample. `verdict` is one of `records.VERDICTS`, or `no_candidate`."""
+
+    number: int
+    verdict: str
+    reason: str
+    turns: tuple[Turn, ...]
+    evaluation: Evaluation | None = None
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict == "correct"
+
+    @property
+    def compiled(self) -> bool:
+        return self.verdict not in _NOT_COMPILED
+
+    def speedup(self, baseline: str) -> float | None:
+        """The baseline's time over the candidate's, both medians; None where it was not timed against that."""
+        timing = self.evaluation.timing if self.evaluation else None
+        other = None if timing is None else timing.eager_ms if baseline == "eager" else timing.compile_ms
+        return other / timing.candidate_ms if timing and other is not None and timing.candidate_ms > 0 else None
+
+
+@dataclass
+class TaskResult:
+    """One task of the suite with its samples; `problem` says why it cannot be judged at all."""
+
+    task_id: str
+    task_hash: str
+    family: str
+    samples: list[Sample] = field(default_factory=list)
+    greedy: Sample | None = None
+    harness_errors: int = 0
+    unanswered: dict[int, str] = field(default_factory=dict)
+    """Samples that the policy gave no answer for, with its words."""
+    pending: int = 0
+    problem: str = ""
+
+    @property
+    def counted(self) -> list[Sample]:
+        """The samples that numbers are taken from: the sampled ones, or the greedy one where there are no others."""
+        return self.samples or ([self.greedy] if self.greedy else [])
+
+
+Criterion = Callable[[Sample], bool]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A whole run: what was asked for, and every task's samples."""
+
+    settings: dict[str, Any]
+    tasks: tuple[TaskResult, ...]
+    wall_seconds: float
+    largest: int
+    """The most samples that any task has."""
+
+    def answered(self, samples: int = 1) -> list[TaskResult]:
+        """Tasks that have so many samples that count."""
+        return [t for t in self.tasks if len(t.counted) >= samples]
+
+    def shares(self, criterion: Criterion, k: int = 1) -> list[float]:
+        """For each task with at least `k` samples, the chance that one of `k` meets the criterion."""
+        found = self.answered(k)
+        return [metrics.pass_at_k(len(t.counted), sum(map(criterion, t.counted)), k) for t in found]
+
+    def estimate(self, criterion: Criterion, k: int = 1) -> Estimate | None:
+        """The mean of `shares`."""
+        return metrics.mean(self.shares(criterion, k), int(self.settings.get("seed", 0)))
+
+    def timed(self, baseline: str) -> bool:
+        """Whether any sample was timed against a baseline."""
+        return any(s.speedup(baseline) is not None for t in self.tasks for s in t.counted)
+
+    def of_family(self, family: str) -> Bench:
+        """The same run with the tasks of one family only."""
+        chosen = tuple(t for t in self.tasks if t.family == family)
+        return Bench(self.settings, chosen, self.wall_seconds, max((len(t.counted) for t in chosen), default=0))
+
+
+def correct(sample: Sample) -> bool:
+    """The criterion of pass@k."""
+    return sample.correct
+
+
+def compiled(sample: Sample) -> bool:
+    """Whether a candidate was built and run, whatever came of it."""
+    return sample.compiled
+
+
+def faster(baseline: str, p: float) -> Criterion:
+    """The criterion of fast_p."""
+    return lambda sample: metrics.is_fast(sample.correct, sample.speedup(baseline), p)
+
+
+# --- reading a run --------------------------------------------------------------------------------------------------
+
+
+def is_bench(store: Store) -> bool:
+    """Whether a run was made by `bench`."""
+    return store.meta.get("verb") == "bench"
+
+
+def read(store: Store) -> Bench:
+    """The results that a run holds. Raises `StoreError` for a run of another verb."""
+    meta = store.meta
+    if meta.get("verb") != "bench":
+        raise StoreError(
+            f"the run in {str(store.folder)!r} was not made by bench", hint="name a run of kernelwright bench"
+        )
+    events = store.events()
+    suites = [e.data for e in events if e.kind == "suite"]
+    rows = suites[-1]["tasks"] if suites else []
+    results = {row["name"]: TaskResult(row["task_id"], row["hash"], row.get("family") or "all") for row in rows}
+    for name, turns in store.turns().items():
+        head, _, label = name.rpartition(" · ")
+        if head in results:
+            number = GREEDY if label == "greedy" else int(label.removeprefix("sample "))
+            _add(results[head], number, tuple(turns))
+    for event in events:
+        result = results.get(str(event.data.get("name"))) if isinstance(event.data, dict) else None
+        if result is not None and event.kind == "bad_task":
+            result.problem = str(event.data["reason"])
+        elif result is not None and event.kind == "no_answer":
+            result.unanswered[int(event.data["sample"])] = str(event.data["reason"])
+    for result in results.values():
+        _settle(result)
+    wall = sum(float(e.data.get("seconds", 0.0)) for e in events if e.kind == "session")
+    settings = {**meta, **{k: v for k, v in (suites[-1] if suites else {}).items() if k != "tasks"}}
+    largest = max((len(r.counted) for r in results.values()), default=0)
+    return Bench(settings, tuple(results.values()), wall, largest)
+
+
+def task_name(task: Task) -> str:
+    """What a run calls a task: the part of its rollouts' names that they share."""
+    return f"{task.task_id} · {task.short_hash}"
+
+
+def _add(result: TaskResult, number: int, turns: tuple[Turn, ...]) -> None:
+    judged = [t for t in turns if t.evaluation is not None or t.parse_failure is not None]
+    best = best_turn(judged)
+    if not judged:
+        result.pending += 1
+        return
+    if best is None:
+        sample = Sample(number, NO_CANDIDATE, judged[-1].parse_failure or "", turns)
+    else:
+        evaluation = best.evaluation
+        assert evaluation is not None
+        sample = Sample(number, evaluation.verdict, evaluation.reason, turns, evaluation)
+    if sample.verdict == "harness_error":
+        result.harness_errors += 1
+    elif number == GREEDY:
+        result.greedy = sample
+    else:
+        result.samples.append(sample)
+
+
+def _settle(result: TaskResult) -> None:
+    """A question that was answered later is not unanswered; a task that was judged later has no problem.
+
+    Of a task that cannot be judged nothing counts, not even an answer without a candidate.
+    """
+    result.samples.sort(key=lambda s: s.number)
+    known = {s.number for s in result.samples} | ({GREEDY} if result.greedy else set())
+    result.unanswered = {n: why for n, why in result.unanswered.items() if n not in known}
+    if any(s.evaluation is not None for s in (*result.samples, result.greedy) if s is not None):
+        result.problem = ""
+    if result.problem:
+        result.samples, result.greedy, result.pending, result.unanswered = [], None, 0, {}
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def summarise(bench: Bench) -> dict[str, Any]:
+    """Everything that a table shows, as plain data: estimates are {value, low, high, tasks}, or null."""
+    settings = {k: v for k, v in bench.settings.items() if k not in ("created", "verb")}
+    return {
+        "settings": settings,
+        "counts": counts(bench),
+        "verdicts": verdicts(bench),
+        **_numbers(bench),
+        "families": {name: _numbers(bench.of_family(name)) for name in families(bench)},
+        "cost": cost(bench),
+    }
+
+
+def families(bench: Bench) -> list[str]:
+    """Names of the families, sorted; none where all tasks are of one."""
+    names = sorted({t.family for t in bench.tasks})
+    return names if len(names) > 1 else []
+
+
+def counts(bench: Bench) -> dict[str, int]:
+    """How many tasks and samples there are, and how many of these do not count and why."""
+    return {
+        "tasks": len(bench.tasks),
+        "judged_tasks": len(bench.answered()),
+        "bad_tasks": sum(bool(t.problem) for t in bench.tasks),
+        "samples": sum(len(t.samples) + bool(t.greedy) for t in bench.tasks),
+        "no_answer": sum(len(t.unanswered) for t in bench.tasks),
+        "harness_errors": sum(t.harness_errors for t in bench.tasks),
+        "pending": sum(t.pending for t in bench.tasks),
+    }
+
+
+def verdicts(bench: Bench) -> dict[str, int]:
+    """How many samples, the greedy ones included, got each verdict."""
+    every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
+    return dict(Counter(s.verdict for s in every).most_common())
+
+
+def _numbers(bench: Bench) -> dict[str, Any]:
+    ks = range(1, bench.largest + 1)
+    seed = int(bench.settings.get("seed", 0))
+    greedy = [t.greedy for t in bench.tasks if t.greedy is not None]
+    both = (1, bench.largest) if bench.largest > 1 else (1,) if bench.largest else ()
+    return {
+        "tasks": len(bench.tasks),
+        "greedy": None
+        if not greedy
+        else {
+            "compiled": _plain(metrics.mean([float(s.compiled) for s in greedy], seed)),
+            "correct": _plain(metrics.mean([float(s.correct) for s in greedy], seed)),
+            "solved": sum(s.correct for s in greedy),
+        },
+        "compiled": {str(k): _plain(bench.estimate(compiled, k)) for k in ks},
+        "correct": {str(k): _plain(bench.estimate(correct, k)) for k in ks},
+        "solved": sum(any(s.correct for s in t.counted) for t in bench.tasks),
+        "fast": {name: _fast(bench, name, both) for name in BASELINES},
+        "speedup": {name: _speedup(bench, name, seed) for name in BASELINES},
+    }
+
+
+def _fast(bench: Bench, baseline: str, ks: Sequence[int]) -> dict[str, Any] | None:
+    """fast_p against a baseline, `p` -> `k` -> estimate; None where nothing was timed against it."""
+    if not bench.timed(baseline):
+        return None
+    return {f"{p:g}": {str(k): _plain(bench.estimate(faster(baseline, p), k)) for k in ks} for p in FAST_P}
+
+
+def _speedup(bench: Bench, baseline: str, seed: int) -> dict[str, Any] | None:
+    """Geometric mean and median over tasks; a task's number is the geometric mean of its correct, timed samples."""
+    values = [v for v in speedups(bench, baseline).values()]
+    if not values:
+        return None
+    untimed = sum(s.correct and s.speedup(baseline) is None for t in bench.tasks for s in t.counted)
+    return {
+        "geomean": _plain(metrics.geometric_mean(values, seed)),
+        "median": _plain(metrics.median(values, seed)),
+        "untimed": untimed,
+    }
+
+
+def speedups(bench: Bench, baseline: str) -> dict[str, float]:
+    """By task hash: the geometric mean over its correct samples that were timed."""
+    found: dict[str, float] = {}
+    for task in bench.tasks:
+        values = [v for s in task.counted if s.correct and (v := s.speedup(baseline)) is not None]
+        mean = metrics.geometric_mean(values) if values else None
+        if mean is not None:
+            found[task.task_hash] = mean.value
+    return found
+
+
+def cost(bench: Bench) -> dict[str, Any]:
+    """Tokens, seconds and dollars of all samples; dollars are None where the policy does not know a price."""
+    every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
+    usages = [turn.usage for s in every for turn in s.turns]
+    prices = [u.cost_usd for u in usages]
+    judged = {id(t.evaluation): t.evaluation.seconds.total for s in every for t in s.turns if t.evaluation}
+    right = sum(s.correct for s in every)
+    dollars = sum(p for p in prices if p is not None) if any(p is not None for p in prices) else None
+    tokens = sum(u.completion_tokens for u in usages)
+    return {
+        "prompt_tokens": sum(u.prompt_tokens for u in usages),
+        "completion_tokens": tokens,
+        "policy_seconds": round(sum(u.seconds for u in usages), 2),
+        "judge_seconds": round(sum(judged.values()), 2),
+        "wall_seconds": round(bench.wall_seconds, 2),
+        "dollars": dollars,
+        "completion_tokens_per_correct": round(tokens / right, 1) if right and tokens else None,
+        "dollars_per_correct": dollars / right if right and dollars is not None else None,
+    }
+
+
+def _plain(estimate: Estimate | None) -> dict[str, float | int] | None:
+    return None if estimate is None else estimate.plain()
+
+
+# --- two runs -------------------------------------------------------------------------------------------------------
+
+
+def compare(first: Bench, second: Bench) -> dict[str, Any]:
+    """Paired tests over the tasks that both runs judged: `rows` by name, and what speaks against comparing them."""
+    a, b = ({t.task_hash: t for t in run.answered()} for run in (first, second))
+    common = [h for h in a if h in b]
+    left, right = _only(first, common), _only(second, common)
+    largest = min((min(len(a[h].counted), len(b[h].counted)) for h in common), default=0)
+    rows: dict[str, Any] = {}
+    for name, criterion in (("compiled", compiled), ("pass", correct)):
+        for k in sorted({1, largest} - {0}):
+            rows[f"{name}@{k}"] = _paired(left.shares(criterion, k), right.shares(criterion, k), first)
+    for baseline in BASELINES:
+        if left.timed(baseline) and right.timed(baseline):
+            fast = faster(baseline, 1.0)
+            rows[f"fast_1@1 ({baseline})"] = _paired(left.shares(fast), right.shares(fast), first)
+            rows[f"log speedup ({baseline})"] = _log_speedups(left, right, baseline)
+    greedy = [h for h in common if a[h].greedy and b[h].greedy]
+    if greedy:
+        rows["greedy correct"] = _paired(_greedily_correct(a, greedy), _greedily_correct(b, greedy), first)
+    return {
+        "common_tasks": len(common),
+        "only_in_first": len(a) - len(common),
+        "only_in_second": len(b) - len(common),
+        "rows": {name: row for name, row in rows.items() if row is not None},
+        "differences": _differences(first.settings, second.settings),
+    }
+
+
+def _greedily_correct(tasks: dict[str, TaskResult], hashes: Sequence[str]) -> list[float]:
+    found = [tasks[h].greedy for h in hashes]
+    return [float(sample is not None and sample.correct) for sample in found]
+
+
+def _only(bench: Bench, hashes: Sequence[str]) -> Bench:
+    by_hash = {t.task_hash: t for t in bench.tasks}
+    return Bench(bench.settings, tuple(by_hash[h] for h in hashes), bench.wall_seconds, bench.largest)
+
+
+def _paired(a: Sequence[float], b: Sequence[float], run: Bench) -> dict[str, Any] | None:
+    found = metrics.paired(a, b, int(run.settings.get("seed", 0)))
+    return None if found is None else found.plain()
+
+
+def _log_speedups(first: Bench, second: Bench, baseline: str) -> dict[str, Any] | None:
+    """Over the tasks that both solved and timed; exp(difference) is the ratio of geometric means."""
+    import math
+
+    a, b = speedups(first, baseline), speedups(second, baseline)
+    both = [h for h in a if h in b]
+    return _paired([math.log(a[h]) for h in both], [math.log(b[h]) for h in both], first)
+
+
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, list[Any]]:
+    """Settings beside the policy that are not the same in both runs."""
+    ignored = {"created", "verb", "policy", "limit", "samples"}
+    names = [k for k in {**a, **b} if k not in ignored]
+    return {name: [a.get(name), b.get(name)] for name in names if a.get(name) != b.get(name)}

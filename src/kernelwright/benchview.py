@@ -1,0 +1,159 @@
+"""A bench run as people see it: tables for the terminal, and a section of the page. Numbers come from `benchfacts`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Row = tuple[str, ...]
+SHOWN_KS = (1, 2, 3, 4, 5, 8, 10, 16, 20, 32, 50, 64, 100)
+
+
+def cell(estimate: dict[str, Any] | None, percent: bool = True) -> str:
+    """An estimate with its interval, `72.5 % (62.5 to 82.5)`, or `-`."""
+    if estimate is None:
+        return "-"
+    scale, digits = (100.0, 1) if percent else (1.0, 3)
+    value, low, high = (f"{estimate[name] * scale:.{digits}f}" for name in ("value", "low", "high"))
+    return f"{value}{' %' if percent else ''} ({low} to {high})"
+
+
+def tables(summary: dict[str, Any]) -> Iterator[tuple[str, Row, list[Row]]]:
+    """Title, head and rows of each table."""
+    yield "solved", ("", "estimate", "tasks"), list(_solved(summary))
+    if summary["speedup"]["eager"] or summary["speedup"]["compile"]:
+        yield "against PyTorch", ("", "eager", "compile"), list(_speed(summary))
+    if summary["families"]:
+        yield "by family", _FAMILY_HEAD, [_family(name, facts) for name, facts in summary["families"].items()]
+    yield "samples", ("what became of them", "count"), list(_counts(summary))
+    yield "cost", ("", ""), list(_cost(summary["cost"]))
+
+
+def _solved(summary: dict[str, Any]) -> Iterator[Row]:
+    greedy = summary["greedy"]
+    if greedy:
+        for name in ("compiled", "correct"):
+            yield f"{name}, greedy", cell(greedy[name]), str(greedy[name]["tasks"])
+    shown = [k for k in summary["correct"] if int(k) in SHOWN_KS or k == list(summary["correct"])[-1]]
+    for name, word in (("compiled", "compiled"), ("correct", "pass")):
+        for k in shown if name == "correct" else [k for k in shown if k in (shown[0], shown[-1])]:
+            found = summary[name][k]
+            yield f"{word}@{k}", cell(found), str(found["tasks"]) if found else "0"
+
+
+def _speed(summary: dict[str, Any]) -> Iterator[Row]:
+    sides = [summary["fast"][name] for name in ("eager", "compile")]
+    first = next(side for side in sides if side)
+    for p, by_k in first.items():
+        for k in by_k:
+            yield f"fast_{p}@{k}", *(cell(side[p].get(k)) if side else "-" for side in sides)
+    for name in ("geomean", "median"):
+        means = [summary["speedup"][side] for side in ("eager", "compile")]
+        yield f"{name} speedup of right ones", *(cell(m[name], percent=False) if m else "-" for m in means)
+
+
+_FAMILY_HEAD = ("family", "tasks", "greedy", "solved", "pass@1", "pass@most", "fast_1@1 eager", "geomean")
+
+
+def _family(name: str, facts: dict[str, Any]) -> Row:
+    ks = list(facts["correct"])
+    fast, speed, greedy = facts["fast"]["eager"], facts["speedup"]["eager"], facts["greedy"]
+    return (
+        name,
+        str(facts["tasks"]),
+        str(greedy["solved"]) if greedy else "-",
+        str(facts["solved"]),
+        _short(facts["correct"].get("1")),
+        _short(facts["correct"][ks[-1]]) if ks else "-",
+        _short(fast["1"].get("1")) if fast else "-",
+        f"{speed['geomean']['value']:.3f}" if speed else "-",
+    )
+
+
+def _short(estimate: dict[str, Any] | None) -> str:
+    return "-" if estimate is None else f"{100 * estimate['value']:.1f} %"
+
+
+def _counts(summary: dict[str, Any]) -> Iterator[Row]:
+    counts = summary["counts"]
+    for name, count in summary["verdicts"].items():
+        yield name, str(count)
+    for name, words in (
+        ("no_answer", "not counted: the policy gave no answer"),
+        ("harness_errors", "not counted: a fault of the harness"),
+        ("pending", "not counted: not judged yet"),
+    ):
+        if counts[name]:
+            yield words, str(counts[name])
+    left = counts["tasks"] - counts["judged_tasks"]
+    yield "tasks with a sample that counts", f"{counts['judged_tasks']} of {counts['tasks']}"
+    if left and counts["bad_tasks"]:
+        yield "tasks that cannot be judged", str(counts["bad_tasks"])
+
+
+def _cost(cost: dict[str, Any]) -> Iterator[Row]:
+    yield "tokens", f"{cost['prompt_tokens']} in, {cost['completion_tokens']} out"
+    seconds = [f"{cost[name]:.1f} {words}" for name, words in _SECONDS]
+    yield "seconds", ", ".join(seconds)
+    yield "dollars", "not known" if cost["dollars"] is None else f"{cost['dollars']:.4f}"
+
+
+_SECONDS = (("policy_seconds", "of the policy"), ("judge_seconds", "of judging"), ("wall_seconds", "by the clock"))
+
+
+def print_summary(summary: dict[str, Any], out: Console) -> None:
+    """All tables."""
+    settings = summary["settings"]
+    out.print(f"[bold]{escape(str(settings.get('suite')))}[/] · {escape(str(settings.get('policy')))}", soft_wrap=True)
+    for title, head, rows in tables(summary):
+        _print(out, title, head, rows)
+    out.print("[dim]intervals: 95 %, bootstrap over tasks[/]")
+
+
+def _print(out: Console, title: str, head: Row, rows: Sequence[Row]) -> None:
+    table = Table(box=None, header_style="dim", title=title, title_justify="left", title_style="bold")
+    for position, name in enumerate(head):
+        table.add_column(name, no_wrap=True, justify="left" if position == 0 else "right")
+    for row in rows:
+        table.add_row(*(escape(_plain(c)) for c in row))
+    out.print(table)
+
+
+def _plain(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def section(summary: dict[str, Any]) -> str:
+    """The tables as HTML."""
+    parts = []
+    for title, head, rows in tables(summary):
+        cells = "".join(f"<th>{html.escape(c)}</th>" for c in head)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in row) + "</tr>" for row in rows)
+        parts.append(f"<h2>{html.escape(title)}</h2><table><tr>{cells}</tr>{body}</table>")
+    return f'<section class="bench">{"".join(parts)}<p class="dim">intervals: 95 %, bootstrap over tasks</p></section>'
+
+
+def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console) -> None:
+    """Two runs side by side."""
+    rows = []
+    for name, row in found["rows"].items():
+        percent = not name.startswith("log")
+        scale, unit = (100.0, " %") if percent else (1.0, "")
+        values = [f"{row[side] * scale:.1f}{unit}" if percent else f"{row[side]:.3f}" for side in ("first", "second")]
+        interval = {"value": row["difference"], "low": row["low"], "high": row["high"]}
+        better = f"{row['first_only']} : {row['second_only']}"
+        p_values = (f"{row['p_exact']:.3g}", f"{row['p_bootstrap']:.3g}")
+        rows.append((name, str(row["tasks"]), *values, cell(interval, percent), better, *p_values))
+    head = ("", "tasks", *names, "difference B - A", "A : B better", "p exact", "p bootstrap")
+    _print(out, f"{found['common_tasks']} tasks in both", head, rows)
+    for side, name in (("only_in_first", names[0]), ("only_in_second", names[1])):
+        if found[side]:
+            out.print(f"{found[side]} tasks only in {escape(name)}: left out", soft_wrap=True)
+    for name, (a, b) in found["differences"].items():
+        out.print(f"[yellow]differs[/] {escape(name)}: {escape(str(a))} and {escape(str(b))}", soft_wrap=True)
+    out.print("[dim]p exact: sign test (McNemar's where each task has one sample); intervals: paired bootstrap[/]")

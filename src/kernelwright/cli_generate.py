@@ -1,0 +1,72 @@
+"""The verb `kernelwright tasks generate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def tasks_generate(
+    count: Annotated[int, typer.Option(min=1, help="Tasks that are wanted.")] = 10,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same tasks everywhere.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="A .jsonl file, or a folder for .py files; resumes.")] = None,
+    families: Annotated[str, typer.Option(help="Families or groups, by commas; default: all.")] = "",
+    split: Annotated[str, typer.Option(help="train, or what is kept out of it: combos, fused, families.")] = "train",
+    check: Annotated[bool, typer.Option("--check", help="Keep only what passes lint and null-kernel gate.")] = False,
+    jobs: Annotated[int, typer.Option(min=0, help="With --check: tasks checked at once; 0: one a core.")] = 0,
+    list_families: Annotated[bool, typer.Option("--list-families", help="Print the families and groups.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+) -> None:
+    """Make tasks in KernelBench's format from families of operators: single ones, fused chains, small blocks.
+
+    Without --out they are printed. The format of the file, the families and the splits: docs/generated_tasks.md.
+    """
+    from kernelwright import taskgen
+    from kernelwright.errors import UsageError
+    from kernelwright.tasks import generate
+
+    if list_families:
+        for name, group in generate.families():
+            print(json.dumps({"family": name, "group": group}) if as_json else f"{group:14} {name}")
+        return
+    wanted = tuple(name.strip() for name in families.split(",") if name.strip()) or None
+    wish = taskgen.Wish(count, seed, wanted, split)
+    if out is not None:
+        _write(wish, out, check, jobs, as_json)
+        return
+    if check:
+        raise UsageError("--check needs --out, where the tasks go", hint="add --out tasks.jsonl")
+    for task in generate.generate(seed, count, families=wanted, split=split):
+        print(json.dumps(taskgen.row_of(task)) if as_json else f"# {task.name}: {task.signature}\n{task.source}\n")
+
+
+def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
+    from kernelwright import report, taskgen
+    from kernelwright.evaluation import EvalOptions, Evaluator
+
+    with report.BatchView(wish.count, None, False) as view:
+
+        def show(row: dict[str, Any]) -> None:
+            if row.get("state") in (None, "sound", "hardened"):
+                view.step("")
+            else:
+                print(taskgen.line(row), file=sys.stderr)
+
+        if check:
+            workers = jobs or len(os.sched_getaffinity(0))
+            with Evaluator(EvalOptions(backend="cpu")) as evaluator:
+                outcome = taskgen.write(wish, out, evaluator=evaluator, jobs=workers, show=show)
+        else:
+            outcome = taskgen.write(wish, out, show=show)
+    if as_json:
+        print(json.dumps({"out": str(out), "seed": wish.seed, "split": wish.split} | dataclasses.asdict(outcome)))
+        return
+    text = f"{outcome.kept} tasks in {out}"
+    text += f", {outcome.rejected} turned down" if outcome.rejected else ""
+    print(text + (f" ({outcome.resumed} were there)" if outcome.resumed else ""))

@@ -1,0 +1,132 @@
+"""The verbs of the solution library: `kernelwright solutions write` and `kernelwright solutions tune`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from kernelwright.autotune import Measured
+    from kernelwright.records import Evaluation
+
+solutions_app = typer.Typer(
+    help="Candidates from the solution library: write one, or sweep its schedules.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+_FORMS = ("module", "load_inline", "triton")
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Form = Annotated[str, typer.Option(help="module (kernelwright.cuda), load_inline (KernelBench's) or triton.")]
+
+
+@solutions_app.callback()
+def _root() -> None:
+    pass
+
+
+@solutions_app.command("write")
+def solutions_write(
+    task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
+    form: Form = "module",
+    schedule: Annotated[str, typer.Option(help="A schedule's name, as --list prints it.")] = "canonical",
+    list_schedules: Annotated[bool, typer.Option("--list", help="Print the task's schedules, plainest first.")] = False,
+    out: Annotated[Path | None, typer.Option(help="File for the candidate; printed when absent.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a candidate for a task from its text alone, or list the schedules that there are for it.
+
+    Nothing of the task is run. Exit status: 0, or 2 where the library has no template for what the task computes.
+    """
+    from kernelwright.errors import UsageError
+    from kernelwright.solutions import schedules, write
+    from kernelwright.solutions.reading import Unreadable
+    from kernelwright.solutions.schedule import named
+    from kernelwright.tasks import load_task
+
+    _check_form(form)
+    wanted = load_task(task)
+    try:
+        if list_schedules:
+            found = [s.name for s in schedules(wanted.source)]
+            print(json.dumps({"task_id": wanted.task_id, "schedules": found}) if as_json else "\n".join(found))
+            return
+        text = write(wanted.source, named(schedule), form=form)
+    except Unreadable as reason:
+        raise UsageError(
+            f"the solution library has no template for {wanted.task_id!r}: {reason}",
+            hint="ask a model: kernelwright optimize TASK --policy openai:MODEL@BASE_URL --run DIR",
+        ) from reason
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+        print(f"wrote {out}", file=sys.stderr)
+    if as_json:
+        print(json.dumps({"task_id": wanted.task_id, "form": form, "schedule": schedule, "candidate": text}))
+    elif out is None:
+        print(text, end="")
+
+
+@solutions_app.command("tune")
+def solutions_tune(
+    spec: Annotated[str, typer.Argument(metavar="TASK_OR_FAMILY", help="A task, or a family of generated tasks.")],
+    run: Annotated[Path, typer.Option(help="Run folder: measurements are kept there; resumes.")],
+    count: Annotated[int, typer.Option(min=1, help="Of a family: how many tasks.")] = 4,
+    task_seed: Annotated[int, typer.Option(help="Of a family: seed of its tasks.")] = 0,
+    form: Form = "module",
+    schedule: Annotated[list[str] | None, typer.Option("--schedule", help="Only this one; repeatable.")] = None,
+    backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
+    timeout: Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")] = 60.0,
+    seed: Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Candidates judged at once.")] = 1,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run holds.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Judge every schedule that the library has for a task, or for tasks of a family, and say which is best.
+
+    On a GPU by time, else by thread instructions of the checked calls. Wrong schedules are listed, too.
+    """
+    from kernelwright import autotune, report
+    from kernelwright.errors import ConfigError
+    from kernelwright.evaluation import EvalOptions
+    from kernelwright.executor import load_executor
+    from kernelwright.store import Store
+
+    _check_form(form)
+    if backend not in ("auto", "cpu", "gpu") or timeout <= 0 or timing_seconds < 0:
+        raise ConfigError("--backend, --timeout or --timing-seconds is out of range", hint="auto, cpu or gpu; above 0")
+    fields = {"backend": backend, "timing_seconds": timing_seconds, "timeout": timeout, "seed": seed}
+    options = EvalOptions.model_validate(fields)
+    wanted = autotune.trials(autotune.tasks_of(spec, count, task_seed), form, schedule or ())
+    executing = load_executor("local", jobs, options.backend)
+    with (
+        Store.open_or_create(run, {"verb": "solutions tune", "input": spec}) as store,
+        report.BatchView(len(wanted), run, not as_json) as view,
+        executing as executor,
+    ):
+
+        def show(item_id: str, evaluation: Evaluation | None, note: str) -> None:
+            view.show(item_id, evaluation, note)
+
+        found = autotune.tune(wanted, store, executor.settle(options), executor, show, fresh)
+        store.add_event("tuned", [m.plain() for m in found])
+    for measured in found:
+        print(json.dumps(measured.plain()) if as_json else _line(measured))
+
+
+def _line(m: Measured) -> str:
+    """One row of the table."""
+    time = f"{m.candidate_ms:10.4f} ms" if m.candidate_ms is not None else f"{m.instructions / 1e6:10.1f} M"
+    speedup = f"{m.speedup:7.3f}x" if m.speedup is not None else " " * 8
+    mark = "*" if m.best else " "
+    return f"{mark} {m.verdict:13} {time} {speedup}  {m.task}  {m.schedule}  {m.reason[:80]}".rstrip()
+
+
+def _check_form(form: str) -> None:
+    from kernelwright.errors import ConfigError
+
+    if form not in _FORMS:
+        raise ConfigError(f"--form {form!r} is not a form", hint=f"use {', '.join(_FORMS)}")

@@ -1,0 +1,163 @@
+"""A program that somebody else wrote for a row of CUDABench, judged by the row's own comparison.
+
+It runs in a folder of its own that holds the row's inputs and nothing else: the expected output and the generator's
+script are in another child's folder, which its sandbox does not reach, and are not even there while it runs. Of what it
+leaves only plain files of the expected names are taken; links are not followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from kernelwright.backends.split import THRUST
+from kernelwright.builds import BuildResult
+from kernelwright.errors import HarnessError
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.programs import (
+    FOLDER_MB,
+    Limits,
+    ProgramSession,
+    ProgramVerdict,
+    Row,
+    Step,
+    build,
+    compared,
+    first_error,
+    program_failed,
+    script_failed,
+)
+from kernelwright.evaluation.session import Builder
+from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, ProgramTask, shared_files
+
+SCRIPT_LIMITS = Limits(seconds=300.0)
+"""What the generator and the comparison of a row may use together."""
+
+MAX_FILES = 200
+"""Of a generator, that are taken away while a program runs; what is beyond lies where its sandbox does not reach."""
+NO_KERNEL = "no-own-kernel"
+
+
+def judge_answer(task: ProgramTask, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    """Builds and runs a program in place of the row's own. A fault of ours is a verdict, too."""
+    row = Row(task)
+    if task.problem:
+        return row.verdict("task_error", task.problem)
+    for attempt in (1, 2):
+        try:
+            return _judge(row, source, pool, builder, limits)
+        except HarnessError as error:
+            builder.close()
+            if attempt == 2:
+                return row.verdict("harness_error", f"{type(error).__name__}: {error}")
+    raise HarnessError("unreachable: a row ends within two attempts")
+
+
+def _judge(row: Row, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    started = time.monotonic()
+    built = build(source, builder)
+    row.parts["build"] = time.monotonic() - started
+    if built.status != "ok":
+        return row.verdict(built.status, ", ".join(built.missing) or first_error(built.log))
+    with ProgramSession(None, "", pool, SCRIPT_LIMITS) as scripts:
+        (scripts.folder / FOLDER).mkdir()
+        made = scripts.script(GENERATOR, row.task.generator)
+        row.parts["gen"] = made.seconds
+        if made.timeout or made.status:
+            return _task_error(script_failed(row, GENERATOR, made, SCRIPT_LIMITS))
+        with _away(scripts.folder) as files:
+            failed = _run(row, source, built, pool, limits, files, scripts.folder / FOLDER)
+        if failed:
+            return failed
+        step = scripts.script(COMPARER, row.task.comparer)
+        row.parts["compare"] = step.seconds
+    missing = "ModuleNotFoundError" in step.stderr or step.timeout
+    verdict = compared(row, step, SCRIPT_LIMITS)
+    return _task_error(verdict) if missing else verdict
+
+
+def _task_error(verdict: ProgramVerdict) -> ProgramVerdict:
+    """What a row's own script cannot do is no answer's fault."""
+    return dataclasses.replace(verdict, verdict="task_error")
+
+
+def _run(
+    row: Row, source: str, built: BuildResult, pool: Pool, limits: Limits, files: dict[str, int], data: Path
+) -> ProgramVerdict | None:
+    """Runs the program beside copies of its inputs, and puts what it leaves into `data`; a verdict where it failed."""
+    generated = {name.partition("/")[2]: name for name in files if name.startswith(f"{FOLDER}/")}
+    given, wanted = shared_files(row.task, generated)
+    with ProgramSession(built, source, pool, limits) as session:
+        row.sandbox = session.child.level
+        own = session.folder / FOLDER
+        own.mkdir()
+        for name in given:
+            _write(files[generated[name]], own / name)
+        row.run = run = session.program("program")
+        row.parts["run"] = run.seconds
+        failed = program_failed(row, run, limits) or _no_kernel(row, source, run)
+        for name in wanted if failed is None else ():
+            _take(own, name, data / name)
+    return failed
+
+
+def _no_kernel(row: Row, source: str, run: Step) -> ProgramVerdict | None:
+    """The verdict on a program that launched nothing, where no library could have (Thrust and CUB run on the host)."""
+    if run.launches or THRUST.search(source) or re.search(r"#\s*include\s*<cub/", source):
+        return None
+    return row.verdict("rejected", f"{NO_KERNEL}: the program launched no kernel")
+
+
+@contextlib.contextmanager
+def _away(folder: Path) -> Iterator[dict[str, int]]:
+    """Takes all files of a folder out of the file system: names inside it to open descriptors. Puts them back after.
+
+    What is there by then under the same name, a program's output, stays.
+    """
+    held: dict[str, int] = {}
+    try:
+        for path in sorted(folder.rglob("*"))[:MAX_FILES]:
+            with contextlib.suppress(OSError):
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    held[str(path.relative_to(folder))] = descriptor
+                    path.unlink()
+                else:
+                    os.close(descriptor)
+        yield held
+        for name, descriptor in held.items():
+            if not (folder / name).exists():
+                _write(descriptor, folder / name)
+    finally:
+        for descriptor in held.values():
+            os.close(descriptor)
+
+
+def _write(descriptor: int, path: Path) -> None:
+    """A file with all that a descriptor holds."""
+    with os.fdopen(os.dup(descriptor), "rb") as source, open(path, "wb") as target:
+        source.seek(0)
+        shutil.copyfileobj(source, target, 1 << 20)
+
+
+def _take(folder: Path, name: str, target: Path) -> None:
+    """Copies a plain file that the program left; anything else, links among it, counts as absent."""
+    with contextlib.suppress(OSError):
+        inside = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inside)
+        finally:
+            os.close(inside)
+        try:
+            facts = os.fstat(descriptor)
+            if stat.S_ISREG(facts.st_mode) and facts.st_size <= FOLDER_MB << 20:
+                _write(descriptor, target)
+        finally:
+            os.close(descriptor)

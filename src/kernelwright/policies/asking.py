@@ -1,0 +1,116 @@
+"""Asking a policy from many threads at once: one by one, or gathered into batches where the policy takes batches."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from kernelwright.errors import HarnessError, PolicyError
+from kernelwright.policies import Answer, Policy, Request
+
+LINGER_SECONDS = 0.02
+"""How long a batch waits for more questions once it has one."""
+MAX_BATCH = 256
+PARALLEL = 4
+
+
+Waiting = tuple[Request, Future[Answer]]
+
+
+class Asker:
+    """A policy that threads share. Close it, or use it in a `with`."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self.many: Callable[[list[Request]], list[Any]] | None = getattr(policy, "generate_many", None)
+        self.parallel = int(getattr(policy, "parallel", MAX_BATCH if self.many else PARALLEL))
+        """How many questions may be open at once to some avail."""
+        self._with_temperature = "temperature" in inspect.signature(policy.generate).parameters
+        self._changed = threading.Condition()
+        self._waiting: list[Waiting] = []
+        self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def ask(self, request: Request) -> Answer:
+        """The answer to one question; raises `PolicyError` where there is none."""
+        if self.many is None:
+            return self._one(request)
+        future: Future[Answer] = Future()
+        with self._changed:
+            if self._closed:
+                raise PolicyError("the policy is closed")
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, daemon=True)
+                self._thread.start()
+            self._waiting.append((request, future))
+            self._changed.notify_all()
+        return future.result()
+
+    def _one(self, request: Request) -> Answer:
+        extra: dict[str, Any] = {}
+        if request.temperature is not None and self._with_temperature:
+            extra["temperature"] = request.temperature
+        return self.policy.generate(request.messages, seed=request.seed, task=request.task, **extra)
+
+    def _serve(self) -> None:
+        while (batch := self._take()) is not None:
+            self._answer(batch)
+
+    def _answer(self, batch: list[Waiting]) -> None:
+        """Answers a batch. One that the policy refuses is halved, so that only what it cannot answer fails."""
+        try:
+            assert self.many is not None
+            answers = self.many([request for request, _ in batch])
+            if len(answers) != len(batch):
+                raise HarnessError(f"{self.policy.name} gave {len(answers)} answers to {len(batch)} questions")
+        except PolicyError as error:
+            if len(batch) == 1 or self._closed:
+                self._fail(batch, error)
+                return
+            half = len(batch) // 2
+            self._answer(batch[:half])
+            self._answer(batch[half:])
+        except BaseException as error:
+            self._fail(batch, error)
+        else:
+            for (_, future), answer in zip(batch, answers, strict=True):
+                future.set_result(answer)
+
+    @staticmethod
+    def _fail(batch: list[Waiting], error: BaseException) -> None:
+        for _, future in batch:
+            future.set_exception(error)
+
+    def _take(self) -> list[Waiting] | None:
+        """The next batch: what waits, once no more came for a moment; None when there will be none."""
+        with self._changed:
+            while not self._waiting:
+                if self._closed:
+                    return None
+                self._changed.wait(1.0)
+            deadline = time.monotonic() + 10 * LINGER_SECONDS
+            seen = 0
+            while seen < len(self._waiting) < self.parallel and time.monotonic() < deadline and not self._closed:
+                seen = len(self._waiting)
+                self._changed.wait(LINGER_SECONDS)
+            batch, self._waiting = self._waiting[: self.parallel], self._waiting[self.parallel :]
+            return batch
+
+    def close(self) -> None:
+        """Answers nothing more; who waits gets a `PolicyError`. What is being answered is not waited for."""
+        with self._changed:
+            self._closed = True
+            waiting, self._waiting = self._waiting, []
+            self._changed.notify_all()
+        for _, future in waiting:
+            future.set_exception(PolicyError("stopped before the policy was asked"))
+
+    def __enter__(self) -> Asker:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()

@@ -1,0 +1,121 @@
+"""The starter policy: a small decoder of ours, run by our own engine, offline, on the processor or a GPU.
+
+It is asked with the task's source alone. It was not trained on feedback, so each turn of a conversation is a sample of
+its own: the first one greedy, unless a temperature is given, since that is the likeliest to be right.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.inference import load_engine
+from kernelwright.inference.chat import source_of, task_prompt
+from kernelwright.policies import Answer, Request
+from kernelwright.records import Message, Task, Usage
+
+if TYPE_CHECKING:
+    from kernelwright.inference.engine import Engine, Running
+    from kernelwright.inference.sampling import Sampling
+
+TEMPERATURE = 0.8
+MAX_TOKENS = 2048
+
+
+@dataclass(frozen=True)
+class SampledAnswer(Answer):
+    """An answer with its tokens, the one that ends it included, and the model's log-probability of each."""
+
+    token_ids: tuple[int, ...] = ()
+    log_probs: tuple[float, ...] = ()
+
+
+class StarterPolicy:
+    """A checkpoint that answers tasks. Threads may share one; what they ask at once should come as `generate_many`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str = "starter",
+        *,
+        temperature: float | None = None,
+        top_p: float = 1.0,
+        top_k: int = 0,
+        max_tokens: int = MAX_TOKENS,
+    ) -> None:
+        self.engine = engine
+        self.name = name
+        self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
+        self._turn = threading.Lock()
+        self._sampling(0, 0.0)  # says at once what is out of range
+
+    @classmethod
+    def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
+        """`starter` or `starter:FOLDER`. What is not given comes from KERNELWRIGHT_TEMPERATURE, _TOP_P, _TOP_K and
+        _MAX_TOKENS. Raises `ConfigError`."""
+        stated = temperature if temperature is not None else _setting("TEMPERATURE")
+        share = top_p if top_p is not None else _setting("TOP_P")
+        engine = load_engine(spec)
+        return cls(
+            engine,
+            spec,
+            temperature=stated,
+            top_p=1.0 if share is None else share,
+            top_k=int(_setting("TOP_K") or 0),
+            max_tokens=int(_setting("MAX_TOKENS") or MAX_TOKENS),
+        )
+
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
+    ) -> SampledAnswer:
+        """One answer: greedy on the first turn where no temperature is given anywhere. Raises `PolicyError`."""
+        if temperature is None and self.temperature is None and not any(m.role == "assistant" for m in messages):
+            temperature = 0.0
+        (answer,) = self.generate_many([Request(tuple(messages), seed, task, temperature)])
+        return answer
+
+    def generate_many(self, requests: Sequence[Request]) -> list[SampledAnswer]:
+        """One answer a request, computed together. Raises `PolicyError` where a task is too long for the model."""
+        began = time.monotonic()
+        prompts = [self.prompt(r.messages, r.task) for r in requests]
+        samplings = [self._sampling(r.seed, r.temperature) for r in requests]
+        try:
+            with self._turn:
+                done = self.engine.generate(prompts, samplings)
+        except ConfigError as error:
+            raise PolicyError(str(error), hint=error.hint) from error
+        seconds = (time.monotonic() - began) / max(1, len(requests))
+        return [self._answer(running, seconds) for running in done]
+
+    def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
+        """The ids that a request begins with: the task as the user's turn, or for other models the conversation."""
+        if not self.engine.config.bare_task:
+            return self.engine.tokenizer.prompt(messages)
+        source = task_prompt(task.source) if task is not None else source_of(messages)
+        return self.engine.tokenizer.prompt([Message(role="user", content=source)])
+
+    def _sampling(self, seed: int, temperature: float | None) -> Sampling:
+        from kernelwright.inference.sampling import Sampling
+
+        own = self.temperature if self.temperature is not None else TEMPERATURE
+        chosen = own if temperature is None else temperature
+        return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
+
+    def _answer(self, running: Running, seconds: float) -> SampledAnswer:
+        usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
+        return SampledAnswer(
+            running.text, usage, running.finish_reason, self.name, tuple(running.ids), tuple(running.log_probs)
+        )
+
+
+def _setting(name: str) -> float | None:
+    text = os.environ.get(f"KERNELWRIGHT_{name}")
+    try:
+        return None if text is None else float(text)
+    except ValueError as error:
+        raise ConfigError(f"KERNELWRIGHT_{name}={text!r} is not a number") from error

@@ -1,0 +1,188 @@
+"""CUDABench as a suite of `bench`: a prompt of one of three levels is given, the answer is a whole CUDA program.
+
+    cudabench:FILE[:LEVEL]     LEVEL 1 (name, algorithm, guidance), 2 (name, algorithm) or 3 (name only); default 1
+
+Programs are judged on the functional machine by their rows' own comparison, in folders where the expected output is not
+(`evaluation.program_answers`). Below the prompt stands which files are read and written, as the programs need it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.executor.lanes import Job, Lanes
+from kernelwright.prompts import continued, parse_program
+from kernelwright.records import (
+    VERDICTS,
+    Candidate,
+    Evaluation,
+    Finding,
+    Message,
+    Provenance,
+    Seconds,
+    Task,
+    Turn,
+    VerdictName,
+    WorkloadResult,
+)
+from kernelwright.rollout import CONTEXT_CHARACTERS, Exchange
+from kernelwright.tasks.cudabench import COMPARER, DataFile, ProgramTask, is_cudabench, read_programs
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation.pool import Pool
+    from kernelwright.evaluation.programs import ProgramVerdict
+    from kernelwright.evaluation.session import Builder
+
+PREFIX = "cudabench:"
+SECONDS = 300.0
+"""What a program may run on the functional machine where the user does not say."""
+
+_SYSTEM = (
+    "You write complete CUDA C++ programs. You answer with one program, a single .cu file with main, in one ```cuda "
+    "block and nothing after it."
+)
+
+
+def is_programs(suite: str) -> bool:
+    """Whether a suite is one of whole programs."""
+    return suite.startswith(PREFIX) or is_cudabench(suite)
+
+
+def _parts(suite: str) -> tuple[str, int]:
+    """The file and the level of a suite."""
+    name = suite.removeprefix(PREFIX)
+    file, colon, level = name.rpartition(":")
+    if not colon or Path(name).exists():
+        return name, 1
+    if level not in ("1", "2", "3"):
+        raise TaskError(
+            f"{suite!r} names no level of CUDABench", hint="write cudabench:FILE:LEVEL with level 1, 2 or 3"
+        )
+    return file, int(level)
+
+
+def load(
+    suite: str, jobs: int, limit: int | None, id_field: str | None
+) -> tuple[list[Task], Exchange, Callable[[], AbstractContextManager[ProgramLanes]]]:
+    """Tasks, how to ask about them, and what judges them. Raises `TaskError`."""
+    file, level = _parts(suite)
+    rows = read_programs(file, id_field=id_field, limit=limit)
+    programs = {t.content_hash: (t, row) for row in rows for t in [_task(row, Path(file).name, level)] if t is not None}
+    if not programs:
+        raise TaskError(
+            f"no row of {file!r} has a prompt of level {level}", hint="name another level: cudabench:FILE:1"
+        )
+    tasks = [task for task, _ in programs.values()]
+    by_hash = {name: row for name, (_, row) in programs.items()}
+    return tasks, Exchange(_converse, parse_program), lambda: ProgramLanes(by_hash, jobs)
+
+
+def _task(row: ProgramTask, origin: str, level: int) -> Task | None:
+    """A row as a task whose text is the request; None for a row without a prompt of that level."""
+    prompt = row.prompts[level - 1] if len(row.prompts) >= level else ""
+    if not prompt and not row.problem:
+        return None
+    text = row.problem or f"{prompt}\n\n{_files(row)}"
+    scripts = hashlib.sha256(f"{row.generator}\0{row.comparer}".encode()).hexdigest()[:16]
+    return Task(
+        task_id=row.task_id,
+        source=text,
+        policy="libraries",
+        description=row.name,
+        provenance=Provenance(origin=f"{origin}#{row.task_id}", note=f"level {level}, scripts {scripts}"),
+    )
+
+
+def _files(row: ProgramTask) -> str:
+    return (
+        "The program takes no arguments. It reads these files, raw values in row-major order without a header:\n"
+        f"{_listed(row.inputs)}\nand writes these files in the same way:\n{_listed(row.outputs)}\n"
+    )
+
+
+def _listed(arrays: Sequence[DataFile]) -> str:
+    return "\n".join(f"- data/{a.file}: {a.dtype}, shape {a.shape}" for a in arrays) or "- none"
+
+
+def _converse(task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]) -> tuple[Message, ...]:
+    first = (Message(role="system", content=_SYSTEM), Message(role="user", content=task.source))
+    return continued(first, turns, candidates, CONTEXT_CHARACTERS)
+
+
+class ProgramLanes(Lanes):
+    """Judges programs on this machine's processors, several at once."""
+
+    def __init__(self, programs: dict[str, ProgramTask], jobs: int) -> None:
+        """`programs` by the hash of their task."""
+        super().__init__(jobs, 1)
+        self._programs = programs
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._builders: list[Builder] = []
+        self._pools: dict[str, Pool] = {}
+
+    def judge(self, job: Job, seat: int) -> Evaluation:
+        from kernelwright.evaluation.pool import Pool
+        from kernelwright.evaluation.program_answers import judge_answer
+        from kernelwright.evaluation.programs import Limits
+        from kernelwright.evaluation.session import Builder
+
+        with self._lock:
+            if job.options.sandbox not in self._pools:
+                self._pools[job.options.sandbox] = Pool(job.options.sandbox)
+            pool = self._pools[job.options.sandbox]
+        if not hasattr(self._own, "builder"):
+            self._own.builder = Builder(pool)
+            with self._lock:
+                self._builders.append(self._own.builder)
+        limits = Limits(seconds=job.options.timeout, memory_mb=job.options.memory_mb)
+        row = self._programs[job.task.content_hash]
+        verdict = judge_answer(row, job.candidate.text, pool, self._own.builder, limits)
+        if verdict.verdict == "task_error":
+            raise TaskError(verdict.reason)
+        return evaluation_of(verdict, job, row)
+
+    def settle(self, options: EvalOptions) -> EvalOptions:
+        """Programs run on the functional machine, whatever else there is."""
+        return options.model_copy(update={"backend": "cpu"})
+
+    def shut(self) -> None:
+        for builder in self._builders:
+            builder.close()
+        for pool in self._pools.values():
+            pool.close()
+
+
+def evaluation_of(verdict: ProgramVerdict, job: Job, row: ProgramTask) -> Evaluation:
+    """A program's verdict as the record that everything else works with."""
+    name: VerdictName = next((v for v in VERDICTS if v == verdict.verdict), "harness_error")
+    rule, colon, evidence = verdict.reason.partition(": ")
+    rejected = (Finding(rule=rule, evidence=evidence or rule, severity="reject"),) if name == "rejected" else ()
+    compared = name in ("correct", "wrong")
+    shapes = tuple(tuple(map(int, re.findall(r"\d+", a.shape))) for a in row.inputs)
+    result = WorkloadResult(
+        name=COMPARER, shape=shapes, dtype=tuple(a.dtype for a in row.inputs), passed=name == "correct"
+    )
+    parts = verdict.parts
+    check = sum(v for k, v in parts.items() if k != "build")
+    return Evaluation(
+        task_id=job.task.task_id,
+        task_hash=job.task.content_hash,
+        candidate_id=job.candidate.content_hash,
+        verdict=name,
+        reason=verdict.reason or ("" if name == "correct" else name),
+        backend="cpu",
+        sandbox=verdict.sandbox,
+        workloads=(result,) if compared else (),
+        findings=(*rejected, *verdict.findings),
+        seconds=Seconds(build=parts.get("build", 0.0), check=check, total=verdict.seconds),
+        options=job.options.model_dump(mode="json", exclude={"seed"}),
+    )

@@ -1,0 +1,129 @@
+"""What OpenAI's completions endpoints take and give, as far as a small model can serve it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from kernelwright.inference.sampling import Sampling
+
+TEMPERATURE = 0.8
+"""Where a request states none, as in the checkpoints' generation_config.json."""
+MAX_TOKENS = 2048
+
+
+class ApiError(Exception):
+    """An error in OpenAI's shape."""
+
+    def __init__(self, status: int, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        kind = "invalid_request_error" if status < 500 else "server_error"
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+
+class StreamOptions(BaseModel):
+    """`include_usage`: one more event at the end, with the usage and no choices."""
+
+    include_usage: bool = False
+
+
+class _Request(BaseModel):
+    """What both endpoints take. Fields that clients send and that change nothing here are let through."""
+
+    model_config = ConfigDict(extra="allow")
+
+    model: str
+    n: int = Field(default=1, ge=1, le=128)
+    temperature: float | None = Field(default=None, ge=0, le=100)
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    top_k: int | None = Field(default=None, ge=-1)
+    max_tokens: int | None = Field(default=None, ge=1)
+    seed: int | None = None
+    stop: list[str] | None = None
+    stream: bool = False
+    stream_options: StreamOptions | None = None
+
+    @field_validator("stop", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        stops = [value] if isinstance(value, str) else value
+        if isinstance(stops, list) and any(s == "" for s in stops):
+            raise ValueError("a stop text is empty")
+        return stops
+
+    def unsupported(self) -> str | None:
+        """A field that asks for what this server cannot do."""
+        extra = self.model_extra or {}
+        empty: dict[str, tuple[Any, ...]] = {
+            "tools": (None, []),
+            "functions": (None, []),
+            "response_format": (None, {"type": "text"}),
+            "presence_penalty": (None, 0),
+            "frequency_penalty": (None, 0),
+            "logit_bias": (None, {}),
+            "best_of": (None, 1, self.n),
+            "echo": (None, False),
+            "suffix": (None, ""),
+            "top_logprobs": (None, 0),
+            "audio": (None,),
+        }
+        return next((name for name, allowed in empty.items() if extra.get(name) not in allowed), None)
+
+    def limit(self) -> int:
+        """Tokens that an answer may have."""
+        return self.max_tokens or MAX_TOKENS
+
+    def samplings(self) -> list[Sampling]:
+        """One for each of `n` answers; their seeds follow the request's."""
+        first = secrets.randbits(48) if self.seed is None else self.seed
+        common = {
+            "temperature": TEMPERATURE if self.temperature is None else self.temperature,
+            "top_p": self.top_p or 1.0,
+            "top_k": max(0, self.top_k or 0),
+            "max_tokens": self.limit(),
+            "stop": tuple(self.stop or ()),
+        }
+        return [Sampling(seed=first + i, **common) for i in range(self.n)]  # type: ignore[arg-type]
+
+
+class ChatMessage(BaseModel):
+    """One message; content in parts is taken where all parts are text."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+
+    @field_validator("content", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        if isinstance(value, list) and all(isinstance(p, dict) and p.get("type") == "text" for p in value):
+            return "".join(str(p.get("text", "")) for p in value)
+        return "" if value is None else value
+
+
+class ChatRequest(_Request):
+    """`POST /v1/chat/completions`."""
+
+    messages: list[ChatMessage] = Field(min_length=1)
+    logprobs: bool = False
+    max_completion_tokens: int | None = Field(default=None, ge=1)
+
+    def limit(self) -> int:
+        return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
+
+
+class CompletionRequest(_Request):
+    """`POST /v1/completions`. Special tokens may be spelled out in a prompt."""
+
+    prompt: str | list[int] | list[str] | list[list[int]]
+    logprobs: int | None = Field(default=None, ge=0, le=5)
+
+    def prompts(self) -> list[str | list[int]]:
+        """The prompts, one by one."""
+        if isinstance(self.prompt, str):
+            return [self.prompt]
+        if self.prompt and isinstance(self.prompt[0], int):
+            return [self.prompt]  # type: ignore[list-item]
+        return list(self.prompt)  # type: ignore[arg-type]

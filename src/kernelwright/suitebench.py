@@ -1,0 +1,356 @@
+"""The bench job: samples of a policy on every task of a suite, judged into a run folder. Resumable at any point.
+
+Each sample is a rollout in a thread of its own; many wait for the policy while others are judged. An answer is kept as
+soon as it is there, and an evaluation as soon as it is known, so that a killed run asks for and judges nothing twice.
+Numbers are made from the run folder by `benchfacts`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from kernelwright import programbench
+from kernelwright.benchfacts import GREEDY, rollout_name, task_name
+from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Job, load_executor
+from kernelwright.policies import Answer, Policy, Request
+from kernelwright.policies.asking import Asker
+from kernelwright.prompts import ParseFailure
+from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
+from kernelwright.rollout import PYTHON, Budget, Exchange, parse_python, prompt_hash, rollout
+from kernelwright.store import Store
+from kernelwright.tasks import load_suite
+
+SAME_FAILURES = 8
+"""After so many failures of the policy in a row with the same words, and no answer at all, nothing more is asked."""
+STOPPING_SECONDS = 15.0
+"""How long Ctrl-C waits for answers that are on their way."""
+MAX_THREADS = 600
+FORMS = ("module", "load_inline")
+
+
+class Judge(Protocol):
+    """What judges candidates: an executor."""
+
+    capacity: int
+
+    def settle(self, options: EvalOptions) -> EvalOptions: ...
+
+    def submit(
+        self,
+        task: Task,
+        candidate: Candidate,
+        options: EvalOptions | None = None,
+        *,
+        keep: Callable[[Job, Evaluation], None] | None = None,
+    ) -> Job: ...
+
+
+@dataclass(frozen=True)
+class BenchOptions:
+    """What is drawn: `samples` at `temperature` (the policy's own where None), with `greedy` one at 0 beside them."""
+
+    policy: str
+    suite: str
+    samples: int = 1
+    greedy: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    turns: int = 1
+    seed: int = 0
+    form: str = "module"
+
+    def numbers(self) -> list[int]:
+        """The samples of one task."""
+        return ([GREEDY] if self.greedy else []) + list(range(self.samples))
+
+    def fixed(self) -> dict[str, Any]:
+        """What a run folder must not mix."""
+        return {k: v for k, v in asdict(self).items() if k not in ("samples", "greedy")}
+
+
+OnSample = Callable[[str, Trajectory | None, str], None]
+"""Called for each sample that is done: its name, its rollout, or None and why there is none."""
+
+
+@dataclass(frozen=True)
+class BenchSuite:
+    """Tasks, how policies are asked about them, and what judges the answers: a context manager, made when needed."""
+
+    tasks: list[Task]
+    exchange: Exchange
+    judging: Callable[[], AbstractContextManager[Judge]]
+
+
+def load_bench_suite(
+    options: BenchOptions,
+    judging: EvalOptions,
+    jobs: int,
+    executor: str = "local",
+    *,
+    limit: int | None = None,
+    reference_field: str = "reference",
+    id_field: str | None = None,
+) -> BenchSuite:
+    """The suite that the options name. Raises `TaskError` and `ConfigError`."""
+    exchange = exchange_of(options.form)
+    if programbench.is_programs(options.suite):
+        return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
+    tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
+    return BenchSuite(tasks, exchange, lambda: load_executor(executor, jobs, judging.backend))
+
+
+def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:
+    """The candidate of an answer as a self-contained file with load_inline (`solutions.forms`)."""
+    from kernelwright.errors import CandidateError
+    from kernelwright.solutions.forms import export
+    from kernelwright.tasks.candidates import detect_language
+
+    candidate = parse_python(text, provenance)
+    if isinstance(candidate, ParseFailure):
+        return candidate
+    try:
+        whole = export(candidate.text)
+    except CandidateError as error:
+        return ParseFailure(f"the candidate has no self-contained form: {error}")
+    source = candidate.sources[0].changed(content=whole)
+    return candidate.changed(sources=(source,), language=detect_language(whole))
+
+
+def exchange_of(form: str) -> Exchange:
+    """How answers are read for a form. Raises `ConfigError`."""
+    if form not in FORMS:
+        raise ConfigError(f"--form {form!r} is not a form", hint=f"use {' or '.join(FORMS)}")
+    return PYTHON if form == "module" else Exchange(parse=exported)
+
+
+def open_run(folder: Any, options: BenchOptions, eval_options: EvalOptions) -> Store:
+    """The run folder, new or continued. Raises `UsageError` for a run of other settings."""
+    meta = {"verb": "bench", **asdict(options), "options": eval_options.model_dump(mode="json")}
+    store = Store.open_or_create(folder, meta)
+    kept = store.meta
+    changed = {k: (kept.get(k), v) for k, v in options.fixed().items() if kept.get(k) != v}
+    if kept.get("verb") != "bench" or changed:
+        store.close()
+        words = "; ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in changed.items())
+        what = f"was made with other settings: {words}" if kept.get("verb") == "bench" else "is of another verb"
+        raise UsageError(
+            f"the run in {str(folder)!r} {what}", hint="name another folder with --run, or use its settings"
+        )
+    return store
+
+
+class Bench:
+    """One session on a run folder: plays what the folder does not hold yet."""
+
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        policy: Policy,
+        judge: Judge,
+        store: Store,
+        options: BenchOptions,
+        eval_options: EvalOptions,
+        *,
+        exchange: Exchange = PYTHON,
+        on_sample: OnSample | None = None,
+    ) -> None:
+        self.tasks = list({task_name(t): t for t in tasks}.values())
+        self.policy, self.judge, self.store = policy, judge, store
+        self.options, self.eval_options, self.exchange = options, eval_options, exchange
+        self.on_sample = on_sample
+        self.asker = Asker(policy)
+        self.known = store.turns()
+        self._lock = threading.Lock()
+        self._keys: dict[str, threading.Lock] = {}
+        self._bad: dict[str, str] = {}
+        self._answers = 0
+        self._asking = 0
+        self._failures: list[str] = []
+        self._fault: BaseException | None = None
+        self._stop = threading.Event()
+
+    @property
+    def total(self) -> int:
+        """How many samples there are in all."""
+        return len(self.tasks) * len(self.options.numbers())
+
+    def run(self) -> None:
+        """Plays every sample. Raises what the harness raises, and `PolicyError` where the policy answers nothing."""
+        names = [{"name": task_name(t), "task_id": t.task_id, "hash": t.content_hash} for t in self.tasks]
+        rows = [{**n, "family": t.provenance.family} for n, t in zip(names, self.tasks, strict=True)]
+        size = {"samples": self.options.samples, "greedy": self.options.greedy}
+        self.store.add_event("suite", {"tasks": rows, **size})
+        for task in self.tasks:
+            self.store.add_task(task)
+        started = time.monotonic()
+        try:
+            self._play()
+        finally:
+            self.asker.close()
+            self.store.add_event("session", {"seconds": round(time.monotonic() - started, 3)})
+        if self._fault is not None:
+            raise self._fault
+
+    def _play(self) -> None:
+        work = iter([(task, number) for task in self.tasks for number in self.options.numbers()])
+        wanted = self.asker.parallel * (2 if self.asker.many else 1) + 2 * self.judge.capacity
+        threads = [
+            threading.Thread(target=self._serve, args=(work,), daemon=True)
+            for _ in range(max(1, min(MAX_THREADS, self.total, wanted)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                while thread.is_alive():
+                    thread.join(0.5)
+        except BaseException:
+            self._stop.set()
+            deadline = time.monotonic() + STOPPING_SECONDS
+            while self._asking and time.monotonic() < deadline:
+                time.sleep(0.05)
+            raise
+
+    def _serve(self, work: Iterator[tuple[Task, int]]) -> None:
+        while not self._stop.is_set():
+            with self._lock:
+                item = next(work, None)
+            if item is None:
+                return
+            try:
+                self._sample(*item)
+            except CancelledError:
+                return
+            except BaseException as error:  # a fault of ours, told by the thread that waits
+                self._fault = self._fault or error
+                self._stop.set()
+
+    def _sample(self, task: Task, number: int) -> None:
+        name = rollout_name(task, number)
+        shown = f"{task.task_id} · {name.rpartition(' · ')[2]}"
+        try:
+            if task.content_hash in self._bad:
+                raise TaskError(self._bad[task.content_hash])
+            trajectory = self._rollout(task, number, name)
+        except TaskError as error:
+            with self._lock:
+                new = task.content_hash not in self._bad
+                self._bad.setdefault(task.content_hash, str(error))
+            if new:
+                self.store.add_event("bad_task", {"name": task_name(task), "reason": str(error)[:500]})
+            self._show(shown, None, f"the task cannot be judged: {error}")
+        except PolicyError as error:
+            if self._stop.is_set():
+                return
+            data = {"name": task_name(task), "sample": number, "reason": str(error)[:500]}
+            self.store.add_event("no_answer", data)
+            self._show(shown, None, str(error))
+            self._failed(error)
+        else:
+            self._show(shown, trajectory, "")
+
+    def _show(self, name: str, trajectory: Trajectory | None, note: str) -> None:
+        if self.on_sample is not None:
+            with self._lock:
+                self.on_sample(name, trajectory, note)
+
+    def _failed(self, error: PolicyError) -> None:
+        """Gives up on a policy that says the same again and again, and never answers."""
+        with self._lock:
+            self._failures.append(str(error))
+            last = self._failures[-SAME_FAILURES:]
+            hopeless = not self._answers and len(last) == SAME_FAILURES and len(set(last)) == 1
+        if hopeless and not self._stop.is_set():
+            self._fault = PolicyError(f"the policy gives no answer: {error}", hint=error.hint)
+            self._stop.set()
+
+    def _rollout(self, task: Task, number: int, name: str) -> Trajectory:
+        asking = _Recorded(self, name, number)
+
+        def keep(turn: Turn, candidate: Candidate | None) -> None:
+            if candidate is not None:
+                self.store.add_candidate(candidate)
+            if turn != asking.kept(turn.index):
+                self.store.add_turn(name, turn)
+
+        return rollout(
+            task,
+            asking,
+            self.evaluate,
+            budget=Budget(turns=self.options.turns),
+            seed=self.options.seed + max(0, number) * self.options.turns,
+            on_turn=keep,
+            stop=lambda evaluation: evaluation.verdict == "correct",
+            exchange=self.exchange,
+        )
+
+    def ask(self, name: str, index: int, request: Request) -> Answer:
+        """The policy's answer, kept in the run folder before anything is made of it. Raises `PolicyError`."""
+        with self._lock:
+            if self._stop.is_set():
+                raise CancelledError
+            self._asking += 1
+        try:
+            answer = self.asker.ask(request)
+            turn = Turn(
+                index=index,
+                messages=request.messages,
+                answer=answer.text,
+                finish_reason=answer.finish_reason,
+                usage=answer.usage,
+            )
+            self.store.add_turn(name, turn)
+        finally:
+            with self._lock:
+                self._asking -= 1
+        self._answers += 1
+        return answer
+
+    def evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
+        """The verdict, from the run folder where it is known. Equal candidates of two samples are judged once."""
+        key = self.eval_options.key(task, candidate)
+        with self._lock:
+            turn = self._keys.setdefault(key, threading.Lock())
+        with turn:
+            found = self.store.find_evaluation(key)
+            if found is None:
+                if self._stop.is_set():
+                    raise CancelledError
+                found = self.judge.submit(task, candidate, self.eval_options, keep=self._keep).result()
+        return found.model_copy(update={"candidate_id": candidate.content_hash})
+
+    def _keep(self, job: Job, evaluation: Evaluation) -> None:
+        self.store.add_candidate(job.candidate)
+        self.store.add_evaluation(evaluation, self.eval_options.key(job.task, job.candidate))
+
+
+class _Recorded:
+    """The policy of one sample: answers that the run folder holds are not asked for again, others are kept at once."""
+
+    def __init__(self, bench: Bench, name: str, number: int) -> None:
+        self.bench = bench
+        self.rollout = name
+        self.name = bench.policy.name
+        self.temperature = 0.0 if number == GREEDY else bench.options.temperature
+        self.turns = {turn.index: turn for turn in bench.known.get(name, [])}
+        self.asked = 0
+
+    def kept(self, index: int) -> Turn | None:
+        """The turn as the run folder holds it."""
+        return self.turns.get(index)
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+        """One answer. Raises `PolicyError`."""
+        index, self.asked = self.asked, self.asked + 1
+        turn = self.turns.get(index)
+        if turn is not None and prompt_hash(turn.messages) == prompt_hash(messages):
+            return Answer(turn.answer, turn.usage, turn.finish_reason, self.name)
+        return self.bench.ask(self.rollout, index, Request(tuple(messages), seed, task, self.temperature))

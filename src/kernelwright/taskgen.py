@@ -1,0 +1,252 @@
+"""`tasks generate`: writes generated tasks to a JSONL file or a folder of .py files, gated where asked; resumes.
+
+A file NAME.jsonl has one task a line. A folder has one .py file a task and `manifest.jsonl` with the same facts. Tasks
+that the gate or the lint turned down are kept with the reason in NAME.rejected.jsonl (`rejected.jsonl` in a folder).
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.errors import TaskError, UsageError
+from kernelwright.records import Provenance, Task
+from kernelwright.tasks.generate import GeneratedTask, generate
+
+if TYPE_CHECKING:
+    from kernelwright.evaluation import Evaluator
+
+LICENCE = "Apache-2.0"
+DEGENERATE = frozenset(
+    "nondeterministic random-output mutates-inputs stateful not-finite uniform-output constant-output unread-input "
+    "constant-input".split()
+)
+"""Rules of the lint that turn a generated task down; the others (sizes, weights without effect) are kept as notes."""
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What was asked for."""
+
+    count: int
+    """Tasks that are to be kept."""
+    seed: int
+    families: tuple[str, ...] | None = None
+    split: str = "train"
+
+    def stream(self) -> Iterator[GeneratedTask]:
+        """The tasks in order: more than `count`, as some may be turned down."""
+        return generate(self.seed, 2 * self.count + 100, families=self.families, split=self.split)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run made."""
+
+    kept: int
+    rejected: int
+    resumed: int
+    """Tasks that an earlier run had done."""
+    families: dict[str, int]
+    seconds: float
+
+
+def row_of(task: GeneratedTask) -> Row:
+    """A task as a line of a JSONL file."""
+    return {
+        "task_id": task.name,
+        "family": task.family,
+        "operators": list(task.operators),
+        "signature": task.signature,
+        "difficulty": task.difficulty,
+        "split": task.split,
+        "reference": task.source,
+        "licence": LICENCE,
+        "origin": "kernelwright tasks generate",
+        "sha256": hashlib.sha256(task.source.encode()).hexdigest(),
+    }
+
+
+class Output:
+    """Where rows go: a JSONL file, or a folder. Lines are written whole; half a line of a killed run is cut off."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = None if path.suffix == ".jsonl" else path
+        self.kept = path if self.folder is None else path / "manifest.jsonl"
+        self.rejected = path.with_suffix(".rejected.jsonl") if self.folder is None else path / "rejected.jsonl"
+        try:
+            if self.folder is not None and path.exists() and not path.is_dir():
+                raise UsageError(f"{str(path)!r} is a file", hint="name a .jsonl file or a folder")
+            self.kept.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.kept.parent, error) from error
+
+    def done(self) -> dict[str, str]:
+        """Names and digests of the tasks that are there already, kept ones first."""
+        found = {}
+        for file in (self.kept, self.rejected):
+            for line in _whole_lines(file):
+                try:
+                    row = json.loads(line)
+                    found[str(row["task_id"])] = str(row["sha256"])
+                except (ValueError, KeyError, TypeError) as error:
+                    raise UsageError(
+                        f"{str(file)!r} holds a line that this command did not write", hint="give another --out"
+                    ) from error
+        return found
+
+    def count(self) -> int:
+        """Tasks kept so far."""
+        return len(_whole_lines(self.kept))
+
+    def keep(self, row: Row) -> None:
+        """Adds a task."""
+        if self.folder is not None:
+            file = self.folder / f"{row['task_id']}.py"
+            try:
+                file.write_text(row["reference"], encoding="utf-8")
+            except OSError as error:
+                raise _unwritable(file, error) from error
+            row = {k: v for k, v in row.items() if k != "reference"}
+        _append(self.kept, row)
+
+    def reject(self, row: Row) -> None:
+        """Adds a task that was turned down; `row` has the reason."""
+        _append(self.rejected, row)
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(f"{str(path)!r} cannot be written: {error.strerror}", hint="check the path and the free space")
+
+
+def _whole_lines(file: Path) -> list[str]:
+    """The lines of a file; what follows the last end of a line is cut off from it."""
+    try:
+        if not file.exists():
+            return []
+        data = file.read_bytes()
+        end = data.rfind(b"\n") + 1
+        if end < len(data):
+            with open(file, "r+b") as stream:
+                stream.truncate(end)
+    except OSError as error:
+        raise _unwritable(file, error) from error
+    return data[:end].decode("utf-8", errors="replace").splitlines()
+
+
+def _append(file: Path, row: Row) -> None:
+    try:
+        with open(file, "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+    except OSError as error:
+        raise _unwritable(file, error) from error
+
+
+def write(
+    wish: Wish,
+    path: Path,
+    *,
+    evaluator: Evaluator | None = None,
+    jobs: int = 1,
+    show: Callable[[Row], None] | None = None,
+) -> Outcome:
+    """Writes the tasks that are missing. With an evaluator each one passes lint and gate first, `jobs` at once.
+
+    `show` gets each row as it is done, with `state` and `reason`. Raises `UsageError` when the place holds other tasks
+    than this wish makes, or cannot be written.
+    """
+    started = time.monotonic()
+    output = Output(path)
+    done = output.done()
+    kept = resumed = output.count()
+    families: collections.Counter[str] = collections.Counter()
+    stream = wish.stream()
+    _compare(stream, done, str(path))
+    if kept < wish.count:
+        rows = _checked(stream, evaluator, jobs) if evaluator is not None else (row_of(t) for t in stream)
+        for row in rows:
+            if row.get("state") in (None, "sound", "hardened"):
+                output.keep(row)
+                families[row["family"]] += 1
+                kept += 1
+            else:
+                output.reject(row)
+            if show is not None:
+                show(row)
+            if kept >= wish.count:
+                break
+    if kept < wish.count:
+        raise UsageError(f"only {kept} of {wish.count} tasks were good", hint="see the reasons in the rejected file")
+    rejected = len(_whole_lines(output.rejected))
+    return Outcome(kept, rejected, resumed, dict(families), round(time.monotonic() - started, 2))
+
+
+def _compare(stream: Iterator[GeneratedTask], done: dict[str, str], where: str) -> None:
+    """Takes the tasks that are done from a wish's stream: they must be its first ones. Raises `UsageError`."""
+    for task in itertools.islice(stream, len(done)):
+        if done.get(task.name) != hashlib.sha256(task.source.encode()).hexdigest():
+            raise UsageError(
+                f"{where!r} holds other tasks than this request makes",
+                hint="give another --out, or the --seed, --families and --split of before",
+            )
+
+
+def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, jobs: int) -> Iterator[Row]:
+    """Rows in order, each with the gate's state and the reason against it."""
+    evaluator.pool.warm()
+    executor = ThreadPoolExecutor(max_workers=max(1, jobs))
+    waiting: collections.deque[Future[Row]] = collections.deque()
+    try:
+        for task in tasks:
+            waiting.append(executor.submit(examine, task, evaluator))
+            if len(waiting) >= max(1, jobs):
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        for future in waiting:
+            future.cancel()
+        executor.shutdown(wait=True, cancel_futures=True)
+
+
+def examine(task: GeneratedTask, evaluator: Evaluator) -> Row:
+    """A row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`), `reason`, and `notes`."""
+    row = row_of(task)
+    record = Task(
+        task_id=task.name, source=task.source, provenance=Provenance(origin=str(row["origin"]), licence=LICENCE)
+    )
+    started = time.monotonic()
+    try:
+        gate = evaluator.check_gate(record).gate
+    except TaskError as error:
+        return row | {"state": "cannot run", "reason": str(error)}
+    against = [note for note in gate.notes if note.partition(":")[0] in DEGENERATE]
+    state = "degenerate" if against and gate.state != "quarantined" else gate.state
+    return row | {
+        "state": state,
+        "reason": "; ".join([*([gate.reason] if gate.reason else []), *against]),
+        "distributions": list(gate.distributions),
+        "notes": [n for n in gate.notes if n not in against],
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def line(row: Row) -> str:
+    """One task as a line of progress."""
+    state = row.get("state", "")
+    return f"{row['task_id']}: {row['signature']}" + (f": {state}, {row['reason']}" if row.get("reason") else "")
+
+
+def counts(rows: Sequence[Row]) -> dict[str, int]:
+    """How many rows are in each state."""
+    return dict(collections.Counter(str(r.get("state", "not checked")) for r in rows))

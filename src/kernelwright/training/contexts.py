@@ -1,0 +1,71 @@
+"""What a policy in training is shown of its earlier turns: the message side of a rollout (`rollout.Exchange`).
+
+`recent`: the latest turns, oldest out first. `top_w`: the best turns by reward, in their order (Dr. Kernel's scaling of
+turns beyond the context). `summary`: as recent, but the reasoning of earlier answers is dropped (Kevin).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
+
+CONTEXTS = ("recent", "top_w", "summary")
+_THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
+
+Score = Callable[[Evaluation | None], float | None]
+
+
+def shown_turns(turns: Sequence[Turn], kind: str, top_w: int, score: Score) -> list[int]:
+    """Numbers of the turns to show, in their order; a turn without a score counts as the least."""
+    numbers = list(range(len(turns)))
+    if kind != "top_w" or len(turns) <= top_w:
+        return numbers
+    scores = [score(turn.evaluation) for turn in turns]
+    worth = [float("-inf") if value is None else value for value in scores]
+    best = sorted(numbers, key=lambda i: (-worth[i], -i))
+    return sorted(best[:top_w])
+
+
+def answer_of(turn: Turn, kind: str) -> str:
+    """An earlier answer as it is shown."""
+    return _THINK.sub("", turn.answer) if kind == "summary" else turn.answer
+
+
+def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> str:
+    """What became of an answer, in a few lines: for small models with short contexts."""
+    if evaluation is None or candidate is None:
+        return f"unreadable: {parse_failure}"[:400]
+    lines = [f"{evaluation.verdict}: {evaluation.reason}"[:400]]
+    if evaluation.timing is not None and evaluation.timing.speedup is not None:
+        lines.append(f"{evaluation.timing.speedup:.2f} x")
+    return "\n".join(lines)
+
+
+def converse(
+    first: Sequence[Message],
+    turns: Sequence[Turn],
+    candidates: Sequence[Candidate | None],
+    *,
+    kind: str,
+    top_w: int,
+    score: Score,
+    fits: Callable[[Sequence[Message]], bool],
+) -> tuple[Message, ...]:
+    """The request and the shown turns with what became of them; the oldest go until `fits` holds."""
+    numbers = shown_turns(turns, kind, top_w, score)
+    while True:
+        messages = list(first)
+        for i in numbers:
+            messages.append(Message(role="assistant", content=answer_of(turns[i], kind)))
+            feedback = brief(candidates[i], turns[i].evaluation, turns[i].parse_failure)
+            messages.append(Message(role="user", content=feedback))
+        if not numbers or fits(messages):
+            return tuple(messages)
+        numbers = numbers[1:]
+
+
+def bare_task(task: Task) -> tuple[Message, ...]:
+    """The request that our own models know: the task's source."""
+    return (Message(role="user", content=task.source.strip()),)

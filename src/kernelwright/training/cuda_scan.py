@@ -1,0 +1,359 @@
+"""Where the device code and the launches of a CUDA source stand: a scan over tree-sitter's tokens.
+
+Tokens come from a parse, so that brackets in comments, strings and directives do not count; what stands where is found
+by matching brackets over them, which works as well on code that does not parse: cut off, or with a bracket missing.
+It is a scanner, no compiler: macros are not expanded, and a launch inside one makes the whole directive a launch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+Kind = Literal["kernel", "device", "launch", "config", "triton"]
+"""`kernel`, `device`: a function with its signature. `launch`: a statement that starts or prepares one. `config`: the
+definition of what its brackets name, and `dim3` declarations. `triton`: a jitted function with its decorators."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of a text, by characters: `text[start:end]`."""
+
+    start: int
+    end: int
+    kind: Kind
+
+
+@dataclass(frozen=True)
+class Token:
+    """One token of a source, by bytes."""
+
+    text: str
+    start: int
+    end: int
+    row: int
+
+
+_LAUNCH_CALLS = ("cudaLaunch", "cudaFuncSetAttribute", "cudaFuncSetCacheConfig", "cuLaunch", "hipLaunchKernel")
+MARKERS = ("__global__", "__device__", "<<<", "dim3 ", *_LAUNCH_CALLS)
+"""What a text that holds CUDA has at least one of."""
+
+_ATOMS = (
+    "string_literal",
+    "raw_string_literal",
+    "char_literal",
+    "system_lib_string",
+    "preproc_def",
+    "preproc_function_def",
+    "preproc_include",
+    "preproc_call",
+)
+_OPENING = {"(": ")", "[": "]", "{": "}"}
+_CLOSING = {close: open_ for open_, close in _OPENING.items()}
+_BOUNDARIES = (";", "{", "}")
+_REACH = 500
+"""Tokens that a signature or a statement has at most; what is longer is cut there, so that no text takes long."""
+_HEADERS = ("if", "for", "while", "switch")
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter_cuda
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_cuda.language()))
+
+
+def scan(data: bytes, device_functions: bool = True) -> list[Span]:
+    """Spans of a CUDA source, by bytes, in no order; they may overlap."""
+    return _Scanner(list(_tokens(data)), data).spans(device_functions)
+
+
+def _tokens(data: bytes) -> Iterator[Token]:
+    """The source's tokens in order: no comments, and literals and directives in one piece."""
+    stack: list[Node] = [_parser().parse(data).root_node]
+    while stack:
+        node = stack.pop()
+        if node.type == "comment" or not data[node.start_byte : node.end_byte].strip():
+            continue
+        if node.child_count == 0 or node.type in _ATOMS:
+            piece = data[node.start_byte : node.end_byte].rstrip()  # a directive's token has the end of its line
+            yield Token(
+                piece.decode("utf-8", "replace"), node.start_byte, node.start_byte + len(piece), node.start_point[0]
+            )
+        else:
+            stack.extend(reversed(node.children))
+
+
+class _Scanner:
+    """Finds spans in one list of tokens."""
+
+    def __init__(self, tokens: Sequence[Token], data: bytes) -> None:
+        self.tokens = tokens
+        self.data = data
+
+    def spans(self, device_functions: bool) -> list[Span]:
+        functions = list(self._functions(device_functions))
+        inside = [False] * len(self.tokens)
+        found = []
+        for kind, first, last, end in functions:
+            found.append(Span(self.tokens[first].start, end, kind))
+            inside[first : last + 1] = [True] * (last + 1 - first)
+        launches, names = self._launches()
+        declared, more = self._dim3(inside)
+        found += [self._span(first, last, "launch") for first, last in launches]
+        found += [self._span(first, last, "config") for first, last in declared]
+        found += [self._span(first, last, "config") for first, last in self._definitions(names + more, inside)]
+        return found
+
+    def _span(self, first: int, last: int, kind: Kind) -> Span:
+        return Span(self.tokens[first].start, self.tokens[last].end, kind)
+
+    # Functions.
+
+    def _functions(self, device_functions: bool) -> Iterator[tuple[Kind, int, int, int]]:
+        """Kind, first and last token, and end of each function with a device qualifier."""
+        done = -1
+        for at, token in enumerate(self.tokens):
+            if at <= done or token.text not in ("__global__", "__device__"):
+                continue
+            body = self._body(at)
+            if body is None:
+                continue
+            head = [t.text for t in self.tokens[at:body]]
+            kind: Kind = "kernel" if "__global__" in head else "device"
+            done, end = self._end_of_body(body)
+            if kind == "kernel" or device_functions:
+                yield kind, self._head(at), done, end
+
+    def _body(self, at: int) -> int | None:
+        """The brace that opens the body of the function whose qualifier is token `at`; the last token where the text
+        ends within the signature; None where it is a variable or a declaration."""
+        called = False
+        place = at
+        while place < min(len(self.tokens), at + _REACH):
+            text = self.tokens[place].text
+            if text == "{":
+                return place if called else None
+            if text in (";", "=", "}") or (place > at and text == "__global__" and called):
+                return None
+            if text in ("(", "["):
+                called = called or text == "("
+                place = self._closing(place, stop_at_semicolon=True)
+            place += 1
+        return min(place, len(self.tokens)) - 1 if called else None
+
+    def _head(self, at: int) -> int:
+        """The first token of the declaration: template line, `extern "C"`, qualifiers. Not past a blank line."""
+        first = at
+        while first > max(0, at - _REACH):
+            before, here = self.tokens[first - 1], self.tokens[first]
+            between = self.data[before.end : here.start]
+            if before.text in (*_BOUNDARIES, ":", "(") or before.text.startswith("#") or between.count(b"\n") > 1:
+                break
+            if before.text == ")":
+                opening = self._opening(first - 1)
+                if opening is None:
+                    break
+                first = opening + 1
+            first -= 1
+        return self._past_directive(first, at)
+
+    def _opening(self, closing: int) -> int | None:
+        """The `(` of the `)` at a token, within its statement."""
+        depth = 0
+        for place in range(closing, max(-1, closing - _REACH), -1):
+            text = self.tokens[place].text
+            depth += (text == ")") - (text == "(")
+            if depth == 0:
+                return place
+            if text in _BOUNDARIES:
+                return None
+        return None
+
+    def _past_directive(self, first: int, at: int) -> int:
+        """Behind the rest of an `#if` line, whose words are tokens of their own."""
+        if first > 0 and self.tokens[first - 1].text.startswith("#"):
+            row = self.tokens[first - 1].row
+            while first < at and self.tokens[first].row == row:
+                first += 1
+        return first
+
+    def _end_of_body(self, body: int) -> tuple[int, int]:
+        """Last token and end of the body that opens at token `body`.
+
+        Where its brace is never closed, a brace in the first column ends it, or the next kernel, or the text.
+        """
+        depth = 0
+        limit = len(self.tokens)
+        for place in range(body, len(self.tokens)):
+            text = self.tokens[place].text
+            if text == "__global__":  # kernels do not nest: a brace is missing
+                limit = self._head(place)
+                break
+            depth += (text == "{") - (text == "}")
+            if depth == 0:
+                return place, self.tokens[place].end
+        for place in range(body + 1, limit):
+            token = self.tokens[place]
+            if token.text == "}" and self.data[token.start - 1 : token.start] == b"\n":
+                return place, token.end
+        last = max(limit - 1, body)
+        return last, self.tokens[last].end
+
+    # Statements.
+
+    def _closing(self, at: int, stop_at_semicolon: bool = False) -> int:
+        """The bracket that closes the one at token `at`, or the last token before what it cannot contain."""
+        wanted = [_OPENING[self.tokens[at].text]]
+        last = min(len(self.tokens), at + _REACH) if stop_at_semicolon else len(self.tokens)
+        for place in range(at + 1, last):
+            text = self.tokens[place].text
+            if text in _OPENING:
+                wanted.append(_OPENING[text])
+            elif wanted and text == wanted[-1]:
+                wanted.pop()
+                if not wanted:
+                    return place
+            elif text == "__global__" or (stop_at_semicolon and text == ";" and "}" not in wanted):
+                return place - 1
+        return last - 1
+
+    def _start_of_statement(self, at: int) -> int:
+        """The first token of the innermost statement that token `at` belongs to."""
+        first = at
+        depth = 0
+        while first > max(0, at - _REACH):
+            before = self.tokens[first - 1].text
+            if before == ")" or before == "]":
+                depth += 1
+            elif before in ("(", "["):
+                if depth == 0:  # `at` stands within a call's brackets: the call belongs to the statement
+                    first -= 1
+                    continue
+                depth -= 1
+                if depth == 0 and first > 1 and self.tokens[first - 2].text in _HEADERS:
+                    return min(self._closing(first - 1, stop_at_semicolon=False) + 1, at)
+            elif depth == 0 and (before in (*_BOUNDARIES, ":", "else", "do") or before.startswith("#")):
+                break
+            first -= 1
+        return self._past_directive(first, at)
+
+    def _end_of_statement(self, at: int) -> int:
+        """The last token of the statement that goes on at token `at`: its semicolon, where there is one."""
+        place = at
+        stop = min(len(self.tokens), at + _REACH)
+        while place < stop:
+            text = self.tokens[place].text
+            if text == ";":
+                return place
+            if text in ("(", "[", "{"):
+                place = self._closing(place, stop_at_semicolon=True)
+            elif text in ("}", ")", "]") or text == "__global__" or text.startswith("#"):
+                return max(place - 1, at)
+            place += 1
+        return min(place, len(self.tokens)) - 1
+
+    # Launches.
+
+    def _launches(self) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
+        """Statements that launch, as first and last token, and the names in their brackets with where they stand."""
+        found: list[tuple[int, int]] = []
+        names: list[tuple[str, int]] = []
+        for at, token in enumerate(self.tokens):
+            if token.text.startswith("#") and "<<<" in token.text:
+                found.append((at, at))
+            elif self._opens_launch(at):
+                close = self._launch_brackets(at)
+                names += self._names(at + 1, close)
+                if not found or at > found[-1][1]:
+                    found.append((self._start_of_statement(at), self._end_of_statement(close)))
+            elif token.text.startswith(_LAUNCH_CALLS) and (not found or at > found[-1][1]):
+                found.append((self._start_of_statement(at), self._end_of_statement(at)))
+        return found, names
+
+    def _opens_launch(self, at: int) -> bool:
+        """Whether `<<<` stands at token `at`, also in code in which the parser took it apart."""
+        if self.tokens[at].text == "<<<":
+            return True
+        start = self.tokens[at].start
+        whole = self.tokens[at].text in ("<<", "<") and self.data[start : start + 3] == b"<<<"
+        return whole and self.data[start - 1 : start] != b"<"
+
+    def _launch_brackets(self, at: int) -> int:
+        """The token of `>>>`, or the last one before the statement ends."""
+        stop = min(len(self.tokens), at + _REACH)
+        for place in range(at + 1, stop):
+            token = self.tokens[place]
+            if self.data[token.start : token.start + 3] == b">>>":
+                return place
+            if token.text in _BOUNDARIES:
+                return place - 1
+        return stop - 1
+
+    def _dim3(self, inside: Sequence[bool]) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
+        """Declarations of `dim3` variables, and the names that they are made from."""
+        found: list[tuple[int, int]] = []
+        names: list[tuple[str, int]] = []
+        for at, token in enumerate(self.tokens[:-1]):
+            if token.text == "dim3" and not inside[at] and self.tokens[at + 1].text.isidentifier():
+                first, last = self._start_of_statement(at), self._end_of_statement(at)
+                if self.tokens[first].text in ("dim3", "const", "static", "constexpr", "auto"):
+                    found.append((first, last))
+                    names += self._names(at + 2, last)
+        return found, names
+
+    def _names(self, first: int, last: int) -> list[tuple[str, int]]:
+        """Plain variables among tokens: no calls, no members, no scopes."""
+        found = []
+        for place in range(first, min(last + 1, len(self.tokens))):
+            text = self.tokens[place].text
+            before = self.tokens[place - 1].text if place else ""
+            after = self.tokens[place + 1].text if place + 1 < len(self.tokens) else ""
+            plain = before not in (".", "->", "::") and after not in ("(", ".", "->", "::")
+            if text.isidentifier() and plain:
+                found.append((text, first))
+        return found
+
+    def _definitions(self, names: Sequence[tuple[str, int]], inside: Sequence[bool]) -> Iterator[tuple[int, int]]:
+        """The nearest definition before its use of each name: `name = …;`, or a directive that defines it."""
+        places: dict[str, list[int]] = {}
+        for at, token in enumerate(self.tokens[:-1]):
+            if token.text.startswith("#"):
+                places.setdefault(" ".join(token.text.split()[1:2]), []).append(at)
+            elif self.tokens[at + 1].text == "=" and not inside[at]:
+                places.setdefault(token.text, []).append(at)
+        blocks = self._blocks()
+        for name, used in dict.fromkeys(names):
+            known = places.get(name, [])
+            before = (known[i] for i in range(bisect_left(known, used) - 1, -1, -1))
+            seen = next((at for at in before if self._sees(blocks, used, at)), None)
+            if seen is None:
+                continue
+            directive = self.tokens[seen].text.startswith("#")
+            yield (seen, seen) if directive else (self._start_of_statement(seen), self._end_of_statement(seen))
+
+    def _blocks(self) -> list[int]:
+        """For each token, the brace that opens the block it stands in; -1 outside of all."""
+        blocks, opened = [], [-1]
+        for at, token in enumerate(self.tokens):
+            if token.text == "}" and len(opened) > 1:
+                opened.pop()
+            blocks.append(opened[-1])
+            if token.text == "{":
+                opened.append(at)
+        return blocks
+
+    @staticmethod
+    def _sees(blocks: Sequence[int], used: int, defined: int) -> bool:
+        """Whether the block of `defined` is that of `used`, or around it."""
+        block = blocks[used]
+        while block > blocks[defined]:
+            block = blocks[block]
+        return block == blocks[defined]

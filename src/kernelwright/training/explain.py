@@ -1,0 +1,192 @@
+"""A heat map of one training sample: what the model expects, what the loss makes of it, and where it is hardest.
+
+One self-contained HTML page, no script from elsewhere: the answer's tokens coloured by confidence, token weight or CUDA
+mask, the hardest window framed, and each token's numbers under the pointer. Everything from the data is escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.losses import load_loss, regions
+from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.samples import CUDA, THOUGHT, Encoder, encoder_of
+from kernelwright.training.texts import BadRow, Conversation, Report, conversations
+
+
+@dataclass(frozen=True)
+class TokenFacts:
+    """One token of the answer."""
+
+    text: str
+    """What it adds to the text; empty for a token that ends it, or that is part of the character before."""
+    confidence: float
+    weight: float
+    """What its negative log-probability is multiplied by, sample weight included."""
+    cuda: bool
+    hardest: bool
+    """Whether it lies in the hardest window."""
+
+
+@dataclass(frozen=True)
+class Explained:
+    """One sample under one model and loss."""
+
+    name: str
+    loss_name: str
+    parameters: dict[str, Any]
+    loss: float
+    stats: dict[str, float]
+    tokens: tuple[TokenFacts, ...]
+    window: int
+
+
+def explain(settings: SftSettings, number: int, model_path: str | None = None) -> Explained:
+    """Looks at good row `number` (from 0) of a run's data, under its base model or the one in `model_path`.
+
+    Raises `ConfigError` where there is no such row, or where it is one of the bad ones.
+    """
+    report = Report()
+    row = next((r for i, r in enumerate(conversations(settings.data, report)) if i == number), None)
+    if row is None:
+        raise ConfigError(f"there is no row {number} in {settings.data.path!r}", hint="rows count from 0")
+    encoder = encoder_of(settings)
+    sample = encoder.encode(row)
+    if isinstance(sample, BadRow):
+        raise ConfigError(f"row {number} ({row.name}) is not trained on: {sample.reason} {sample.detail}".strip())
+    return _looked_at(settings, encoder, row, sample, model_path or settings.model.path)
+
+
+def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sample: Any, model_path: str) -> Explained:
+    import torch
+
+    from kernelwright.training.sft import load_model
+
+    _, answer = encoder.texts(row)
+    target, offsets = encoder.answer(answer)
+    model = load_model(settings.model.model_copy(update={"path": model_path, "dtype": "float32"})).eval()
+    if torch.cuda.is_available():
+        model = model.cuda()
+    ids = torch.tensor(sample.ids.astype("int64"))[None].to(model.device)
+    first = ids.shape[1] - len(target)
+    with torch.no_grad():
+        logits = model(input_ids=ids[:, :-1]).logits[:, max(first - 1, 0) :].float().cpu()
+    gold = ids[:, max(first, 1) :].cpu()
+    log_softmax = logits.log_softmax(-1)
+    log_probs = log_softmax.gather(2, gold[..., None])[..., 0]
+    flags = torch.tensor(sample.flags[max(first, 1) :].astype("int64"))[None]
+    cuda, code = (flags & CUDA) != 0, (flags & THOUGHT) == 0
+    parameters = settings.loss.parameters()
+    more: dict[str, Any] = {}
+    if settings.loss.name == "eaft":
+        more["entropy"] = -(log_softmax.exp() * log_softmax).nan_to_num(0.0).sum(-1)
+    if settings.loss.name == "asft":
+        more["reference_log_probs"] = log_probs
+    if settings.loss.name == "cuset":
+        more["window_mask"] = code
+    everything = torch.ones_like(cuda)
+    out = load_loss(settings.loss.name)(log_probs, everything, cuda, **parameters, **more)
+    window = settings.loss.window or 256
+    hardest = regions(log_probs.exp(), code if code.any() else everything, window)
+    start, end = int(hardest.start), int(hardest.end)
+    assert out.token_weights is not None
+    skipped = len(target) - log_probs.shape[1]  # a sample without a prompt: its first token is not predicted
+    pieces = _pieces(answer, offsets)[skipped:]
+    columns = zip(pieces, log_probs[0].exp().tolist(), out.token_weights[0].tolist(), cuda[0].tolist(), strict=True)
+    tokens = [TokenFacts(t, p, w, c, start <= i < end) for i, (t, p, w, c) in enumerate(columns)]
+    stats = {name: float(value) for name, value in out.stats.items()}
+    name, loss = settings.loss.name, float(out.loss)
+    return Explained(row.name, name, parameters, loss, stats, tuple(tokens), window)
+
+
+def _pieces(text: str, offsets: list[tuple[int, int]]) -> list[str]:
+    """What each token adds: a character that several tokens spell goes to the first, gaps to the token after."""
+    found, upto = [], 0
+    for _, end in offsets:
+        found.append(text[upto:end] if end > upto else "")
+        upto = max(upto, end)
+    return found
+
+
+def write_page(explained: Explained, path: Path) -> Path:
+    """Writes the page."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(explained), encoding="utf-8", errors="replace")
+    return path
+
+
+def page(explained: Explained) -> str:
+    """The page's HTML."""
+    most = max((t.weight for t in explained.tokens), default=0.0) or 1.0
+    spans = "".join(_span(token, most) for token in explained.tokens)
+    shown = {"loss": explained.loss, **explained.stats}
+    facts = "".join(f"<tr><td>{_escaped(k)}</td><td>{v:.4g}</td></tr>" for k, v in shown.items())
+    settings = ", ".join(f"{k} = {v}" for k, v in explained.parameters.items()) or "its defaults"
+    title = f"{explained.loss_name} on {explained.name}"
+    choices = "".join(
+        f'<input type="radio" name="view" id="{key}"{" checked" if key == "confidence" else ""}>'
+        f'<label for="{key}">{label}</label>'
+        for key, label in (("confidence", "confidence"), ("weight", "token weight"), ("cuda", "CUDA mask"))
+    )
+    return _PAGE.format(
+        title=_escaped(title),
+        settings=_escaped(settings),
+        window=explained.window,
+        choices=choices,
+        most=f"{most:.3g}",
+        facts=facts,
+        tokens=spans,
+        count=len(explained.tokens),
+    )
+
+
+def _span(token: TokenFacts, most: float) -> str:
+    confidence = token.confidence if math.isfinite(token.confidence) else 0.0
+    names = " ".join(n for n, here in (("c", token.cuda), ("h", token.hardest)) if here)
+    title = f"p {confidence:.4f}  weight {token.weight:.3f}" + ("  CUDA" if token.cuda else "")
+    style = f"--p:{confidence:.3f};--w:{token.weight / most:.3f}"
+    text = _escaped(token.text).replace("\n", "↵\n") if token.text.strip("\n") == "" else _escaped(token.text)
+    return f'<span class="{names}" style="{style}" title="{title}">{text}</span>'
+
+
+def _escaped(text: str) -> str:
+    return html.escape(text, quote=True)
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --low: 214 69 65; --high: 46 139 87; --mark: 225 140 0; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 78rem; padding: 0 1rem; }}
+h1 {{ font-size: 1.25rem; overflow-wrap: anywhere; }}
+table {{ border-collapse: collapse; font-size: .85rem; columns: 2; }}
+td {{ padding: .1rem .8rem .1rem 0; font-variant-numeric: tabular-nums; }}
+pre {{ font: 13px/1.6 ui-monospace, monospace; white-space: pre-wrap; overflow-wrap: anywhere; padding: 1rem;
+  border: 1px solid rgb(128 128 128 / .4); border-radius: 6px; }}
+pre span {{ border-radius: 2px; }}
+pre span.h {{ box-shadow: inset 0 -2px 0 rgb(var(--mark)); }}
+#confidence:checked ~ pre span {{
+  background: color-mix(in srgb, rgb(var(--high) / .45) calc(100% * var(--p)), rgb(var(--low) / .55)); }}
+#weight:checked ~ pre span {{ background: rgb(70 110 220 / calc(.6 * var(--w))); }}
+#cuda:checked ~ pre span.c {{ background: rgb(118 185 0 / .4); }}
+label {{ margin-right: 1rem; }}
+.key b {{ padding: 0 .5rem; border-radius: 2px; font-weight: normal; }}
+</style></head><body>
+<h1>{title}</h1>
+<p>{count} target tokens; parameters: {settings}. Underlined: the hardest window of {window} tokens, the one with the
+least mean confidence. Point at a token for its numbers.</p>
+{choices}
+<p class="key">confidence: <b style="background:rgb(var(--low) / .55)">0</b><b
+style="background:rgb(var(--high) / .45)">1</b> · token weight: <b style="background:rgb(70 110 220 / 0)">0</b><b
+style="background:rgb(70 110 220 / .6)">{most}</b> · CUDA: <b style="background:rgb(118 185 0 / .4)">in a kernel or a
+launch</b></p>
+<pre>{tokens}</pre>
+<table>{facts}</table>
+</body></html>
+"""

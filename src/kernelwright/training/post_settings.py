@@ -1,0 +1,177 @@
+"""What a fine-tuning run can be told: the YAML (or TOML) files that `kernelwright train sft` and `train dpo` take."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from kernelwright.errors import ConfigError
+
+
+class Table(BaseModel):
+    """Base of all settings: frozen, no unknown names."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class LoraSettings(Table):
+    """A low-rank adapter instead of full tuning."""
+
+    r: int = Field(default=8, ge=1)
+    alpha: int = Field(default=16, ge=1)
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+    targets: str = "all-linear"
+    """Names of modules, comma-separated, or all-linear (never the head)."""
+
+
+class BaseModelSettings(Table):
+    """The model that training begins with."""
+
+    path: str
+    """A folder or a Hub id, in Hugging Face's format."""
+    tune: Literal["full", "lora"] = "full"
+    lora: LoraSettings = LoraSettings()
+    """Used with tune = lora."""
+    merge: bool = True
+    """Of a LoRA run: save the merged model beside the adapter, to use it as any other."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the weights. auto: bfloat16 for LoRA on a GPU, float32 else (a bfloat16 forward pass either way on a GPU)."""
+    attention: str = "sdpa"
+    """transformers' name of the implementation: sdpa, eager, flash_attention_2, …"""
+    checkpointing: bool = False
+    """Compute activations again in the backward pass: less memory, a third more time."""
+    trust_remote_code: bool = False
+
+
+class TextSettings(Table):
+    """The rows to train on."""
+
+    path: str
+    """A .jsonl or .parquet file, a folder of them, or a data set's Hub id."""
+    prompt: str | None = None
+    """Field of the prompt; found by its usual names when not given. A row may have `messages` instead."""
+    answer: str | None = None
+    """Field of the answer, likewise."""
+    name: str | None = None
+    """Field that names a row in reports, likewise; else its number."""
+    style: Literal["auto", "plain", "instruct"] = "auto"
+    """How rows with `reference` are asked: plain, the task's source alone, as our own models are; instruct, in words,
+    with the answer in a fence. auto: plain where the model's chat template is ours."""
+    where: dict[str, Any] | None = None
+    """Only rows with these values: {right: true, split: train}."""
+    limit: int | None = Field(default=None, ge=1)
+    """Of the rows, the first ones."""
+    length: int = Field(default=4096, ge=8)
+    """Tokens of prompt and answer together at most; longer rows are left out, and named."""
+    without_cuda: Literal["drop", "keep"] = "drop"
+    """What becomes of rows whose answer has no kernel and no launch."""
+    held_out: int = Field(default=0, ge=0)
+    """Rows kept for the evaluation loss: those whose prompts have the smallest hashes."""
+    workers: int = Field(default=0, ge=0)
+    """Processes that tokenise; 0: one a core, where there are enough rows."""
+
+
+class LossSettings(Table):
+    """The loss by name (`training.losses`), and those of its parameters that are not its defaults."""
+
+    name: str = "sft"
+    tau: float | None = None
+    lam: float | None = None
+    window: int | None = Field(default=None, ge=1)
+    scope: str | None = None
+    sample_weight: str | None = None
+    alpha: float | None = None
+    max_entropy: float | None = None
+    kl_weight: float | None = None
+    reduction: str | None = None
+    device_functions: bool = True
+    """Whether `__device__` functions count as CUDA tokens."""
+
+    def parameters(self) -> dict[str, Any]:
+        """The loss's own parameters that were given."""
+        return self.model_dump(exclude={"name", "device_functions"}, exclude_none=True)
+
+    @model_validator(mode="after")
+    def _known(self) -> LossSettings:
+        from kernelwright.training.losses import load_loss
+
+        try:
+            load_loss(self.name, self.parameters())
+        except ConfigError as error:
+            raise ValueError(f"{error}" + (f" ({error.hint})" if error.hint else "")) from error
+        return self
+
+
+class UpdateSettings(Table):
+    """The updates. Either epochs or steps says how many."""
+
+    epochs: float | None = Field(default=None, gt=0)
+    steps: int | None = Field(default=None, ge=1)
+    batch: int = Field(default=32, ge=1)
+    """Rows of one update over all devices: samples, or packed rows."""
+    micro_batch: int = Field(default=1, ge=1)
+    """Of these, how many a device computes at once."""
+    packing: bool = False
+    """Put several samples into a row of `data.length` tokens; they do not see each other."""
+    lr: float = Field(default=1e-4, gt=0)
+    schedule: str = "cosine"
+    """transformers' name: cosine, linear, constant, constant_with_warmup, …"""
+    warm_up: float = Field(default=0.03, ge=0, lt=1)
+    """Share of the updates until the full learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip: float = Field(default=1.0, ge=0)
+    """Largest norm of the gradient; 0: no clipping."""
+    beta2: float = Field(default=0.999, gt=0, lt=1)
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+    """auto: bfloat16 on a GPU, float32 on the processor."""
+    log_every: int = Field(default=10, ge=1)
+    eval_every: int | None = Field(default=None, ge=1)
+    """Updates between losses on held-out rows."""
+    save_every: int = Field(default=200, ge=1)
+    """Updates between checkpoints, from which a stopped run goes on."""
+    report_to: list[str] = []
+    """transformers' reporters: tensorboard, wandb, trackio, …; log.jsonl is always written."""
+
+    @model_validator(mode="after")
+    def _one_budget(self) -> UpdateSettings:
+        if (self.epochs is None) == (self.steps is None):
+            raise ValueError("give exactly one of epochs and steps (set the other to null)")
+        return self
+
+
+class BenchSettings(Table):
+    """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates."""
+
+    suite: str
+    every: int = Field(ge=1)
+    samples: int = Field(default=4, ge=1)
+    limit: int | None = Field(default=None, ge=1)
+
+
+class SftSettings(Table):
+    """A whole run of supervised fine-tuning."""
+
+    name: str = "sft"
+    note: str = ""
+    """What this is, and where its numbers come from."""
+    seed: int = 0
+    model: BaseModelSettings
+    data: TextSettings
+    loss: LossSettings = LossSettings()
+    train: UpdateSettings
+    bench: BenchSettings | None = None
+
+
+def recipe_path(name: str) -> Path:
+    """A settings file by path, or one of the package's recipes by name. Raises `ConfigError`."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    folder = Path(str(resources.files("kernelwright") / "data" / "configs" / "recipes"))
+    shipped = sorted(p.stem for p in folder.glob("*.yaml"))
+    if path.suffix in ("", ".yaml") and path.stem in shipped and path.parent == Path("."):
+        return folder / f"{path.stem}.yaml"
+    raise ConfigError(f"there is no settings file {name!r}", hint=f"name a file, or one of {', '.join(shipped)}")

@@ -1,0 +1,144 @@
+"""What a reinforcement-learning run can be told: the YAML (or TOML) files that `kernelwright train rl` takes."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.post_settings import BaseModelSettings, Table
+
+
+class TaskSettings(Table):
+    """Where tasks come from: a suite, or the generator."""
+
+    suite: str | None = None
+    """A suite's name, a folder of tasks or a JSONL file."""
+    seed: int = 0
+    count: int = Field(default=0, ge=0)
+    """Generated tasks, where there is no suite."""
+    split: str = "train"
+    families: list[str] | None = None
+    limit: int | None = Field(default=None, ge=1)
+
+    @model_validator(mode="after")
+    def _one_source(self) -> TaskSettings:
+        if (self.suite is None) == (self.count == 0):
+            raise ValueError("give either suite, or count of generated tasks")
+        return self
+
+
+class RolloutSettings(Table):
+    """How the policy is let play."""
+
+    tasks: int = Field(default=8, ge=1)
+    """Of one step."""
+    rollouts: int = Field(default=16, ge=2)
+    """Of each task."""
+    turns: int = Field(default=1, ge=1)
+    stop_when_correct: bool = False
+    """End a rollout at its first right candidate; else later turns may make it faster."""
+    context: Literal["recent", "top_w", "summary"] = "recent"
+    """What later turns are shown of earlier ones: the latest, the best (Dr. Kernel), or the latest without their
+    reasoning (Kevin)."""
+    top_w: int = Field(default=4, ge=1)
+    """Earlier turns that `top_w` shows."""
+    temperature: float = Field(default=1.0, gt=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    max_tokens: int = Field(default=2048, ge=1)
+
+
+class NamedSettings(Table):
+    """Something from a table by name, with those of its parameters that are not its defaults."""
+
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class FilterSettings(Table):
+    """Which rows are not trained on (`training.filters`)."""
+
+    zero_variance: bool = True
+    mismatch: bool = False
+    """MRS: rows on whose probability sampler and trainer disagree."""
+    low: float = 0.999
+    high: float = 1.001
+    veto: float = 1e-4
+    widen: bool = True
+    """Double the bounds' distance from 1 after a step in which more than 60 % were rejected."""
+    profiling: bool = False
+    """PRS: correct rows whose own kernels take little of the device's time."""
+
+
+class RlUpdateSettings(Table):
+    """The updates of a step."""
+
+    steps: int = Field(default=50, ge=1)
+    updates: int = Field(default=1, ge=1)
+    """Gradient steps on each step's rows: 1 is on-policy."""
+    micro_tokens: int = Field(default=32_768, ge=1)
+    """Tokens, padding included, of a forward pass."""
+    lr: float = Field(default=1e-6, gt=0)
+    warm_up: int = Field(default=0, ge=0)
+    """Updates until the full learning rate."""
+    weight_decay: float = Field(default=0.0, ge=0)
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.28, gt=0)
+    normalise: Literal["token", "constant", "row"] = "token"
+    """What a gradient step's sum over tokens is divided by: its tokens, its rows times rollout.max_tokens (Dr. GRPO),
+    or each row's own tokens and then the rows."""
+    clip: float = Field(default=1.0, ge=0)
+    """Largest norm of the gradient; 0: no clipping."""
+    save_every: int = Field(default=10, ge=1)
+    precision: Literal["auto", "bf16", "fp32"] = "auto"
+
+
+class JudgingSettings(Table):
+    """How candidates are judged (`kernelwright eval`)."""
+
+    backend: Literal["auto", "cpu", "gpu"] = "auto"
+    jobs: int = Field(default=0, ge=0)
+    trials: int = Field(default=3, ge=1)
+    timeout: float = Field(default=30.0, gt=0)
+    baselines: str = "eager"
+    timing_seconds: float = Field(default=0.5, ge=0)
+    judge: str | None = None
+    """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays."""
+
+
+class RlSettings(Table):
+    """A whole run of reinforcement learning."""
+
+    name: str = "rl"
+    note: str = ""
+    seed: int = 0
+    model: BaseModelSettings
+    tasks: TaskSettings
+    rollout: RolloutSettings = RolloutSettings()
+    reward: NamedSettings = NamedSettings(name="kevin")
+    advantage: NamedSettings = NamedSettings(name="trloo")
+    filters: FilterSettings = FilterSettings()
+    train: RlUpdateSettings = RlUpdateSettings()
+    judging: JudgingSettings = JudgingSettings()
+
+    @model_validator(mode="after")
+    def _known(self) -> RlSettings:
+        from kernelwright.rewards import load_reward
+        from kernelwright.training.advantages import load_advantage
+
+        try:
+            _check(load_reward(self.reward.name), self.reward)
+            _check(load_advantage(self.advantage.name), self.advantage)
+        except ConfigError as error:
+            raise ValueError(f"{error}" + (f" ({error.hint})" if error.hint else "")) from error
+        return self
+
+
+def _check(function: Any, settings: NamedSettings) -> None:
+    import inspect
+
+    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in settings.parameters:
+        if name not in known:
+            raise ConfigError(f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known) or 'none'}")

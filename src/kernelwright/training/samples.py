@@ -1,0 +1,326 @@
+"""Conversations as tokens with what each token is: a target, CUDA, reasoning. Kept in the cache folder once made.
+
+The answer is tokenised by itself, so that each of its tokens has a place in its text, and so that training sees the
+tokens that generation would be asked to continue: prompt's tokens, then answer's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelwright.config import cache_dir
+from kernelwright.errors import ConfigError
+from kernelwright.inference.chat import CHAT_TEMPLATE
+from kernelwright.records import Task
+from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.spans import thought_mask, token_mask
+from kernelwright.training.texts import BadRow, Conversation, Report, conversations
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+TARGET, CUDA, THOUGHT = 1, 2, 4
+"""Bits of a token's flags."""
+
+VERSION = 1
+"""Of what is kept: raised when the same rows would become other tokens or flags."""
+
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One tokenised conversation. `flags` are the bits of each token; `text` is the answer's with its end."""
+
+    name: str
+    ids: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples in flat arrays: `ids[bounds[i]:bounds[i + 1]]`."""
+
+    names: list[str]
+    ids: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+    prompts: NDArray[np.uint64]
+    """Hashes of the prompts: samples of one task have the same."""
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        return np.diff(self.bounds)
+
+    def __getitem__(self, index: int) -> Sample:
+        here = slice(int(self.bounds[index]), int(self.bounds[index + 1]))
+        return Sample(self.names[index], self.ids[here], self.flags[here])
+
+    def chosen(self, indices: Sequence[int]) -> Samples:
+        """Some of the samples, in that order."""
+        picked = [self[i] for i in indices]
+        return _joined(picked, [int(self.prompts[i]) for i in indices])
+
+
+class Encoder:
+    """Turns conversations into samples with one model's tokenizer and template."""
+
+    def __init__(self, tokenizer: Any, length: int, style: str, device_functions: bool, keep_all: bool) -> None:
+        self.tokenizer = tokenizer
+        self.length = length
+        self.plain = style == "plain" or (style == "auto" and tokenizer.chat_template == CHAT_TEMPLATE)
+        self.device_functions = device_functions
+        self.keep_all = keep_all
+        specials = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special}
+        self.specials = sorted(specials | set(tokenizer.all_special_tokens), key=len)
+
+    def texts(self, row: Conversation) -> tuple[str, str]:
+        """What the model is shown before the answer, and the answer with what ends it."""
+        messages = row.messages
+        if row.reference:
+            messages = _asked_plainly(messages) if self.plain else _asked_in_words(messages)
+        if self.tokenizer.chat_template is None:
+            before = "\n\n".join(m["content"] for m in messages[:-1]) + "\n\n"
+            return before, messages[-1]["content"] + (self.tokenizer.eos_token or "")
+        render = self.tokenizer.apply_chat_template
+        before = render(messages[:-1], tokenize=False, add_generation_prompt=True)
+        whole = render(messages, tokenize=False)
+        if not whole.startswith(before):  # templates that drop or add something at the last turn
+            return before, messages[-1]["content"] + (self.tokenizer.eos_token or "")
+        return before, whole[len(before) :]
+
+    def encode(self, row: Conversation) -> Sample | BadRow:
+        """A sample, or what is wrong with it."""
+        for message in row.messages:
+            for special in self.specials:
+                if special in message["content"]:
+                    return BadRow(row.name, "special-token", special)
+        before, answer = self.texts(row)
+        prompt = self.tokenizer(before, add_special_tokens=False)["input_ids"]
+        target, offsets = self.answer(answer)
+        ids = np.array(prompt + target, dtype=np.int32)
+        if len(ids) > self.length:
+            return BadRow(row.name, "too-long", f"{len(ids)} tokens")
+        if not target or len(ids) < 2:
+            return BadRow(row.name, "all-masked")
+        cuda = token_mask(answer, offsets, device_functions=self.device_functions)
+        if not cuda.any() and not self.keep_all:
+            return BadRow(row.name, "no-cuda")
+        flags = np.zeros(len(ids), dtype=np.uint8)
+        flags[len(prompt) :] = TARGET + CUDA * cuda + THOUGHT * thought_mask(answer, offsets)
+        return Sample(row.name, ids, flags)
+
+    def answer(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The answer's tokens with their places, up to the token that ends it, which is added where there is none."""
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ids, offsets = list(encoded["input_ids"]), [(int(a), int(b)) for a, b in encoded["offset_mapping"]]
+        end = self.tokenizer.eos_token_id
+        if end is None:
+            return ids, offsets
+        if end not in ids:
+            return [*ids, end], [*offsets, (len(text), len(text))]
+        last = len(ids) - ids[::-1].index(end)
+        return ids[:last], offsets[:last]
+
+
+def _asked_plainly(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    return [{**m, "content": m["content"].strip() if m["role"] == "user" else m["content"]} for m in messages]
+
+
+def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
+    from kernelwright.prompts.messages import initial_messages
+
+    asked = initial_messages(Task(task_id="task", source=messages[0]["content"]))
+    answer = f"```python\n{messages[-1]['content'].strip()}\n```"
+    return [*({"role": m.role, "content": m.content} for m in asked), {"role": "assistant", "content": answer}]
+
+
+def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
+    """A model's fast tokenizer, with a padding token. Raises `ConfigError`."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, ImportError) as error:
+        raise ConfigError(
+            f"there is no tokenizer in {path!r}: {str(error).splitlines()[0][:200]}",
+            hint="model.path must be a folder or a Hub id in Hugging Face's format",
+        ) from error
+    if not tokenizer.is_fast:
+        raise ConfigError(
+            f"the tokenizer of {path!r} gives no places of its tokens", hint="use one with tokenizer.json"
+        )
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def prepare(settings: SftSettings) -> tuple[Samples, Report]:
+    """All samples of a run, tokenised, with the report of the rows that are none. Raises `ConfigError`."""
+    report = Report()
+    rows = list(conversations(settings.data, report))
+    kept = cache_dir() / "samples" / _key(settings, rows)
+    if not kept.is_dir():
+        _write(kept, rows, list(_encoded(settings, rows)))
+    samples, bad = _read(kept)
+    report.bad += bad
+    if not len(samples):
+        summary = "; ".join(report.lines()) or "there are no rows"
+        raise ConfigError(f"nothing to train on in {settings.data.path!r}: {summary}")
+    return samples, report
+
+
+def split(samples: Samples, held_out: int) -> tuple[Samples, Samples | None]:
+    """Training and held-out samples. All samples of a prompt are on one side: those with the smallest hashes are out.
+
+    Raises `ConfigError` where nothing would be left to train on.
+    """
+    if not held_out:
+        return samples, None
+    order = np.argsort(samples.prompts, kind="stable")
+    border = samples.prompts[order[min(held_out, len(samples)) - 1]]
+    out = samples.prompts <= border
+    if out.all():
+        raise ConfigError(f"data.held_out = {held_out} leaves none of {len(samples)} rows to train on")
+    return samples.chosen(np.flatnonzero(~out).tolist()), samples.chosen(np.flatnonzero(out).tolist())
+
+
+def encoder_of(settings: SftSettings) -> Encoder:
+    """The encoder that a run's settings ask for."""
+    data = settings.data
+    tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
+    return Encoder(tokenizer, data.length, data.style, settings.loss.device_functions, data.without_cuda == "keep")
+
+
+_worker: dict[str, Encoder] = {}
+
+
+def _begin(settings: SftSettings) -> None:
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    _worker["encoder"] = encoder_of(settings)
+
+
+def _chunk(rows: list[Conversation]) -> list[Sample | BadRow]:
+    return [_worker["encoder"].encode(row) for row in rows]
+
+
+def _encoded(settings: SftSettings, rows: Sequence[Conversation]) -> Iterator[Sample | BadRow]:
+    """In the order of the rows; by several processes where there are many rows."""
+    workers = settings.data.workers or len(os.sched_getaffinity(0))
+    if workers < 2 or len(rows) < 4 * _CHUNK:
+        encoder = encoder_of(settings)
+        yield from (encoder.encode(row) for row in rows)
+        return
+    iterator = iter(rows)
+    chunks = iter(lambda: list(islice(iterator, _CHUNK)), [])
+    with ProcessPoolExecutor(workers, get_context("spawn"), _begin, (settings,)) as pool:
+        for part in pool.map(_chunk, chunks):
+            yield from part
+
+
+def _key(settings: SftSettings, rows: Sequence[Conversation]) -> str:
+    digest = hashlib.sha256()
+    data = settings.data
+    options = [VERSION, data.length, data.style, data.without_cuda, settings.loss.device_functions]
+    digest.update(json.dumps([*options, _tokenizer_key(settings.model.path)]).encode())
+    for row in rows:
+        digest.update(json.dumps([row.name, row.messages, row.reference]).encode())
+    return digest.hexdigest()[:32]
+
+
+@cache
+def _tokenizer_key(path: str) -> str:
+    """The tokenizer's files by content for a folder, its name for one of the Hub."""
+    folder = Path(path)
+    if not folder.is_dir():
+        return path
+    digest = hashlib.sha256()
+    for name in ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja"):
+        if (folder / name).is_file():
+            digest.update(name.encode() + (folder / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _joined(found: Sequence[Sample], prompts: Sequence[int]) -> Samples:
+    lengths = [len(s.ids) for s in found]
+    return Samples(
+        [s.name for s in found],
+        np.concatenate([s.ids for s in found]) if found else np.zeros(0, np.int32),
+        np.concatenate([s.flags for s in found]) if found else np.zeros(0, np.uint8),
+        np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64),
+        np.array(prompts, dtype=np.uint64),
+    )
+
+
+def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[Sample | BadRow]) -> None:
+    """Writes beside the place and renames, so that the folder is whole or not there."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
+    good = [(s, _prompt_hash(row)) for row, s in zip(rows, found, strict=True) if isinstance(s, Sample)]
+    samples = _joined([s for s, _ in good], [p for _, p in good])
+    bad = [[b.name, b.reason, b.detail] for b in found if isinstance(b, BadRow)]
+    np.savez(
+        folder / "samples.npz",
+        ids=samples.ids,
+        flags=samples.flags,
+        bounds=samples.bounds,
+        prompts=samples.prompts,
+    )
+    (folder / "names.json").write_text(json.dumps({"names": samples.names, "bad": bad}), encoding="utf-8")
+    try:
+        folder.rename(kept)
+    except OSError:  # another process was first, with the same
+        shutil.rmtree(folder)
+
+
+def _read(folder: Path) -> tuple[Samples, list[BadRow]]:
+    texts = json.loads((folder / "names.json").read_text(encoding="utf-8"))
+    with np.load(folder / "samples.npz") as arrays:
+        samples = Samples(texts["names"], arrays["ids"], arrays["flags"], arrays["bounds"], arrays["prompts"])
+    return samples, [BadRow(*row) for row in texts["bad"]]
+
+
+def _prompt_hash(row: Conversation) -> int:
+    digest = hashlib.sha256(json.dumps(row.messages[:-1]).encode()).digest()
+    return int.from_bytes(digest[:8], "big")
+
+
+def pack(lengths: Sequence[int], room: int) -> list[list[int]]:
+    """Numbers of samples by row, at most `room` tokens a row: the longest first, each into the fullest row it fits in.
+
+    No sample is cut; one that is longer than `room` has a row of its own.
+    """
+    rows: list[list[int]] = []
+    free: dict[int, list[int]] = {}  # tokens left -> rows
+    for sample in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        size = int(lengths[sample])
+        left = min((f for f in free if f >= size), default=None)
+        if left is None:
+            rows.append([sample])
+            row, rest = len(rows) - 1, room - size
+        else:
+            row = free[left].pop()
+            if not free[left]:
+                del free[left]
+            rows[row].append(sample)
+            rest = left - size
+        if rest > 0:
+            free.setdefault(rest, []).append(row)
+    return rows

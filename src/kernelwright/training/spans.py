@@ -1,0 +1,297 @@
+"""Which characters of an answer are CUDA: kernels, device functions, launches and what configures them.
+
+    spans = cuda_spans(text)                       # character spans with their kinds
+    mask = token_mask(text, offsets)               # one bool a token; any overlap counts
+
+A text may be a plain `.cu` source, a Python file whose strings hold CUDA (`load_inline`, `kernelwright.cuda.Module`) or
+that defines Triton functions, or a chat answer with such files in fences. In Python, launches of Triton functions and
+of a Module's kernels count as launches. What is inside `<think>` is no code. Broken and cut-off code is scanned as far
+as it goes; nothing here raises for what a text holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.cuda_scan import MARKERS, Kind, Span, scan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from tree_sitter import Node
+
+_THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
+_PYTHON = re.compile(r"^\s*(?:import|from) +\w|^\s*class +\w[^\n;{]*:\s*$|^\s*def +\w|^@triton", re.MULTILINE)
+_JIT = re.compile(rb"^@\s*(?:triton\s*\.\s*(?:jit|autotune|heuristics)|jit|autotune|heuristics)\b")
+_JIT_LINE = re.compile(r"^([ \t]*)@\s*triton\s*\.\s*(?:jit|autotune|heuristics)\b", re.MULTILINE)
+_PYTHON_LABELS = ("python", "py", "python3")
+
+
+def cuda_spans(text: str, *, device_functions: bool = True) -> tuple[Span, ...]:
+    """Spans of the text in order of their start; they may overlap. `device_functions=False` leaves those out."""
+    found: set[Span] = set()
+    text = _without_thoughts(text)
+    for start, end, python in _sources(text):
+        source = text[start:end]
+        spans = _python_spans(source, device_functions) if python else _cuda_spans(source, device_functions)
+        found |= {Span(start + s.start, start + s.end, s.kind) for s in spans}
+    return tuple(sorted(found, key=lambda s: (s.start, s.end, s.kind)))
+
+
+def token_mask(text: str, offsets: Sequence[tuple[int, int]], *, device_functions: bool = True) -> NDArray[np.bool_]:
+    """Whether each token overlaps a span. `offsets` are (start, end) in characters of `text`, as tokenizers give them.
+
+    Tokens without characters (special tokens have equal offsets) are false. Raises `ConfigError` for offsets that are
+    not in the text.
+    """
+    places = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    if len(places) and (places.min() < 0 or places.max() > len(text)):
+        raise ConfigError(f"offsets reach from {places.min()} to {places.max()} in a text of {len(text)} characters")
+    covered = np.zeros(len(text) + 1, dtype=np.int64)
+    for span in cuda_spans(text, device_functions=device_functions):
+        covered[span.start + 1 : span.end + 1] = 1
+    upto = covered.cumsum()
+    return (places[:, 1] > places[:, 0]) & (upto[places[:, 1]] > upto[places[:, 0]])
+
+
+def thought_mask(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
+    """Whether each token lies in reasoning, `<think> … </think>`: what CuSeT's windows leave out."""
+    places = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
+    mask = np.zeros(len(places), dtype=bool)
+    for match in _THINK.finditer(text):
+        mask |= (places[:, 0] < match.end()) & (places[:, 1] > match.start()) & (places[:, 1] > places[:, 0])
+    return mask
+
+
+def _without_thoughts(text: str) -> str:
+    """The text with blanks in place of what is inside `<think>`: places stay the same."""
+    return _THINK.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
+    """The files of an answer, as start, end and whether it is Python: its fenced blocks, or the whole text."""
+    opened: tuple[str, str, int] | None = None
+    fenced = False
+    for match in _FENCE.finditer(text):
+        fence, label = match[1], match[2].lower()
+        if opened is None:
+            opened, fenced = (fence, label, match.end()), True
+        elif not label and fence.startswith(opened[0]):
+            yield opened[2], match.start(), _is_python(text[opened[2] : match.start()], opened[1])
+            opened = None
+    if opened is not None:
+        yield opened[2], len(text), _is_python(text[opened[2] :], opened[1])
+    if not fenced:
+        yield 0, len(text), _is_python(text, "")
+
+
+def _is_python(source: str, label: str) -> bool:
+    return label in _PYTHON_LABELS or (not label and _PYTHON.search(source) is not None)
+
+
+def _cuda_spans(source: str, device_functions: bool) -> list[Span]:
+    if not any(marker in source for marker in MARKERS):
+        return []
+    data = source.encode("utf-8", "replace")
+    return _in_characters(scan(data, device_functions), source, data)
+
+
+def _in_characters(spans: Sequence[Span], source: str, data: bytes) -> list[Span]:
+    """Byte spans as character spans. A lone surrogate was encoded as one byte, `?`."""
+    if len(data) == len(source):
+        return list(spans)
+    codes = np.frombuffer(source.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+    widths = 1 + (codes >= 0x80) + (codes >= 0x800) + (codes >= 0x10000)
+    widths = np.where((codes >= 0xD800) & (codes <= 0xDFFF), 1, widths)
+    starts = np.concatenate([[0], widths.cumsum()])
+    return [Span(int(np.searchsorted(starts, s.start)), int(np.searchsorted(starts, s.end)), s.kind) for s in spans]
+
+
+# Python.
+
+
+@cache
+def _parser() -> Any:
+    import tree_sitter_python
+    from tree_sitter import Language, Parser
+
+    return Parser(Language(tree_sitter_python.language()))
+
+
+def _python_spans(source: str, device_functions: bool) -> list[Span]:
+    data = source.encode("utf-8", "replace")
+    root = _parser().parse(data).root_node
+    nodes = list(_walk(root))
+    strings = [piece for node in nodes if node.type == "string" and (piece := _content(node))]
+    if root.has_error:
+        strings += _loose_strings(data, strings)
+    spans: list[Span] = []
+    for start, end in strings:
+        inner = data[start:end]
+        if any(marker.encode() in inner for marker in MARKERS):
+            spans += [Span(start + s.start, start + s.end, s.kind) for s in scan(inner, device_functions)]
+    jitted = [node for node in nodes if node.type == "decorated_definition" and _is_jitted(node, data)]
+    jitted = [node for node in jitted if not node.has_error]  # the parser cannot say where these end
+    spans += [Span(node.start_byte, node.end_byte, "triton") for node in jitted]
+    spans += _python_launches(nodes, data, _kernel_names(jitted, data), _module_names(nodes, data))
+    found = _in_characters(spans, source, data)
+    if root.has_error:
+        found += _loose_jitted(source, found)
+    return found
+
+
+def _walk(root: Node) -> Iterator[Node]:
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        if node.type != "string":
+            stack.extend(reversed(node.children))
+
+
+def _content(string: Node) -> tuple[int, int] | None:
+    """Where the content of a string literal stands, interpolations included."""
+    if string.child_count < 2:
+        return None
+    last = string.children[-1]
+    end = last.start_byte if last.type == "string_end" else string.end_byte
+    return string.children[0].end_byte, end
+
+
+def _loose_strings(data: bytes, strings: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """In a file that does not parse: CUDA behind three quotes that no string literal holds, up to the next three."""
+    found: list[tuple[int, int]] = []
+    for match in re.finditer(rb"__global__|<<<", data):
+        place = match.start()
+        if any(start <= place < end for start, end in [*strings, *found]):
+            continue
+        quote = max(data.rfind(b'"""', 0, place), data.rfind(b"'''", 0, place))
+        if quote < 0:
+            continue
+        close = data.find(data[quote : quote + 3], place)
+        found.append((quote + 3, close if close >= 0 else len(data)))
+    return found
+
+
+def _is_jitted(definition: Node, data: bytes) -> bool:
+    decorators = [child for child in definition.children if child.type == "decorator"]
+    return any(_JIT.match(data[d.start_byte : d.end_byte]) for d in decorators)
+
+
+def _loose_jitted(source: str, found: Sequence[Span]) -> list[Span]:
+    """In a file that does not parse: from a jit decorator to the first line after its `def` with no deeper indent."""
+    spans: list[Span] = []
+    for match in _JIT_LINE.finditer(source):
+        if any(s.start <= match.start(1) + len(match[1]) < s.end for s in [*found, *spans]):
+            continue
+        end, defined = match.start(), False
+        for line in source[match.start() :].splitlines(keepends=True):
+            words = line.strip()
+            outside = len(line) - len(line.lstrip()) <= len(match[1]) and not words.startswith((")", "@", "def", "#"))
+            if (
+                defined
+                and words
+                and (outside or (words.startswith(("def", "@")) and not line.startswith(match[1] + " ")))
+            ):
+                break
+            defined = defined or words.startswith("def")
+            end += len(line)
+        spans.append(Span(match.start() + len(match[1]), end, "triton"))
+    return spans
+
+
+def _kernel_names(jitted: Sequence[Node], data: bytes) -> set[bytes]:
+    names = (node.child_by_field_name("definition") for node in jitted)
+    return {_text(inner.child_by_field_name("name"), data) for inner in names if inner is not None}
+
+
+def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
+    """Variables that hold a `Module(...)`."""
+    found = set()
+    for node in nodes:
+        if node.type != "assignment":
+            continue
+        left, right = node.child_by_field_name("left"), node.child_by_field_name("right")
+        if left is not None and right is not None and right.type == "call":
+            if re.search(rb"(?:^|\.)Module$", _text(right.child_by_field_name("function"), data)):
+                found.add(_text(left, data))
+    return found
+
+
+def _python_launches(nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> Iterator[Span]:
+    """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, and what defines their brackets' names."""
+    for node in nodes:
+        target = node.child_by_field_name("function") if node.type == "call" else None
+        if target is None or target.type != "subscript":
+            continue
+        value = target.child_by_field_name("value")
+        if value is None or not _launches(value, data, kernels, modules):
+            continue
+        statement = _statement(node)
+        yield Span(statement.start_byte, statement.end_byte, "launch")
+        inner = [child for child in target.named_children if child.id != value.id]
+        names = {_text(n, data) for child in inner for n in _walk(child) if _is_variable(n)}
+        yield from _assignments(nodes, data, names, node)
+
+
+def _is_variable(node: Node) -> bool:
+    """Whether a node is a plain name: no attribute, no owner of one, and not what is called."""
+    parent = node.parent
+    if node.type != "identifier" or parent is None or parent.type == "attribute":
+        return False
+    called = parent.child_by_field_name("function") if parent.type == "call" else None
+    return called is None or called.id != node.id
+
+
+def _launches(value: Node, data: bytes, kernels: set[bytes], modules: set[bytes]) -> bool:
+    """Whether what is subscripted is a Triton function, or a kernel of a Module (also by `module.get(name)`)."""
+    if value.type == "identifier":
+        return _text(value, data) in kernels
+    if value.type == "call":
+        value = value.child_by_field_name("function") or value
+    if value.type != "attribute":
+        return False
+    return _text(value.child_by_field_name("object"), data) in modules
+
+
+def _assignments(nodes: Sequence[Node], data: bytes, names: set[bytes], use: Node) -> Iterator[Span]:
+    """The nearest assignment before the use of each name, in its function or outside of all."""
+    home = _function(use)
+    for name in sorted(names):
+        best: Node | None = None
+        for node in nodes:
+            if node.type != "assignment" or node.start_byte >= use.start_byte:
+                continue
+            left = node.child_by_field_name("left")
+            fits = left is not None and any(_text(n, data) == name for n in _walk(left) if n.type == "identifier")
+            scope = _function(node)
+            if fits and (scope is None or (home is not None and scope.id == home.id)):
+                best = node if best is None or node.start_byte > best.start_byte else best
+        if best is not None:
+            yield Span(best.start_byte, best.end_byte, "config")
+
+
+def _function(node: Node) -> Node | None:
+    parent = node.parent
+    while parent is not None and parent.type not in ("function_definition", "lambda"):
+        parent = parent.parent
+    return parent
+
+
+def _statement(node: Node) -> Node:
+    while node.parent is not None and node.parent.type not in ("block", "module", "ERROR"):
+        node = node.parent
+    return node
+
+
+def _text(node: Node | None, data: bytes) -> bytes:
+    return data[node.start_byte : node.end_byte] if node is not None else b""
+
+
+__all__ = ["Kind", "Span", "cuda_spans", "thought_mask", "token_mask"]

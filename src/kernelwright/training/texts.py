@@ -1,0 +1,208 @@
+"""Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
+
+A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names, or `reference` and `answer`
+as a corpus of ours. What is wrong with a row is one of `REASONS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.post_settings import TextSettings
+
+REASONS = {
+    "unreadable": "the line is no JSON object",
+    "broken-utf8": "bytes that are no UTF-8, or their replacement character, in prompt or answer",
+    "no-field": "a prompt or an answer is missing, or is no text",
+    "empty-answer": "the answer is empty, or blank",
+    "special-token": "prompt or answer spell a special token of the tokenizer",
+    "too-long": "prompt and answer have more tokens than data.length",
+    "no-cuda": "the answer has no kernel and no launch",
+    "all-masked": "not one token is left to train on",
+}
+"""Names of what can be wrong with a row."""
+
+_PROMPTS = ("prompt", "question", "instruction", "input", "query")
+_ANSWERS = ("answer", "completion", "response", "output", "solution", "chosen")
+_NAMES = ("row_id", "id", "task_id", "name", "uuid")
+
+Messages = list[dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """One sample: the last message is the answer that is trained on. `reference` marks a task of ours."""
+
+    name: str
+    messages: Messages
+    reference: bool = False
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A row that is not trained on."""
+
+    name: str
+    reason: str
+    detail: str = ""
+
+
+@dataclass
+class Report:
+    """How many rows there were, and which were bad."""
+
+    rows: int = 0
+    bad: list[BadRow] = field(default_factory=list)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Bad rows by reason."""
+        return dict(sorted(Counter(row.reason for row in self.bad).items()))
+
+    def lines(self, shown: int = 3) -> list[str]:
+        """What to print: a line a reason, with the first rows' names."""
+        found = []
+        for reason, count in self.counts.items():
+            names = [row.name for row in self.bad if row.reason == reason]
+            more = f", and {count - shown} more" if count > shown else ""
+            found.append(f"{count} rows left out, {reason} ({REASONS[reason]}): {', '.join(names[:shown])}{more}")
+        return found
+
+    def write(self, path: Path) -> None:
+        """All bad rows as JSONL."""
+        rows = ({"row": row.name, "reason": row.reason, "detail": row.detail} for row in self.bad)
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def conversations(settings: TextSettings, report: Report) -> Iterator[Conversation]:
+    """The good rows in their order; the others go to `report`. Raises `ConfigError` where there is no data set."""
+    given = 0
+    for name, row in _rows(settings):
+        if isinstance(row, BadRow):
+            report.rows += 1
+            report.bad.append(row)
+            continue
+        if settings.where and any(row.get(key) != value for key, value in settings.where.items()):
+            continue
+        if settings.limit is not None and given >= settings.limit:
+            return
+        given += 1
+        report.rows += 1
+        found = conversation(row, _name(row, settings, name), settings)
+        if isinstance(found, BadRow):
+            report.bad.append(found)
+        else:
+            yield found
+
+
+def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> Conversation | BadRow:
+    """A row as messages, or what is wrong with it."""
+    reference = False
+    messages: Any
+    if settings.prompt is None and settings.answer is None and isinstance(row.get("messages"), Sequence):
+        messages = row["messages"]
+        whole = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in messages)
+        if not whole or len(messages) < 2 or messages[-1]["role"] != "assistant":
+            return BadRow(name, "no-field", "messages must end with one of the assistant, after another one")
+        messages = [{"role": str(m["role"]), "content": m["content"]} for m in messages]
+    else:
+        prompt_field = settings.prompt or _first(row, (*_PROMPTS, "reference"))
+        answer_field = settings.answer or _first(row, _ANSWERS)
+        prompt, answer = row.get(prompt_field or ""), row.get(answer_field or "")
+        if not isinstance(prompt, str) or not isinstance(answer, str):
+            missing = "prompt" if not isinstance(prompt, str) else "answer"
+            return BadRow(name, "no-field", f"no {missing} among {', '.join(map(str, row))}")
+        reference = prompt_field == "reference"
+        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+    if not messages[-1]["content"].strip():
+        return BadRow(name, "empty-answer")
+    if any(_broken(m["content"]) for m in messages):
+        return BadRow(name, "broken-utf8")
+    return Conversation(name, messages, reference)
+
+
+def _broken(text: str) -> bool:
+    return "\ufffd" in text or any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _first(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
+    return next((name for name in names if name in row), None)
+
+
+def _name(row: Mapping[str, Any], settings: TextSettings, number: str) -> str:
+    key = settings.name or _first(row, _NAMES)
+    value = row.get(key or "")
+    return str(value) if value not in (None, "") else number
+
+
+def _rows(settings: TextSettings) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
+    """Each row with a name made from its place."""
+    path = Path(settings.path).expanduser()
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet"))
+        if not files:
+            raise ConfigError(f"there is no .jsonl or .parquet file in {str(path)!r}")
+    elif path.is_file():
+        files = [path]
+    elif path.suffix or path.is_absolute() or settings.path.count("/") != 1:
+        raise ConfigError(f"there is no data set {settings.path!r}", hint="name a file, a folder or OWNER/NAME")
+    else:
+        yield from _hub(settings.path)
+        return
+    for file in files:
+        yield from _parquet(file) if file.suffix == ".parquet" else _jsonl(file)
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
+    try:
+        file = open(path, "rb")
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}") from error
+    with file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            name = f"{path.name}:{number}"
+            try:
+                row = json.loads(line.decode("utf-8"))
+            except UnicodeDecodeError as error:
+                yield name, BadRow(name, "broken-utf8", f"byte {error.start} of the line")
+                continue
+            except (ValueError, RecursionError) as error:
+                yield name, BadRow(name, "unreadable", str(error)[:200])
+                continue
+            yield name, row if isinstance(row, dict) else BadRow(name, "unreadable", "not an object")
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        from pyarrow import ArrowException, parquet
+    except ImportError as error:
+        raise ConfigError(f"{str(path)!r} needs pyarrow", hint="pip install pyarrow, or use JSONL") from error
+    number = 0
+    try:
+        for batch in parquet.ParquetFile(path).iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                yield f"{path.name}:{number}", row
+    except ArrowException as error:
+        raise ConfigError(f"{str(path)!r} cannot be read: {str(error)[:200]}") from error
+
+
+def _hub(name: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise ConfigError(f"the data set {name!r} needs the library datasets", hint="pip install datasets") from error
+    try:
+        found = datasets.load_dataset(name, split="train")
+    except Exception as error:  # whatever the Hub's client raises: no such set, no network, no rights
+        raise ConfigError(f"the data set {name!r} cannot be loaded: {str(error).splitlines()[0][:200]}") from error
+    for number, row in enumerate(found, 1):
+        yield f"{name}:{number}", dict(row)

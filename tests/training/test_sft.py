@@ -1,0 +1,441 @@
+"""Fine-tuning on a model of a hundred thousand weights: the numbers of TRL's own trainer, and what must not matter."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from running import Command  # noqa: E402
+
+from kernelwright.config import load_config  # noqa: E402
+from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.training.explain import explain, page  # noqa: E402
+from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa: E402
+from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
+from kernelwright.training.sft import dataset, last_checkpoint, make_trainer, train_sft  # noqa: E402
+from kernelwright.training.texts import Conversation  # noqa: E402
+from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
+
+REFERENCE = "import torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
+ANSWER = '''import torch
+from kernelwright.cuda import Module
+
+kernels = Module(r"""
+extern "C" __global__ void {name}_kernel(const float* x, float* y, int n) {{
+    int i = blockIdx.x * 256 + threadIdx.x;  // größer
+    if (i < n) y[i] = {expression};
+}}
+""")
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        kernels.{name}_kernel[((x.numel() + 255) // 256, 1, 1), (256, 1, 1)](x, y, x.numel())
+        return y
+'''
+KERNELS = {
+    "relu": ("torch.relu(x)", "fmaxf(x[i], 0.0f)"),
+    "abs": ("torch.abs(x)", "fabsf(x[i])"),
+    "square": ("x * x", "x[i] * x[i]"),
+    "tanh": ("torch.tanh(x)", "tanhf(x[i])"),
+    "exp": ("torch.exp(x) + 1 - 1", "expf(x[i])"),
+    "negate": ("-x", "-x[i]"),
+}
+ROWS = [
+    {"row_id": name, "reference": REFERENCE.format(torch_side), "answer": ANSWER.format(name=name, expression=cuda)}
+    for name, (torch_side, cuda) in KERNELS.items()
+]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a tiny random Qwen2 in `base` and rows in `rows.jsonl`."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    folder = tmp_path_factory.mktemp("sft")
+    save_tokenizer(train_tokenizer([text for row in ROWS for text in row.values()], 400), folder / "base", 1024)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=400,
+        hidden_size=48,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=1024,
+        pad_token_id=0,
+        eos_token_id=2,
+        bos_token_id=None,
+        tie_word_embeddings=True,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder / "base")
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
+
+
+def settings(home: Path, loss: Any = "cuset", data: Any = None, model: Any = None, **train: Any) -> SftSettings:
+    return SftSettings.model_validate(
+        {
+            "name": "test",
+            "model": {"path": str(home / "base"), **(model or {})},
+            "data": {"path": str(home / "rows.jsonl"), "length": 1024, **(data or {})},
+            "loss": loss if isinstance(loss, dict) else {"name": loss},
+            "train": {"steps": 2, "batch": 4, "micro_batch": 2, "lr": 1e-3, "log_every": 1, **train},
+        }
+    )
+
+
+def log(out: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [row for row in rows if "loss" in row]
+
+
+def weights(out: Path) -> dict[str, Any]:
+    from safetensors.torch import load_file
+
+    return dict(load_file(out / "model.safetensors"))
+
+
+def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    wanted = settings(home, "sft", steps=3)
+    train_sft(wanted, tmp_path / "ours")
+    samples, _ = prepare(wanted)
+    plain = dataset(samples, None).to_list()
+    rows = [
+        {"input_ids": r["input_ids"], "labels": [t if f & TARGET else -100 for t, f in zip(*r.values(), strict=True)]}
+        for r in ({k: row[k] for k in ("input_ids", "flags")} for row in plain)
+    ]
+    from datasets import Dataset
+
+    from kernelwright.training.samples import load_tokenizer
+    from kernelwright.training.sft import arguments, load_model
+
+    args = arguments(wanted, tmp_path / "theirs", False).to_dict()
+    keep = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "learning_rate", "seed")
+    more = ("data_seed", "lr_scheduler_type", "warmup_steps", "max_grad_norm", "use_cpu", "logging_steps", "bf16")
+    trainer = SFTTrainer(
+        model=load_model(wanted.model),
+        args=SFTConfig(
+            output_dir=str(tmp_path / "theirs"),
+            **{k: args[k] for k in (*keep, *more)},
+            gradient_checkpointing=False,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+            max_length=None,
+            dataset_kwargs={"skip_prepare_dataset": True},
+        ),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=load_tokenizer(wanted.model.path),
+    )
+    trainer.train()
+    theirs = [(row["loss"], row["mean_token_accuracy"]) for row in trainer.state.log_history if "loss" in row]
+    ours = [(row["loss"], row["mean_token_accuracy"]) for row in log(tmp_path / "ours")]
+    assert [a for a, _ in ours] == pytest.approx([a for a, _ in theirs], rel=1e-6)
+    for name, weight in trainer.model.state_dict().items():
+        if name in (saved := weights(tmp_path / "ours")):
+            assert torch.allclose(weight, saved[name], atol=1e-6), name
+
+
+def gradients(wanted: SftSettings, out: Path) -> tuple[float, dict[str, Any]]:
+    """Loss and weights after one update of plain gradient descent-like Adam."""
+    train_sft(wanted, out)
+    return log(out)[0]["loss"], weights(out)
+
+
+@pytest.mark.parametrize("loss", ["sft", {"name": "cuset", "window": 32}, {"name": "eaft"}])
+def test_packing_and_micro_batches_do_not_matter(home: Path, tmp_path: Path, loss: Any) -> None:
+    """The six samples as one update: one by one, together, padded, and joined into rows."""
+    cases = {
+        "single": settings(home, loss, steps=1, batch=6, micro_batch=1),
+        "padded": settings(home, loss, steps=1, batch=6, micro_batch=6),
+        # one row of all six
+        "packed": settings(home, loss, {"length": 4096}, steps=1, batch=1, micro_batch=1, packing=True),
+    }
+    found = {name: gradients(wanted, tmp_path / name) for name, wanted in cases.items()}
+    for name in ("padded", "packed"):
+        assert found[name][0] == pytest.approx(found["single"][0], rel=1e-5), name
+        for key, weight in found[name][1].items():
+            # Adam's first step is the gradient's sign: only weights with next to no gradient may differ.
+            off = (weight - found["single"][1][key]).abs() > 1e-5
+            assert off.float().mean() < 0.02, (name, key)
+
+
+@pytest.fixture(scope="module")
+def warm(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that is no longer at random: most losses weigh tokens by what the model expects."""
+    out = tmp_path_factory.mktemp("warm")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNELWRIGHT_CACHE", str(out / "cache"))
+        train_sft(settings(home, "sft", steps=25, lr=1e-2, schedule="constant", log_every=25), out / "run")
+    return out / "run"
+
+
+CASES: list[tuple[Any, str]] = [
+    ("dft", "full"),
+    ("profit", "full"),
+    ("eaft", "full"),
+    ("asft", "full"),
+    ("asft", "lora"),
+    ({"name": "cuset", "sample_weight": "normalised", "tau": 0.05}, "full"),
+    ("cuset", "lora"),
+]
+
+
+@pytest.mark.parametrize(("loss", "tune"), CASES)
+def test_every_loss_trains(home: Path, warm: Path, tmp_path: Path, loss: Any, tune: str) -> None:
+    lr = 1e-2 if tune == "lora" else 2e-3
+    model = {"path": str(warm), "tune": tune}
+    wanted = settings(home, loss, model=model, steps=6, lr=lr, warm_up=0.0, schedule="constant")
+    result = train_sft(wanted, tmp_path / "run")
+    rows = log(tmp_path / "run")
+    # DFT and what is built on it raise the probability of what is expected already, not the likelihood of everything.
+    better = "confidence" if result.facts["loss_name"] in ("dft", "asft") else "nll"
+    assert (rows[-1][better] < rows[0][better]) == (better == "nll")
+    assert 0 < rows[0]["kept"] <= 1 and rows[0]["non_finite"] == 0
+    if result.facts["loss_name"] == "asft":
+        assert abs(rows[0]["kl"]) < 1e-4 < rows[-1]["kl"]  # it begins at its anchor, and leaves it
+    saved, base = weights(tmp_path / "run"), weights(warm)
+    assert set(saved) == set(base)
+    assert any(not torch.equal(saved[name].float(), base[name].float()) for name in base)
+    if tune == "lora":
+        assert (tmp_path / "run" / "adapter" / "adapter_config.json").is_file()
+        assert result.facts["trained_parameters"] < 0.5 * result.facts["parameters"]
+
+
+class Stopped(Exception):
+    """What stands for a kill in the middle of a run."""
+
+
+def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -> None:
+    from transformers import TrainerCallback
+
+    class StopAtFive(TrainerCallback):
+        def on_step_end(self, args: Any, state: Any, control: Any, **_more: Any) -> None:
+            if state.global_step == 5:
+                raise Stopped
+
+    wanted = settings(home, steps=6, save_every=2)
+    train_sft(wanted, tmp_path / "whole")
+    out = tmp_path / "stopped"
+    out.mkdir()
+    training, held_out = split(prepare(wanted)[0], 0)
+    from kernelwright.training.sft import keep_settings
+
+    keep_settings(wanted, out)
+    trainer = make_trainer(wanted, out, training, held_out)
+    trainer.add_callback(StopAtFive())
+    with pytest.raises(Stopped):
+        trainer.train()
+    checkpoint = last_checkpoint(out)
+    assert checkpoint is not None and checkpoint.name == "checkpoint-4"
+    assert train_sft(wanted, out).facts["updates"] == 6
+    assert [row["step"] for row in log(out)] == [1, 2, 3, 4, 5, 6]
+    again, whole = weights(out), weights(tmp_path / "whole")
+    assert all(torch.equal(again[name], whole[name]) for name in whole)
+    with pytest.raises(ConfigError, match="other settings"):
+        train_sft(settings(home, steps=7, save_every=2), out)
+
+
+def test_bad_rows_are_named_and_never_trained_on(home: Path, tmp_path: Path) -> None:
+    good = [json.dumps(row).encode() for row in ROWS[:2]]
+    bad = [
+        (b'{"row_id": "empty", "reference": "x", "answer": " \\n"}', "empty-answer"),
+        (b'{"row_id": "utf8", "reference": "x", "answer": "\xff\xfe"}', "broken-utf8"),
+        (b'{"row_id": "replaced", "reference": "x", "answer": "__global__ void k() {} \xef\xbf\xbd"}', "broken-utf8"),
+        (b'{"row_id": "surrogate", "reference": "x", "answer": "__global__ void k() {} \\ud800"}', "broken-utf8"),
+        (b'{"row_id": "torn", "reference": ', "unreadable"),
+        (b"[1, 2]", "unreadable"),
+        (b'{"row_id": "no answer", "reference": "x"}', "no-field"),
+        (b'{"row_id": "number", "reference": "x", "answer": 3}', "no-field"),
+        (b'{"row_id": "asked", "messages": [{"role": "user", "content": "x"}]}', "no-field"),
+        (b'{"row_id": "plain", "reference": "x", "answer": "just words"}', "no-cuda"),
+        (b'{"row_id": "special", "reference": "<|im_end|>", "answer": "__global__ void k() {}"}', "special-token"),
+        (json.dumps({"row_id": "long", "reference": "x", "answer": ROWS[0]["answer"] * 9}).encode(), "too-long"),
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b"\n".join([good[0], *(line for line, _ in bad), b"", good[1]]))
+    result = train_sft(settings(home, data={"path": str(path)}, steps=1), tmp_path / "run")
+    named = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
+    counts: dict[str, int] = {}
+    for _, reason in bad:
+        counts[reason] = counts.get(reason, 0) + 1
+    assert result.facts["bad_rows"] == dict(sorted(counts.items()))
+    assert {row["row"] for row in named} >= {"empty", "replaced", "surrogate", "no answer", "number", "plain", "long"}
+    assert result.facts["samples"] == 2
+    kept = train_sft(
+        settings(home, data={"path": str(path), "without_cuda": "keep"}, steps=1, batch=3, micro_batch=3),
+        tmp_path / "kept",
+    )
+    assert kept.facts["samples"] == 3
+    only_bad = tmp_path / "bad.jsonl"
+    only_bad.write_bytes(bad[0][0])
+    with pytest.raises(ConfigError, match="nothing to train on.*empty"):
+        train_sft(settings(home, data={"path": str(only_bad)}), tmp_path / "none")
+
+
+def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Path) -> None:
+    wanted = settings(home)
+    encoder = encoder_of(wanted)
+    row = ROWS[0]
+    messages = [{"role": "user", "content": row["reference"]}, {"role": "assistant", "content": row["answer"]}]
+    sample = encoder.encode(Conversation("relu", messages, reference=True))
+    from kernelwright.inference.tokenizer import ChatTokenizer
+
+    ours = ChatTokenizer.load(home / "base")
+    text = encoder.tokenizer.decode(sample.ids)
+    assert text.endswith(row["answer"] + "<|im_end|>") and row["reference"].strip() in text
+    target = sample.ids[(sample.flags & TARGET) != 0]
+    assert ours.inner.decode(target.tolist()[:-1]) == row["answer"]
+    cuda = encoder.tokenizer.decode(sample.ids[(sample.flags & CUDA) != 0])
+    assert "__global__ void relu_kernel" in cuda and "relu_kernel[(" in cuda and "empty_like" not in cuda
+    assert not ((sample.flags & CUDA) != 0)[(sample.flags & TARGET) == 0].any()
+
+
+def test_samples_are_kept_and_split_by_prompt(home: Path, tmp_path: Path) -> None:
+    twice = tmp_path / "rows.jsonl"
+    twice.write_text(
+        "".join(json.dumps({**row, "row_id": f"{row['row_id']}-{i}"}) + "\n" for row in ROWS for i in (1, 2))
+    )
+    wanted = settings(home, data={"path": str(twice), "held_out": 3})
+    first, _ = prepare(wanted)
+    again, _ = prepare(wanted)
+    assert first.names == again.names and (first.ids == again.ids).all()
+    training, held_out = split(first, 3)
+    assert held_out is not None and 3 <= len(held_out) <= 4 and len(training) + len(held_out) == 12
+    assert not set(training.prompts.tolist()) & set(held_out.prompts.tolist())
+    with pytest.raises(ConfigError):
+        split(first, 12)
+
+
+def test_rows_are_packed_whole_and_tightly() -> None:
+    lengths = [5, 9, 3, 3, 7, 1, 2, 12]
+    rows = pack(lengths, 10)
+    assert sorted(i for row in rows for i in row) == list(range(8))
+    assert all(sum(lengths[i] for i in row) <= 10 for row in rows if row != [7])
+    assert len(rows) == 4
+    assert pack([], 10) == []
+
+
+def test_held_out_loss_is_measured(home: Path, tmp_path: Path) -> None:
+    wanted = settings(home, data={"held_out": 2}, steps=4, eval_every=2)
+    facts = train_sft(wanted, tmp_path / "run").facts
+    assert 0 < facts["held_out_nll"] < 10
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows if "eval_nll" in row] == [2, 4, 4]
+    assert json.loads((tmp_path / "run" / "data.json").read_text())["cuda_share"] > 0.2
+
+
+def test_a_model_that_has_diverged_stops_the_run(home: Path, tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(home / "base")
+    with torch.no_grad():
+        model.model.norm.weight.fill_(float("nan"))
+    model.save_pretrained(tmp_path / "broken")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / "broken" / name).write_bytes((home / "base" / name).read_bytes())
+    with pytest.raises(ConfigError, match="diverged"):
+        train_sft(settings(home, model={"path": str(tmp_path / "broken")}), tmp_path / "run")
+
+
+def test_heat_map(home: Path, tmp_path: Path) -> None:
+    nasty = {
+        "row_id": "<script>alert(1)</script>",
+        "reference": "x",
+        "answer": ROWS[0]["answer"] + "\n# <b>&\"'</b> 🚀\n",
+    }
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(nasty) + "\n")
+    found = explain(settings(home, {"name": "cuset", "window": 16}, {"path": str(path)}), 0)
+    assert "".join(t.text for t in found.tokens).startswith(nasty["answer"])
+    assert 8 <= sum(t.hardest for t in found.tokens) <= 16  # clipped at an end
+    cuda = "".join(t.text for t in found.tokens if t.cuda)
+    assert "__global__ void relu_kernel" in cuda and "größer" in cuda and "ModelNew" not in cuda
+    assert max(t.weight for t in found.tokens) > 0
+    text = page(found)
+    assert "<script" not in text and "<b>&amp;" not in text and "http" not in text
+    assert text.count("<span") == len(found.tokens) and "&lt;script&gt;" in text
+    with pytest.raises(ConfigError, match="no row 5"):
+        explain(settings(home, data={"path": str(path)}), 5)
+
+
+def test_settings_say_what_is_wrong(home: Path, tmp_path: Path) -> None:
+    good = f"model: {{path: {home / 'base'}}}\ndata: {{path: {home / 'rows.jsonl'}}}\ntrain: {{steps: 1}}\n"
+    path = tmp_path / "run.yaml"
+    path.write_text(good)
+    assert load_config(recipe_path(str(path)), ["loss.name=cuset", "loss.tau=0.3"], SftSettings).loss.tau == 0.3
+    for override, match in (
+        ("loss.name=cusett", "cuset"),
+        ("loss.window=3", "window"),  # sft has none
+        ("train.epochs=1", "epochs and steps"),
+        ("train.lr=0", "lr"),
+        ("train.lrate=1", "unknown"),
+    ):
+        with pytest.raises(ConfigError, match=match):
+            load_config(path, [override], SftSettings)
+    with pytest.raises(ConfigError, match="no settings file"):
+        recipe_path("cusett")
+    with pytest.raises(ConfigError, match="micro-batches of 2"):
+        wanted = settings(home, batch=3, micro_batch=2)
+        train_sft(wanted, tmp_path / "run")
+    with pytest.raises(ConfigError, match="no data set"):
+        train_sft(settings(home, data={"path": str(tmp_path / "none.jsonl")}), tmp_path / "run2")
+    with pytest.raises(ConfigError, match="tokenizer"):
+        train_sft(settings(home, model={"path": str(tmp_path)}), tmp_path / "run3")
+
+
+def test_samples_are_arrays_of_one_length(home: Path) -> None:
+    samples, report = prepare(settings(home))
+    assert isinstance(samples, Samples) and len(samples) == len(ROWS) == report.rows
+    assert int(samples.bounds[-1]) == len(samples.ids) == len(samples.flags)
+
+
+@pytest.mark.parametrize("recipe", ["cuset", "concur", "stanford_sft", "starter_sft"])
+def test_shipped_recipes_load(recipe: str) -> None:
+    loaded = load_config(recipe_path(recipe), ["model.path=somewhere"], SftSettings)
+    assert loaded.name == recipe and loaded.model.path == "somewhere"
+
+
+def test_published_numbers_of_cuset() -> None:
+    loaded = load_config(recipe_path("cuset"), [], SftSettings)
+    assert loaded.loss.parameters() == {
+        "tau": 0.1,
+        "lam": 1.0,
+        "window": 256,
+        "scope": "all",
+        "sample_weight": "raw",
+        "reduction": "token_mean",
+    }
+    lora = loaded.model.lora
+    assert (lora.r, lora.alpha, lora.dropout, loaded.train.lr, loaded.train.epochs) == (8, 16, 0.05, 1e-4, 3)
+
+
+def test_the_command_line(home: Path, tmp_path: Path, kernelwright: Command) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text(
+        f"name: small\nmodel: {{path: {home / 'base'}}}\ndata: {{path: {home / 'rows.jsonl'}, length: 1024}}\n"
+        "loss: {name: cuset, window: 16}\ntrain: {steps: 1, batch: 2, micro_batch: 2}\n"
+    )
+    done = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--json", timeout=250)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["updates"] == 1
+    seen = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--explain", "1", timeout=250)
+    assert seen.returncode == 0, seen.stderr
+    assert "explain-1.html" in seen.stdout and (tmp_path / "run" / "explain-1.html").stat().st_size > 3000
+    wrong = kernelwright("train", "sft", config, "--set", "loss.name=cusett")
+    assert wrong.returncode == 2 and "cuset" in wrong.stderr and "Traceback" not in wrong.stderr
