@@ -58,6 +58,10 @@ def is_atom(text: str) -> bool:
     return True
 
 
+class Stale(Exception):
+    """A draft reads a variable that has been assigned to since. It is thrown away: the text would not mean its graph."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A value of forward: the text that stands for it, and its shape."""
@@ -70,7 +74,7 @@ class Tensor:
 
     def __str__(self) -> str:
         if self.versions.get(self.text, 0) != self.version:
-            raise AssertionError(f"{self.text} has been assigned to since: a family must keep() what it reads again")
+            raise Stale(f"{self.text} has been assigned to since: a family must keep() what it reads again")
         return self.text
 
     @property
