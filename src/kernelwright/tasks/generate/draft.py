@@ -59,7 +59,7 @@ def is_atom(text: str) -> bool:
 
 
 class Stale(Exception):
-    """A draft reads a variable that has been assigned to since. It is thrown away: the text would not mean its graph."""
+    """A draft reads a variable assigned to since: its text would not mean its graph. It is thrown away."""
 
 
 @dataclass(frozen=True)
