@@ -52,7 +52,7 @@ REDUCTIONS = (
     Reduction("range", "the range of values", ("torch.amax",), "amax", every=False),
 )  # fmt: skip
 SPREADS = ("var", "std", "range", "argmax", "argmin")
-"""The same whatever one element is, or NaN: never over the first dimension, which may be reduced to one element for judging."""
+"""The same whatever one element is, or NaN: never over the first dimension, of which judging may leave one element."""
 BY_NAME = {r.name: r for r in REDUCTIONS}
 
 
