@@ -51,8 +51,8 @@ REDUCTIONS = (
     Reduction("mean_square", "the mean of squares", ("torch.mean",), "mean"),
     Reduction("range", "the range of values", ("torch.amax",), "amax", every=False),
 )  # fmt: skip
-SPREADS = ("var", "std", "range")
-"""Nothing (or NaN) of one element: never over the first dimension, which may be reduced to one element for judging."""
+SPREADS = ("var", "std", "range", "argmax", "argmin")
+"""The same whatever one element is, or NaN: never over the first dimension, of which judging may leave one element."""
 BY_NAME = {r.name: r for r in REDUCTIONS}
 
 
