@@ -30,7 +30,7 @@ def corpus_build(
     mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
     share_judged: Annotated[float, typer.Option(help="Share of the rows that is judged by execution.")] = 1.0,
-    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 2,
+    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 3,
     against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")

@@ -58,7 +58,8 @@ class Plan:
     judge: Judge = "cpu"
     share: float = 1.0
     """Share of the rows that is judged by execution."""
-    trials: int = 2
+    trials: int = 3
+    """Calls of one judgement: the first size twice, so that a cached result shows, then other sizes."""
     format: Format = "jsonl"
 
     def __post_init__(self) -> None:
