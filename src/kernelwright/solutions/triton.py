@@ -371,7 +371,7 @@ class TritonRows(rows.RowKernel):
 
 def _again(kind: type[TritonFusion], f: Fusion) -> TritonFusion:
     """A fusion of another kind, made with the same things."""
-    return kind(f.writer, f.shape, f.place, f.axes, f.indent, f.operands, f.counts, f.walked, f.reads)
+    return kind(f.writer, f.shape, f.place, f.axes, f.indent, f.operands, f.counts, f.bearer, f.walked, f.reads)
 
 
 _PRODUCT = """

@@ -180,7 +180,10 @@ def _as_in_file(path: str) -> bool:
         config = json.loads((Path(path) / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(config, dict) and config.get("tokenizer_class") in ("PreTrainedTokenizerFast", "TokenizersBackend")
+    return isinstance(config, dict) and config.get("tokenizer_class") in (
+        "PreTrainedTokenizerFast",
+        "TokenizersBackend",
+    )
 
 
 def prepare(settings: SftSettings) -> tuple[Samples, Report]:
