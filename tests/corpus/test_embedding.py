@@ -11,6 +11,7 @@ from kernelwright.corpus.decontaminate import Index, Rules
 from kernelwright.corpus.embedding import load_embedding
 from kernelwright.errors import ConfigError
 
+pytestmark = pytest.mark.slow
 TEXT = "import torch\nimport torch.nn as nn\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
 
 
