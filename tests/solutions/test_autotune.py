@@ -35,7 +35,7 @@ def test_tune_resumes_and_marks_one_best(kernelwright: Command, tmp_path: Path) 
     assert kernelwright(*given, *chosen).stdout == first.stdout
     with Store.open(tmp_path / "run", writable=False) as store:
         assert store.verdict_counts() == {"correct": 2}
-        assert [e.kind for e in store.events()] == ["tuned", "tuned"]
+        assert [e.kind for e in store.events()].count("tuned") == 2
 
 
 def test_families_and_unknown_words() -> None:
