@@ -113,7 +113,13 @@ CASES = {
         "return n / inner - rows.mean()", ", ".join(["torch.randn(6, 80)"] * 3), "n, inner, rows"
     ),
 }
-SCHEDULED = ("channels and columns", "cosine loss", "standardised over a middle dimension", "layer norm")
+SCHEDULED = (
+    "exclusive sums",
+    "channels and columns",
+    "cosine loss",
+    "standardised over a middle dimension",
+    "layer norm",
+)
 
 
 @pytest.fixture(scope="module")

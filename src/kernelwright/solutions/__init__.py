@@ -23,6 +23,7 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     `triton`. `style`: one of `style.STYLES`, for the first two forms: the same kernels as other people write them.
     """
     from kernelwright.solutions import frame
+    from kernelwright.solutions.reading import readable
     from kernelwright.solutions.style import styled
 
     if form == "load_inline":
@@ -35,8 +36,9 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
         return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
-    writer, node = _lowered(source, schedule)
-    result = writer.output(node)
+    with readable():
+        writer, node = _lowered(source, schedule)
+        result = writer.output(node)
     return styled(frame.module_text(writer.reference, writer.kernels, writer.lines, result), style)
 
 
