@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
+from typing import Any
 
 from kernelwright.solutions import _lowered, frame
 from kernelwright.solutions.facts import value_or
@@ -371,7 +373,8 @@ class TritonRows(rows.RowKernel):
 
 def _again(kind: type[TritonFusion], f: Fusion) -> TritonFusion:
     """A fusion of another kind, made with the same things."""
-    return kind(f.writer, f.shape, f.place, f.axes, f.indent, f.operands, f.counts, f.bearer, f.walked, f.reads)
+    given: dict[str, Any] = {x.name: getattr(f, x.name) for x in fields(Fusion) if not x.name.startswith("_")}
+    return kind(**given)
 
 
 _PRODUCT = """
