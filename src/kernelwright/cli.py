@@ -25,7 +25,6 @@ from kernelwright.cli_options import eval_options as _options
 from kernelwright.cli_post import train_app
 from kernelwright.cli_serve import serve
 from kernelwright.cli_solutions import solutions_app
-from kernelwright.cli_train import train_app
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
