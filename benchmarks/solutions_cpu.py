@@ -23,7 +23,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.reading import FAULT, Unreadable
 from kernelwright.tasks import candidate_from_text
 
 
@@ -84,9 +84,7 @@ def judged(evaluator: Evaluator, name: str, source: str, args: argparse.Namespac
         plan = CANONICAL if args.schedule < 0 else schedules(source)[args.schedule]
         text = write(source, plan)
     except Unreadable as error:
-        return "no template", str(error), ""
-    except Exception as error:  # a fault of ours, to be listed like the others
-        return "crash", repr(error), ""
+        return "crash" if FAULT in str(error) else "no template", str(error), ""
     if args.skip_judging:
         return "written", "", text
     try:

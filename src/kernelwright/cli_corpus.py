@@ -26,10 +26,11 @@ def corpus_build(
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
     families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
     schedules: Annotated[str, typer.Option(help="canonical (one answer a task) or all.")] = "canonical",
+    per_task: Annotated[int | None, typer.Option(min=1, help="With all schedules, answers a task at most.")] = None,
     mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
     share_judged: Annotated[float, typer.Option(help="Share of the rows that is judged by execution.")] = 1.0,
-    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 2,
+    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 3,
     against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
@@ -54,6 +55,7 @@ def corpus_build(
         families=_names(families),
         against=against or [],
         one_operator=one_operator,
+        per_task=per_task,
     )
     plan = Plan(made, tasks, judge, share_judged, trials, file_format)  # type: ignore[arg-type]
     with show.BuildView(plan.chunks, not as_json) as view:

@@ -13,7 +13,7 @@ from kernelwright.corpus.traces import cuda_strings, kernel_bodies, launches, tr
 
 @pytest.fixture(scope="module")
 def made() -> list[Pair]:
-    return [p for i in range(3) for p in make_chunk(recipe(seed=31, schedules="all"), i).pairs]
+    return [p for i in range(2) for p in make_chunk(recipe(seed=31, schedules="all"), i, 10).pairs]
 
 
 def numbers(text: str) -> set[str]:
@@ -34,7 +34,7 @@ def test_every_number_is_in_the_texts_or_worked_out(made: list[Pair]) -> None:
             worked |= {m[1] for m in (count, plain) if m}
             assert numbers(line) <= known | worked, (line, pair.answer)
             checked += 1
-    assert checked > 300
+    assert checked > 200
 
 
 def test_sizes_are_those_of_the_inputs(made: list[Pair]) -> None:
@@ -42,7 +42,7 @@ def test_sizes_are_those_of_the_inputs(made: list[Pair]) -> None:
     import torch
 
     seen = 0
-    for pair in made[::9]:
+    for pair in made[::4]:
         stated = [line for line in pair.trace.splitlines() if line.endswith("bytes to read.")]
         if not stated or math.prod([int(n) for n in re.findall(r"(\d+) elements", pair.trace)] or [0]) > 2_000_000:
             continue
@@ -54,7 +54,7 @@ def test_sizes_are_those_of_the_inputs(made: list[Pair]) -> None:
             found = re.search(r"(\d+) elements.* = (\d+) bytes", line)
             assert found is not None and (int(found[1]), int(found[2])) in have, (line, pair.task.source)
             seen += 1
-    assert seen > 5
+    assert seen > 2
 
 
 def test_every_launch_has_its_line_as_it_is_written(made: list[Pair]) -> None:

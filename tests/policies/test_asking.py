@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
+from running import Command
 
 from kernelwright.errors import PolicyError
 from kernelwright.policies import Answer, Request
@@ -101,3 +104,22 @@ def test_who_waits_when_it_is_closed_is_told() -> None:
     assert sorted(found) == ["0 at 0.5", "stopped before the policy was asked"]
     with pytest.raises(PolicyError, match="closed"):
         asker.ask(Request((), 1))
+
+
+@pytest.mark.slow
+def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Path) -> None:
+    """A random model answers nonsense to what fits its context; what does not is a question without an answer."""
+    pytest.importorskip("tokenizers")
+    from inference.checkpoints import random_checkpoint
+
+    folder = random_checkpoint(tmp_path / "model", context=256)
+    task = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n"
+    task += "def get_inputs():\n    return [torch.ones(3)]\n\ndef get_init_inputs():\n    return []\n"
+    rows = [{"task_id": "short", "reference": task}, {"task_id": "long", "reference": task + "# sum\n" * 400}]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (tmp_path / "tasks.jsonl", "--policy", f"starter:{folder}", "--samples", 4, "--greedy", "--backend", "cpu")
+    done = kernelwright("bench", *words, "--run", tmp_path / "run", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["counts"]["samples"], found["counts"]["no_answer"]) == (5, 5), done.stderr
+    assert found["verdicts"] == {"no_candidate": 5} and found["cost"]["completion_tokens"] > 0

@@ -149,3 +149,18 @@ def test_a_shared_value_is_computed_once() -> None:
 def test_only_what_is_used_is_copied() -> None:
     text = write(task("return x * scale", before="scale = 0.5\nunused = 7\n", parameters=", batch", given="3"))
     assert "scale = 0.5" in text and "unused" not in text and "batch = 6" not in text
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x.permute(0, 9, 1)",
+        "return x.flatten(5).exp()",
+        "return x.flatten(1)",
+        "return torch.cat([], 1)",
+        "return self",
+    ],
+)
+def test_odd_texts_are_refused_without_a_traceback(forward: str) -> None:
+    with pytest.raises(Unreadable):
+        write(task(forward))

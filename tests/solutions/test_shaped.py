@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 import pytest
+from shaped_tasks import CONVOLUTIONS, EVERY, PRODUCTS, pair, task
 
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -14,8 +15,6 @@ from kernelwright.solutions import CANONICAL, Schedule, schedules, write
 from kernelwright.solutions.reading import Unreadable
 from kernelwright.solutions.schedule import named
 from kernelwright.tasks import candidate_from_text, generate
-
-from shaped_tasks import CONVOLUTIONS, EVERY, PRODUCTS, pair, task
 
 SCHEDULED = {
     "epilogue": ("product=naive", "product=shared32", "product=register64", "product=double128"),

@@ -10,6 +10,7 @@ import pytest
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
+from kernelwright.solutions.style import STYLES
 from kernelwright.tasks import candidate_from_text
 
 TASK = """
@@ -106,12 +107,19 @@ CASES = {
     "slice": task("return x[:, ::2, 1:] * 3"),
     "half": task("return torch.softmax(x, dim=-1) * 2", "torch.randn(4, 300, dtype=torch.float16)"),
     "a number as input": task("return x * s + 1", "torch.randn(8, 100), 2.5", "x, s"),
+    "counts": task("return (x > 0.5).sum(dim=1)"),
     "truth values": task("return (x > y).float() + x.ge(0).to(x.dtype)", FLAT, "x, y"),
     "forward's own names": task(
         "return n / inner - rows.mean()", ", ".join(["torch.randn(6, 80)"] * 3), "n, inner, rows"
     ),
 }
-SCHEDULED = ("channels and columns", "cosine loss", "standardised over a middle dimension", "layer norm")
+SCHEDULED = (
+    "exclusive sums",
+    "channels and columns",
+    "cosine loss",
+    "standardised over a middle dimension",
+    "layer norm",
+)
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +170,15 @@ def test_launches_are_plain_and_names_agree(name: str) -> None:
                 assert len(node.args) == declared.count(",") + 1
                 assert not any(isinstance(a, ast.Starred) for a in node.args)
     assert launches
+
+
+@pytest.mark.parametrize("style", [s for s in STYLES if s != "canonical"])
+def test_every_style_is_correct_and_differs(evaluator: Evaluator, style: str) -> None:
+    name = "standardised over a middle dimension"
+    text = write(CASES[name], style=style)
+    assert text != write(CASES[name])
+    found, why = verdict(evaluator, CASES[name], text)
+    assert found == "correct", why
 
 
 def test_one_operator_is_one_short_kernel() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -18,10 +19,11 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
 
 from safetensors.torch import load_file  # noqa: E402
-from training.sample_pairs import write_corpus  # noqa: E402
+from training.sample_pairs import pair, write_corpus  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.inference.tokenizer import ChatTokenizer  # noqa: E402
 from kernelwright.training.card import write_card  # noqa: E402
 from kernelwright.training.pretrain import pretrain  # noqa: E402
 from kernelwright.training.progress import read_log  # noqa: E402
@@ -75,7 +77,11 @@ def test_the_checkpoint_loads_in_transformers(finished: Path) -> None:
     transformers = pytest.importorskip("transformers")
     model = transformers.AutoModelForCausalLM.from_pretrained(finished, dtype=torch.float32)
     tokenizer = transformers.AutoTokenizer.from_pretrained(finished)
-    assert model.config.kernelwright == {"prompt": "task"}
+    assert type(model).__name__ == "LlamaForCausalLM" and model.config.kernelwright == {"prompt": "task"}
+    ours = ChatTokenizer.load(finished)
+    for text in pair(random.Random(8)):  # with a config.json beside it, transformers may take another class
+        assert tokenizer(text, add_special_tokens=False).input_ids == ours.encode(text)
+        assert tokenizer.decode(ours.encode(text)) == text
     assert model.config.vocab_size == len(tokenizer) <= 400
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 

@@ -15,6 +15,7 @@ from running import Command  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.records import Message  # noqa: E402
 from kernelwright.training.explain import explain, page  # noqa: E402
 from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa: E402
 from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
@@ -301,6 +302,9 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
     assert text.endswith(row["answer"] + "<|im_end|>") and row["reference"].strip() in text
     target = sample.ids[(sample.flags & TARGET) != 0]
     assert ours.inner.decode(target.tolist()[:-1]) == row["answer"]
+    # Token by token what the engine will be asked with: transformers' own class for Qwen2 would split elsewhere.
+    asked = ours.prompt([Message(role="user", content=row["reference"].strip())])
+    assert sample.ids.tolist() == [*asked, *ours.encode(row["answer"]), ours.turn_end]
     cuda = encoder.tokenizer.decode(sample.ids[(sample.flags & CUDA) != 0])
     assert "__global__ void relu_kernel" in cuda and "relu_kernel[(" in cuda and "empty_like" not in cuda
     assert not ((sample.flags & CUDA) != 0)[(sample.flags & TARGET) == 0].any()

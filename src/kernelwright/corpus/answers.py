@@ -41,12 +41,14 @@ class Found:
     why: str = ""
 
 
-def answers_for(source: str, schedules: str, share: float, rng: random.Random, traces: bool = True) -> Found:
+def answers_for(
+    source: str, schedules: str, share: float, rng: random.Random, traces: bool = True, per_task: int | None = None
+) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
-    With `schedules` `all`, one for each schedule that gives another text. `share` is the chance of an answer to get a
-    mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are not. A fault of the
-    library costs its task, not the corpus: it is counted.
+    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most. `share` is the chance of
+    an answer to get a mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are
+    not. A fault of the library costs its task, not the corpus: it is counted.
     """
     try:
         texts = _texts(source, schedules)
@@ -56,6 +58,9 @@ def answers_for(source: str, schedules: str, share: float, rng: random.Random, t
         return Found((), f"fault:{type(error).__name__}")
     if not texts:
         return Found((), "unreadable")
+    if per_task is not None and len(texts) > per_task:
+        first, *others = texts
+        texts = {text: texts[text] for text in (first, *rng.sample(others, per_task - 1))}
     return Found(tuple(_answer(source, text, name, share, rng, traces) for text, name in texts.items()))
 
 

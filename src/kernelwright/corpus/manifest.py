@@ -65,11 +65,11 @@ def _note(asked: dict[str, Any]) -> str:
     if options["backend"] == "gpu":
         return "Judged on a GPU at the tasks' own sizes, and timed against eager PyTorch."
     return (
-        f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls with different contents "
-        f"at reduced sizes of at most {SMALL['element_budget']} elements and {SMALL['flop_budget']} FLOPs "
-        "(`kernelwright eval` makes 5 calls, at several sizes, eight times as large, and at the declared size where that "
-        "is small). "
-        f"Tasks that cannot be made smaller than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
+        f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls with different contents, "
+        f"the first size twice, at reduced sizes of at most {SMALL['element_budget']} elements and "
+        f"{SMALL['flop_budget']} FLOPs where a task can be made that small. `kernelwright eval` makes 5 calls, at "
+        "sizes eight times as large, and at the declared size where that is small. Tasks that cannot be made smaller "
+        f"than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
     )
 
 

@@ -59,6 +59,8 @@ class Recipe:
     """Whether the AST rule holds for tasks of a single operator, which are bound to look alike."""
     traces: bool = True
     """Without them a pair takes a third less time to make."""
+    per_task: int | None = None
+    """With `all` schedules, answers a task at most: the canonical one, and others drawn by the seed."""
 
     def checked(self) -> Self:
         """This recipe, or `ConfigError` for what is out of range."""
@@ -66,6 +68,8 @@ class Recipe:
             raise ConfigError(f"mistakes {self.mistakes} is not a share", hint="use a number from 0 to 1")
         if self.schedules not in ("canonical", "all"):
             raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
+        if self.per_task is not None and self.per_task < 1:
+            raise ConfigError(f"per_task {self.per_task} is out of range", hint="allow at least one answer a task")
         if self.one_operator not in ("remove", "keep"):
             raise ConfigError(f"one_operator {self.one_operator!r} is not a choice", hint="use remove or keep")
         return self
@@ -106,7 +110,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             family["contaminated"] += 1
             skipped["contaminated"] += 1
             continue
-        found = answers_for(task.source, recipe.schedules, recipe.mistakes, rng, recipe.traces)
+        found = answers_for(task.source, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task)
         made += [_pair(task, answer) for answer in found.answers]
         if found.why:
             skipped[found.why] += 1
@@ -133,10 +137,22 @@ def recipe(
     against: Sequence[str] = (),
     one_operator: str = "remove",
     traces: bool = True,
+    per_task: int | None = None,
 ) -> Recipe:
-    """A recipe from plain values, checked. Raises `ConfigError`."""
+    """A recipe from plain values, checked. Raises `UsageError`."""
     named = None if families is None else tuple(families)
-    made = Recipe(seed, split, mistakes, schedules, named, tuple(against), one_operator, traces)  # type: ignore[arg-type]
+    made = Recipe(
+        seed,
+        split,
+        mistakes,
+        schedules,  # type: ignore[arg-type]
+        named,
+        tuple(against),
+        one_operator,  # type: ignore[arg-type]
+        traces,
+        per_task,
+    )
+    list(generate(seed, 0, families=named, split=split))  # says what is wrong with families or split
     return made.checked()
 
 

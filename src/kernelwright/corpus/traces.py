@@ -10,6 +10,7 @@ import ast
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kernelwright.solutions.facts import Declared, read_facts
 from kernelwright.solutions.reading import Unreadable, read
@@ -28,7 +29,7 @@ class Launch:
 
 def trace(source: str, answer: str) -> str:
     """A few lines: what the task gives, what runs in parallel, what is kept where, and how the tail is handled."""
-    lines = _task_lines(source)
+    lines = list(_task_lines(source))
     kernels, helpers = kernel_bodies(answer), kernel_bodies(answer, "__device__")
     for launch in launches(answer):
         body = kernels.get(launch.kernel)
@@ -37,12 +38,13 @@ def trace(source: str, answer: str) -> str:
     return "\n".join(lines)
 
 
-def _task_lines(source: str) -> list[str]:
+@lru_cache(maxsize=64)
+def _task_lines(source: str) -> tuple[str, ...]:
     """Inputs with their sizes, and the bytes that must be read at least."""
     try:
         facts = read_facts(read(source))
     except Unreadable:
-        return []
+        return ()
     given = {name: d for name, d in facts.inputs.items() if isinstance(d, Declared) and d.dtype in _BYTES}
     lines = []
     for name, declared in given.items():
@@ -53,7 +55,7 @@ def _task_lines(source: str) -> list[str]:
         each = _BYTES[declared.dtype]
         product = f"{sizes} = {count} elements" if len(declared.shape) > 1 else f"{count} elements"
         lines.append(f"{name}: {product} of {declared.dtype}, {count} x {each} = {count * each} bytes to read.")
-    return lines
+    return tuple(lines)
 
 
 def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
@@ -69,12 +71,17 @@ def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
 
 def cuda_strings(answer: str) -> list[str]:
     """Strings of a Python file that hold a CUDA kernel; none where it does not parse."""
-    try:
-        tree = ast.parse(answer)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [n.value for n in _nodes(answer) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return [t for t in texts if "__global__" in t]
+
+
+@lru_cache(maxsize=4)
+def _nodes(answer: str) -> tuple[ast.AST, ...]:
+    """The nodes of a Python file's tree; none where it does not parse."""
+    try:
+        return tuple(ast.walk(ast.parse(answer)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
 
 
 def _closing(text: str, start: int) -> int:
@@ -89,12 +96,8 @@ def _closing(text: str, start: int) -> int:
 
 def launches(answer: str) -> list[Launch]:
     """Launches `kernels.NAME[grid, block](...)` in their order."""
-    try:
-        tree = ast.parse(answer)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
     found = []
-    for node in ast.walk(tree):
+    for node in _nodes(answer):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
             continue
         kernel, where = node.func.value, node.func.slice

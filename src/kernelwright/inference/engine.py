@@ -106,15 +106,18 @@ class Engine:
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
         """Queues a request. Raises `ConfigError` where the prompt leaves no room for an answer."""
+        self._fits(prompt)
+        running = Running(tuple(prompt), sampling.checked())
+        with self._lock:
+            self._waiting.append(running)
+        return running
+
+    def _fits(self, prompt: Sequence[int]) -> None:
         if not prompt or len(prompt) >= self.config.context:
             raise ConfigError(
                 f"the prompt has {len(prompt)} tokens; the model's context is {self.config.context}",
                 hint="shorten the task",
             )
-        running = Running(tuple(prompt), sampling.checked())
-        with self._lock:
-            self._waiting.append(running)
-        return running
 
     def generate(
         self,
@@ -123,6 +126,8 @@ class Engine:
         on_done: Callable[[int], None] | None = None,
     ) -> list[Running]:
         """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
+        for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
+            self._fits(prompt)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         done = 0
         try:

@@ -1,9 +1,9 @@
-"""Realistic mistakes, planted in right answers: for negatives, for pairs of wrong and repaired, for measuring the judge.
+"""Realistic mistakes, planted in right answers: for negatives, pairs of wrong and repaired, measuring the judge.
 
-Each mistake is one that people and models make: a barrier forgotten, a bound off by one, a wrong stride. It works on the
-text of an answer in the module form, at one of the places where it can be made; which one, the seed says. Most change
-what is computed or stop the text from compiling; `LATENT` ones show at sizes only that a test does not have. Whether a
-planted mistake is caught is for `evaluate` to say: none of them is taken to be wrong unjudged.
+Each mistake is one that people and models make: a barrier forgotten, a bound off by one, a wrong stride. It works on
+the text of an answer in the module form, at one of the places where it can be made; which one, the seed says. Most
+change what is computed or stop the text from compiling; `LATENT` ones show only at sizes that a test does not have.
+Whether a planted mistake is caught is for `evaluate` to say: none of them is taken to be wrong unjudged.
 """
 
 from __future__ import annotations
@@ -105,29 +105,39 @@ def _forward(after: str) -> tuple[str, str]:
     return (after, "") if at < 0 else (after[:at], after[at:])
 
 
+_NEIGHBOURS = {
+    **{"fmaxf": "fminf", "fminf": "fmaxf", "expf": "exp2f", "logf": "log2f", "tanhf": "sinhf", "sqrtf": "rsqrtf"},
+    **{"rsqrtf": "sqrtf", "sinf": "cosf", "cosf": "sinf", "erff": "tanhf", "log1pf": "logf", "expm1f": "expf"},
+    **{"floorf": "ceilf", "fabsf": "-"},
+}
+_STARTS = {"-INFINITY": "INFINITY", "INFINITY": "-INFINITY", "0.0f": "1.0f", "1.0f": "0.0f"}
+_TYPES = {"float": "double", "long long": "int", "bool": "float", "int": "long long"}
+
 # In the kernel -------------------------------------------------------------------------------------------------------
 
 _plant("dropped_barrier")(_in_cuda(r"^ *__syncthreads\(\);\n", lambda m: ""))
 _plant("missing_tail_guard")(_in_cuda(r"^ *if \([^\n]*>=[^\n]*\) return;\n", lambda m: ""))
-_plant("guard_off_by_one")(
-    _in_cuda(r"if \((\w+) >= ([^\n|]*)\) return;", lambda m: f"if ({m[1]} > {m[2]}) return;")
-)
+_plant("guard_off_by_one")(_in_cuda(r"if \((\w+) >= ([^\n|]*)\) return;", lambda m: f"if ({m[1]} > {m[2]}) return;"))
 _plant("loop_too_long")(_in_cuda(r"(for \([^;\n]*; *\w+) < (\w+; (?:\+\+|\w+\+\+))", lambda m: f"{m[1]} <= {m[2]}"))
 _plant("loop_too_short")(
     _in_cuda(r"(for \([^;\n]*; *\w+) < (\w+); (\+\+|\w+\+\+)", lambda m: f"{m[1]} < {m[2]} - 1; {m[3]}")
 )
-_plant("loop_skips_first")(_in_cuda(r"for \((int|long long) (\w+) = 0; \2 < (\w+);", lambda m: m[0].replace("= 0", "= 1")))
-_plant("int32_overflow")(
-    _in_cuda(r"long long (\w+) = \(long long\)(\w+)", lambda m: f"int {m[1]} = {m[2]}")
+_plant("loop_skips_first")(
+    _in_cuda(r"for \((int|long long) (\w+) = 0; \2 < (\w+);", lambda m: m[0].replace("= 0", "= 1"))
 )
+_plant("int32_overflow")(_in_cuda(r"long long (\w+) = \(long long\)(\w+)", lambda m: f"int {m[1]} = {m[2]}"))
 _plant("wrong_start")(
     _in_cuda(
         r"(float (?:acc|total|high|low|product|mean|best) = )(-INFINITY|INFINITY|0\.0f|1\.0f);",
         lambda m: f"{m[1]}{_STARTS[m[2]]};",
     )
 )
-_plant("unset_shared")(_in_cuda(r"^( *)(?:s|ta|tb|sx|sw|ws|parts)(?:\[[^\]]*\])+ = (?!.*(?:\+|fmax|fmin) ).*;\n", lambda m: ""))
-_plant("dropped_statement")(_in_cuda(r"^ *(acc|v\d*) [-+*/]?= [^\n]*\b\1\b[^\n]*;\n|^ *acc [*/]= [^\n]*;\n", lambda m: ""))
+_plant("unset_shared")(
+    _in_cuda(r"^( *)(?:s|ta|tb|sx|sw|ws|parts)(?:\[[^\]]*\])+ = (?!.*(?:\+|fmax|fmin) ).*;\n", lambda m: "")
+)
+_plant("dropped_statement")(
+    _in_cuda(r"^ *(acc|v\d*) [-+*/]?= [^\n]*\b\1\b[^\n]*;\n|^ *acc [*/]= [^\n]*;\n", lambda m: "")
+)
 _plant("wrong_function")(
     _in_cuda(
         r"\b(fmaxf|fminf|expf|logf|tanhf|sqrtf|rsqrtf|sinf|cosf|erff|log1pf|expm1f|floorf|fabsf)\(",
@@ -141,14 +151,6 @@ _plant("unbalanced_brace")(_in_cuda(r"^ *\}\n", lambda m: ""))
 _plant("wrong_type")(_in_cuda(r"const (float|long long|bool|int)\* (?=\w)", lambda m: f"const {_TYPES[m[1]]}* "))
 _plant("swapped_threads")(_in_cuda(r"\[ty\]\[tx\] = ", lambda m: "[tx][ty] = "))
 
-_NEIGHBOURS = {
-    **{"fmaxf": "fminf", "fminf": "fmaxf", "expf": "exp2f", "logf": "log2f", "tanhf": "sinhf", "sqrtf": "rsqrtf"},
-    **{"rsqrtf": "sqrtf", "sinf": "cosf", "cosf": "sinf", "erff": "tanhf", "log1pf": "logf", "expm1f": "expf"},
-    **{"floorf": "ceilf", "fabsf": "-"},
-}
-_STARTS = {"-INFINITY": "INFINITY", "INFINITY": "-INFINITY", "0.0f": "1.0f", "1.0f": "0.0f"}
-_TYPES = {"float": "double", "long long": "int", "bool": "float", "int": "long long"}
-
 
 @_plant("wrong_stride")
 def _wrong_stride(answer: Answer, draw: random.Random) -> str | None:
@@ -161,7 +163,9 @@ def _wrong_stride(answer: Answer, draw: random.Random) -> str | None:
         body = answer.cuda[kernel.end() : end]
 
         def other(match: re.Match[str], sizes: list[str] = sizes) -> str | None:
-            alike = [s for s in sizes if s != match[2] and len(s) == len(match[2])] or [s for s in sizes if s != match[2]]
+            alike = [s for s in sizes if s != match[2] and len(s) == len(match[2])] or [
+                s for s in sizes if s != match[2]
+            ]
             return f"{match[1]} * {draw.choice(alike)}" if match[2] in sizes and alike else None
 
         new = _pick(body, r"([\w)]) \* (\w+)(?=[^\n]*(?:\]|;))", draw, other)

@@ -6,11 +6,26 @@ Nothing is executed. What forward computes becomes a `Node` in `forward`; this m
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
 class Unreadable(Exception):
     """The reference does something that no template knows; the message says what."""
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turns a mistake of ours over an odd text into `Unreadable`: whoever asks for many answers loses one only."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise Unreadable(f"no template ({FAULT}: {error!r})") from error
+
+
+FAULT = "a fault of the solution library"
+"""In the message where the library, not the task, is to blame."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The same expressions as Triton kernels: elementwise chains, reductions along rows, products of matrices with epilogues.
+"""The same expressions as Triton kernels: elementwise chains, reductions along rows, products with epilogues.
 
 What reads a task, what lowers it and how values are grouped into kernels is shared with the CUDA forms; here are the
 texts. A kernel's operands and sizes keep the names that they have there. Operators with other kernels (convolutions,
@@ -8,6 +8,7 @@ pooling, scans, …) have no Triton template and say so.
 from __future__ import annotations
 
 import ast
+import re
 
 from kernelwright.solutions import _lowered, frame
 from kernelwright.solutions.facts import value_or
@@ -24,7 +25,8 @@ _VIEWS = frozenset(
 )
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
 _ELEMENTWISE = {
-    **{name: f"libdevice.{name}({{0}})" for name in "tanh log1p expm1 erf erfc tan asin acos atan sinh cosh asinh".split()},
+    **{name: f"libdevice.{name}({{0}})" for name in "tanh log1p expm1 erf erfc tan asin acos atan".split()},
+    **{name: f"libdevice.{name}({{0}})" for name in "sinh cosh asinh".split()},
     **{name: f"tl.{name}({{0}})" for name in "exp exp2 log log2 sqrt rsqrt abs sin cos floor ceil sigmoid".split()},
     **{name: ELEMENTWISE[name] for name in ("add", "sub", "mul", "div", "neg", "square", "lerp", "addcmul", "addcdiv")},
     "reciprocal": "1.0 / {0}",
@@ -170,16 +172,16 @@ class TritonFusion(Fusion):
         if node.op == "where":
             choice = self.truth(node.args[0])
             return self._assign(node, f"tl.where({choice}, {self.value(node.args[1])}, {self.value(node.args[2])})")
+        if node.op in ("tril", "triu", "causal"):
+            return self._assign(node, self._triangle(node))
         if node.op in POSITIONS or (node.op in FUSED and node.op not in _ELEMENTWISE):
             raise Unreadable(f"no Triton template for {node.op}")
         if node.op == "pow" and (text := self._power(node)):
-            return self._assign(node, text.replace("1.0f", "1.0").replace("rsqrtf", "tl.rsqrt").replace("sqrtf", "tl.sqrt"))
+            return self._assign(node, re.sub(r"\b(r?sqrt)f\b", r"tl.\1", text).replace("1.0f", "1.0"))
         if node.op in _ELEMENTWISE:
             template = _ELEMENTWISE[node.op]
             options = {
-                name: self.number(node.option(name) or DEFAULTS[name])
-                for name in DEFAULTS
-                if f"{{{name}}}" in template
+                name: self.number(node.option(name) or DEFAULTS[name]) for name in DEFAULTS if f"{{{name}}}" in template
             }
             return self._assign(node, template.format(*(self.value(a) for a in node.args), **options))
         return self._read(node)
@@ -192,6 +194,14 @@ class TritonFusion(Fusion):
         if node.op in LOGIC:
             return _LOGIC[node.op].format(*(self.truth(a) for a in node.args))
         return f"({self.value(node)} != 0)"
+
+    def _triangle(self, node: Node) -> str:
+        """Elements on one side of a diagonal."""
+        rank = len(self.shape)
+        value, rest = self.value(node.args[0]), 'float("-inf")' if node.op == "causal" else "0.0"
+        row, column = (self.along(d).replace(" / ", " // ") for d in (rank - 2, rank - 1))
+        shift = "" if (node.option("diagonal") or "0") == "0" else f" + {self.number(node.option('diagonal'))}"
+        return f"tl.where({column} {'>=' if node.op == 'triu' else '<='} {row}{shift}, {value}, {rest})"
 
     def _assign(self, node: Node, text: str) -> str:
         text = super()._assign(node, text)
@@ -208,7 +218,15 @@ class TritonFusion(Fusion):
             return repr(float(value)) if abs(value) < 1e300 else f'float("{float(value)}")'
         if text in ("True", "False", "None") or text.startswith(("'", '"')):
             raise Unreadable(f"{text} where a number is needed")
-        return self.operands.name(text.split(".")[-1] if text.startswith("self.") else text, "float", text)
+        name = text.split(".")[-1] if text.startswith("self.") else text
+        return self.operands.name(name, "float", f"float({text})")
+
+    def _counted(self, node: Node) -> str:
+        if node.op == "count" and self.counts:
+            return f"({self.counts} - {node.text})"
+        tensor = self.writer.tensor(node.args[0])
+        size = f"{tensor}.numel() - {node.text}" if node.op == "count" else f"{tensor}.shape[{node.text}]"
+        return self.operands.name(node.op, "float", f"float({size})")
 
     def _read(self, node: Node) -> str:
         if node.op in READERS and node.op not in ANCHORS:
@@ -249,7 +267,6 @@ def elementwise(writer: TritonWriter, node: Node) -> str:
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) == 1 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    taken = [leaf for leaf in leaves(node, reads) if leaf.op not in NUMBERS and writer.shape(leaf) != ()]
     y = writer.fresh("y")
     pointers, numbers, tensors, values = _parameters(fusion.operands, y)
     value = f"{value} != 0" if out == "bool" else value
@@ -261,7 +278,7 @@ def {name}({pointers}y, n{numbers}, BLOCK: tl.constexpr):
 {chr(10).join(fusion.statements)}
     tl.store(y + i, {value}, mask=mask)
 """)
-    writer.line(f"{y} = {_allocation(writer, taken, shape, out)}")
+    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
     grid = f"(triton.cdiv({y}.numel(), {_BLOCK}),)"
     writer.start(name, grid, f"{tensors}{y}, {y}.numel(){values}, BLOCK={_BLOCK}")
     return y
@@ -278,6 +295,8 @@ class TritonRows(rows.RowKernel):
     def write(self) -> str:
         """Adds kernel and launch; returns the output's Python name."""
         group = self.group
+        if any(self.writer.kind(m.args[0]) not in ("float", "half") for m in group.members):
+            raise Unreadable("no Triton template for counts and sums of whole numbers")
         for depth in rows._depths(group):
             self._pass(depth)
         per_element = group.level(group.root) == "full"
@@ -311,11 +330,10 @@ class TritonRows(rows.RowKernel):
         self._row_values(members)
 
     def _fusion(self, place: str, indent: str) -> Fusion:
-        plain = super()._fusion(place, indent)
-        return TritonFusion(**{**_fields(plain)})
+        return _again(TritonFusion, super()._fusion(place, indent))
 
     def _row_fusion(self, indent: str) -> Fusion:
-        return RowFusion(**_fields(super()._row_fusion(indent)))
+        return _again(RowFusion, super()._row_fusion(indent))
 
     def _loop(self) -> str:
         stride = " * inner" if self.inner else ""
@@ -351,10 +369,9 @@ class TritonRows(rows.RowKernel):
         return y
 
 
-def _fields(fusion: Fusion) -> dict[str, object]:
-    """What a fusion was made with."""
-    names = ("writer", "shape", "place", "axes", "indent", "operands", "counts", "walked", "reads")
-    return {name: getattr(fusion, name) for name in names}
+def _again(kind: type[TritonFusion], f: Fusion) -> TritonFusion:
+    """A fusion of another kind, made with the same things."""
+    return kind(f.writer, f.shape, f.place, f.axes, f.indent, f.operands, f.counts, f.bearer, f.walked, f.reads)
 
 
 _PRODUCT = """
@@ -383,13 +400,13 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
     bias = ""
     if node.op in ("linear", "linear_module"):
         x, weight, bias = _linear(writer, node)
-        left, right, stacked, batch = x, f"{weight}.T", True, False
+        left, right, batch = x, f"{weight}.T", False
         rank = len(writer.shape(node))
     else:
         a, b = (products.operand(writer, arg) for arg in node.args)
         if len(a.shape) < 2 or len(b.shape) < 2 or (len(b.shape) > 2 and a.shape[:-2] != b.shape[:-2]):
             raise Unreadable("no Triton template for vectors or broadcast batches")
-        left, right, stacked, batch = a.text, b.text, len(b.shape) == 2, len(b.shape) > 2
+        left, right, batch = a.text, b.text, len(b.shape) > 2
         rank = len(a.shape)
     lead = left
     if rank > (3 if batch else 2):
@@ -398,11 +415,11 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
     axes = {rank - 1: "n[None, :]", **({rank - 2: "m[:, None]"} if rank == 2 or batch else {})}
     taken = set("a b y M N K am ak bk bn az bz m n k start ta tb acc mask i bias BM BN BK".split())
     fusion = TritonFusion(writer, writer.shape(root), "i", axes, "    ", Operands(taken), reads=reads)
-    statements = [f"    acc += tl.load({_BIAS} + n, mask=n < N, other=0.0)[None, :]"] if bias not in ("", "None") else []
+    with_bias = bias not in ("", "None")
+    statements = ["    acc += tl.load(bias + n, mask=n < N, other=0.0)[None, :]"] if with_bias else []
     value = fusion.start(root, {node: "acc"}, reuse="acc") if root != node else "acc"
     y = writer.fresh("y")
     pointers, numbers, tensors, values = _parameters(fusion.operands, y)
-    with_bias = bias not in ("", "None")
     strides = "az, am, ak, bz, bk, bn" if batch else "am, ak, bk, bn"
     parameters = f"a, b, {'bias, ' if with_bias else ''}{pointers}y, M, N, K, {strides}{numbers}"
     start = "    z = tl.program_id(2).to(tl.int64)\n    a += z * az\n    b += z * bz\n" if batch else ""
@@ -413,9 +430,6 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
     writer.kernel(text.replace("@value", value).replace("@name", name))
     _product_lines(writer, name, y, left, right, lead, batch, rank, (bias if with_bias else "", tensors, values))
     return y
-
-
-_BIAS = "bias"
 
 
 def _linear(writer: TritonWriter, node: Node) -> tuple[str, str, str]:

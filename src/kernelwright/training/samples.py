@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 TARGET, CUDA, THOUGHT = 1, 2, 4
 """Bits of a token's flags."""
 
-VERSION = 1
+VERSION = 2
 """Of what is kept: raised when the same rows would become other tokens or flags."""
 
 _CHUNK = 512
@@ -154,10 +154,12 @@ def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     """A model's fast tokenizer, with a padding token. Raises `ConfigError`."""
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+    # AutoTokenizer goes by the model's architecture first, whose class puts its own splitting in place of the file's.
+    kind = PreTrainedTokenizerFast if _as_in_file(path) else AutoTokenizer
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=trust_remote_code)
+        tokenizer = kind.from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigError(
             f"there is no tokenizer in {path!r}: {str(error).splitlines()[0][:200]}",
@@ -170,6 +172,18 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
+
+
+def _as_in_file(path: str) -> bool:
+    """Whether a folder says that its `tokenizer.json` is all there is to its tokenizer."""
+    try:
+        config = json.loads((Path(path) / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("tokenizer_class") in (
+        "PreTrainedTokenizerFast",
+        "TokenizersBackend",
+    )
 
 
 def prepare(settings: SftSettings) -> tuple[Samples, Report]:

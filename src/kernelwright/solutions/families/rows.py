@@ -405,8 +405,10 @@ class RowKernel:
             head = "    long long row = blockIdx.x;\n    long long base = row * n;"
             sizes = "int n"
         body = "\n".join(self.text)
+        whole = writer.kind(group.root) == "long"
+        out, dtype = ("long long", ", dtype=torch.int64") if whole else ("float", "")
         writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
+extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
 {head}
 {body}
 }}
@@ -419,9 +421,8 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            writer.line(
-                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
-            )
+            sizes = _sizes(x, rank, group.dims, writer.shape(group.root))
+            writer.line(f"{y} = torch.empty({sizes}{dtype}, device={x}.device)")
         if self.threads:
             writer.line(f"{rows} = {x}.numel() // {n}")
             writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
@@ -530,9 +531,13 @@ def whole(writer: Writer, node: Node) -> str:
     if adds:
         first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
     end = f"atomicAdd(y, acc{' / n' if kind == 'mean' else ''})" if adds else "y[0] = acc"
+    out, dtype = "float", ""
+    if writer.kind(node) == "long":  # a float would not hold a large count
+        out, dtype = "unsigned long long", ", dtype=torch.int64"
+        end = "atomicAdd(y, (unsigned long long)acc)" if adds else end
     body = "\n".join([*fusion.statements, "        " + step.format(acc="acc", v=value)])
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
+extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     float acc = {start};
     for (long long i = {first}; i < n; i += {stride}) {{
 {body}
@@ -542,7 +547,7 @@ extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
 }}
 """)
     size = f"(1,) * {len(shape)}" if node.option("keepdim") else "()"
-    writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}, device={x}.device)")
+    writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}{dtype}, device={x}.device)")
     grid = f"min(1024, ({x}.numel() + {block - 1}) // {block})" if adds else "1"
     writer.launch(name, grid, f"{tensors}{y}, {x}.numel(){values}")
     return y
