@@ -8,6 +8,7 @@ import pytest
 
 from kernelwright.errors import PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Task
 from kernelwright.solutions import write
@@ -107,8 +108,8 @@ QUICK = ("chain", "softmax", "matmul", "conv2d", "max pool", "masked cumsum", "g
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=11, trials=2)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=11, trials=2), pool=pool) as shared:
         yield shared
 
 
