@@ -63,8 +63,13 @@ setup: .venv/.compiled
 quickstart: setup
 	@bash examples/quickstart.sh
 
-test: setup
+test: setup .venv/.training
 	@$(BIN)/python -m pytest
+
+.venv/.training: .venv/.installed
+	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"
+	@$(BIN)/python -m pip install -qq -c .venv/constraints.txt -e '.[trl]'
+	@touch $@
 
 triton: setup
 	@$(BIN)/python -m pip install -qq -c .venv/constraints.txt -e '.[triton]'

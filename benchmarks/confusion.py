@@ -160,8 +160,8 @@ def _left(missing: list[str], cpu: dict[str, Any]) -> str:
     right = sum(row["right"] for row in cpu["rows"] if row["name"] in set(missing))
     names = f": {', '.join(missing)}" if len(missing) <= 40 else ""
     return (
-        f"**This is a part of the corpus:** {right} right kernels and {len(missing) - right} mutants were not reached on "
-        f"the GPU in the time that there was{names}. `judge_corpus.py --resume` judges them."
+        f"**This is a part of the corpus:** {right} right kernels and {len(missing) - right} mutants were not reached "
+        f"on the GPU in the time that there was{names}. `judge_corpus.py --resume` judges them."
     )
 
 

@@ -4,8 +4,8 @@
 
 Three parts side by side, each with its log in OUT: `opcodes` (benchmarks/opcodes/record.py) writes opcodes.json,
 `corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, `triton` (benchmarks/triton_cpu.py, where that exists)
-triton_gpu.json. What corpus_gpu.json of an earlier call holds is not judged again. Nothing is timed, so the parts may share the GPU. `--dry-run` goes the same way without one, on a few
-members.
+triton_gpu.json. What corpus_gpu.json of an earlier call holds is not judged again. Nothing is timed, so the parts may
+share the GPU. `--dry-run` goes the same way without one, on a few members.
 """
 
 from __future__ import annotations

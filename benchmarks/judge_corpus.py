@@ -5,7 +5,8 @@
 
 Both backends get the same task with the same small workloads, so that their verdicts can be compared: see
 `benchmarks/confusion.py`. Members that a report named by `--resume` (which may be OUT itself) has a verdict on are not
-judged again; their rows are taken over, so that a run can be completed piece by piece. `--backend host` goes the GPU's way on the processor, to try this script.
+judged again; their rows are taken over, so that a run can be completed piece by piece. `--backend host` goes the GPU's
+way on the processor, to try this script.
 """
 
 from __future__ import annotations

@@ -19,10 +19,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
+from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.reading import FAULT, Unreadable
 from kernelwright.tasks import candidate_from_text
 
 
@@ -83,12 +84,13 @@ def judged(evaluator: Evaluator, name: str, source: str, args: argparse.Namespac
         plan = CANONICAL if args.schedule < 0 else schedules(source)[args.schedule]
         text = write(source, plan)
     except Unreadable as error:
-        return "no template", str(error), ""
-    except Exception as error:  # a fault of ours, to be listed like the others
-        return "crash", repr(error), ""
+        return "crash" if FAULT in str(error) else "no template", str(error), ""
     if args.skip_judging:
         return "written", "", text
-    done = evaluator.evaluate(Task(task_id=name, source=source), candidate_from_text(text, "solutions"))
+    try:
+        done = evaluator.evaluate(Task(task_id=name, source=source), candidate_from_text(text, "solutions"))
+    except TaskError as error:  # the task's own fault
+        return "task error", str(error), text
     return done.verdict, f"{done.reason} {done.log[:2000]}", text
 
 
@@ -104,6 +106,7 @@ def report(
     counts: Counter[str] = Counter()
     for found in verdicts.values():
         counts.update(found)
+    total -= counts["task error"]
     missing = counts["no template"] + counts["crash"]
     judged_ = total - missing
     summary = {

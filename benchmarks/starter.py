@@ -3,8 +3,8 @@
     python benchmarks/starter.py OUT [--configs starter,base] [--seconds N] [--set KEY=VALUE]...
                                  [--kinds varlen,flex,rows] [--samples 256] [--cpu-samples 8] [--json FILE]
 
-OUT/NAME holds each checkpoint with its log.jsonl (loss, held-out loss, tokens/s and MFU by update). `--seconds` is that of
-the updates of every checkpoint, in place of what its settings say. `--kinds` then times 60 updates with each kind of
+OUT/NAME holds each checkpoint with its log.jsonl (loss, held-out loss, tokens/s and MFU by update). `--seconds` is that
+of the updates of every checkpoint, in place of what its settings say. `--kinds` then times 60 updates with each kind of
 attention, on the first checkpoint's pairs. Sampling asks for held-out tasks at T = 0.8, on the GPU where there is one,
 and for one task with `--cpu-samples` samples on the processor. Run again, it goes on. Prints one JSON object.
 """
@@ -32,7 +32,7 @@ from kernelwright.training.settings import PretrainSettings, config_path
 from kernelwright.training.shards import Shards
 
 PUBLISHED = 1.41e6
-"""Tokens a second of a decoder of 28 M parameters on an H200 (bf16, torch.compile, length 1024): what to hold against."""
+"""Tokens a second of a decoder of 28 M parameters on an H200 (bf16, torch.compile, length 1024), to hold against."""
 
 
 def settings_of(name: str, overrides: list[str], seconds: float | None) -> PretrainSettings:

@@ -6,11 +6,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 from running import Command
+
+from kernelwright.evaluation.pool import Pool
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # what tests mean by `auto`; those of a GPU name it
@@ -29,6 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") is not None and gpu_missing():
             item.add_marker(pytest.mark.skip(reason=gpu_missing()))
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[Pool]:
+    """One parent of judging processes for a run: starting one imports torch, which takes seconds."""
+    made = Pool("auto")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

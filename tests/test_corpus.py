@@ -19,6 +19,7 @@ from confusion import cause, outcome, page
 from corpus import FAMILIES, MUTANTS, RIGHT, Edit, Family
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 
 
 def test_there_are_enough_of_each() -> None:
@@ -38,10 +39,10 @@ def test_an_edit_must_fit_exactly_once() -> None:
 
 
 @pytest.mark.parametrize("name", ["tree-sum", "matmul-tiled-16", "histogram-shared"])
-def test_a_family_is_judged_as_declared(name: str) -> None:
+def test_a_family_is_judged_as_declared(name: str, pool: Pool) -> None:
     chosen = [m for m in (*RIGHT, *MUTANTS) if m.name.split("!")[0] == name][:4]
     assert [m.right for m in chosen] == [True, False, False, False][: len(chosen)]
-    with Evaluator(EvalOptions(backend="cpu", seed=5)) as evaluator:
+    with Evaluator(EvalOptions(backend="cpu", seed=5), pool=pool) as evaluator:
         for member in chosen:
             result = evaluator.evaluate(member.task(), member.candidate())
             assert (result.verdict == "correct") == member.right, f"{member.name}: {result.verdict}: {result.reason}"

@@ -11,6 +11,7 @@ from policies.server import serving
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.optimize import OptimizeResult, optimize
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task
@@ -56,8 +57,8 @@ BAD = GOOD.replace("2.0f + 1.0f", "2.0f + 1.5f")
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=2, trials=2)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=2, trials=2), pool=pool) as shared:
         yield shared
 
 

@@ -210,27 +210,15 @@ def test_a_killed_run_goes_on_where_it_was(kernelwright: Command, suite: Path, t
 
 def test_greedy_and_sampled_ones_are_told_apart(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
     with serving() as endpoint:
-        endpoint.answer = right(1)
-        policy, run = f"openai:m@{endpoint.url}", tmp_path / "run"
-        words = (
-            suite,
-            "--policy",
-            policy,
-            "--samples",
-            2,
-            "--greedy",
-            "--temperature",
-            0.7,
-            "--limit",
-            2,
-            "--run",
-            run,
-        )
-        found = bench(kernelwright, *words, "--form", "load_inline")
+        endpoint.answer = right(0)
+        run = tmp_path / "run"
+        words = [suite, "--policy", f"openai:m@{endpoint.url}", "--limit", 1, "--run", run, "--form", "load_inline"]
+        words += ["--samples", 2, "--greedy", "--temperature", 0.7]
+        found = bench(kernelwright, *words)
         temperatures = sorted(r["temperature"] for r in endpoint.requests)
-    assert temperatures == [0.0, 0.0, 0.7, 0.7, 0.7, 0.7]
-    assert found["greedy"]["correct"]["value"] == 0.5 and found["correct"]["2"]["value"] == 0.5
-    assert found["counts"]["samples"] == 6 and found["settings"]["greedy"] is True
+    assert temperatures == [0.0, 0.7, 0.7]
+    assert found["greedy"]["correct"]["value"] == 1.0 and found["correct"]["2"]["value"] == 1.0
+    assert found["counts"]["samples"] == 3 and found["settings"]["greedy"] is True
     with Store.open(run, writable=False) as store:
         texts = {
             store.candidate(t.candidate_id).text for turns in store.turns().values() for t in turns if t.candidate_id

@@ -42,7 +42,7 @@ class Measured:
     speedup: float | None
     instructions: int
     best: bool = False
-    """Whether no other correct schedule of the task is faster (or, where nothing is timed, takes fewer instructions)."""
+    """Whether no other correct schedule is faster (or, where nothing is timed, takes fewer instructions)."""
 
     def plain(self) -> dict[str, object]:
         """For JSON."""
@@ -50,7 +50,7 @@ class Measured:
 
 
 def tasks_of(spec: str, count: int, seed: int) -> list[Task]:
-    """The task of a file, folder or name; else `count` generated tasks of a family of that name. Raises `UsageError`."""
+    """The task of a file, folder or name; else `count` generated tasks of a family. Raises `TaskError`."""
     try:
         return [load_task(spec)]
     except TaskError:
@@ -81,7 +81,8 @@ def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = (
                 found.append(Trial(task, name, row))
     if not found:
         why = reasons[0] if reasons else "no schedule has such a name"
-        raise UsageError(f"there is nothing to tune: {why}", hint="`kernelwright solutions write TASK --list` lists schedules")
+        hint = "`kernelwright solutions write TASK --list` lists schedules"
+        raise UsageError(f"there is nothing to tune: {why}", hint=hint)
     return found
 
 

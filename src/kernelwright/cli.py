@@ -19,12 +19,11 @@ from kernelwright.cli_bench import app as bench_app
 from kernelwright.cli_corpus import register as register_corpus
 from kernelwright.cli_generate import tasks_generate
 from kernelwright.cli_machine import machine_app
-from kernelwright.cli_post import train_app
 from kernelwright.cli_options import cores as _cores
 from kernelwright.cli_options import eval_options as _options
+from kernelwright.cli_post import train_app
 from kernelwright.cli_serve import serve
 from kernelwright.cli_solutions import solutions_app
-from kernelwright.cli_train import train_app
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions

@@ -1,10 +1,10 @@
-"""The verbs of training data: `kernelwright corpus build|show`, `kernelwright decontaminate`."""
+"""The verbs of training data: `kernelwright corpus build|show`, `kernelwright decontaminate`, `kernelwright curate`."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -26,10 +26,11 @@ def corpus_build(
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
     families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
     schedules: Annotated[str, typer.Option(help="canonical (one answer a task) or all.")] = "canonical",
+    per_task: Annotated[int | None, typer.Option(min=1, help="With all schedules, answers a task at most.")] = None,
     mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
     share_judged: Annotated[float, typer.Option(help="Share of the rows that is judged by execution.")] = 1.0,
-    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 2,
+    trials: Annotated[int, typer.Option(min=1, max=100, help="Calls of one judgement.")] = 3,
     against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
@@ -54,6 +55,7 @@ def corpus_build(
         families=_names(families),
         against=against or [],
         one_operator=one_operator,
+        per_task=per_task,
     )
     plan = Plan(made, tasks, judge, share_judged, trials, file_format)  # type: ignore[arg-type]
     with show.BuildView(plan.chunks, not as_json) as view:
@@ -120,6 +122,72 @@ def decontaminate(
         show.print_report(found)
 
 
+def curate(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or corpora with verdicts.")],
+    out: Annotated[Path, typer.Option(help="Folder of the data set: a new one.")],
+    method: Annotated[str, typer.Option(help="How rows are made: see docs/curation.md.")] = "verified",
+    form: Annotated[str, typer.Option(help="plain (reference, file) or chat (as asked and answered).")] = "plain",
+    size: Annotated[int | None, typer.Option(min=1, help="Rows at most.")] = None,
+    seed: Annotated[int, typer.Option(help="Of --method random.")] = 0,
+    against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
+    one_operator: Annotated[
+        str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
+    ] = "remove",
+    few_shot: Annotated[int, typer.Option(min=0, help="Demonstrations of similar tasks before each prompt.")] = 0,
+    k_samples: Annotated[int, typer.Option(min=1, help="concur: answers of a task that count.")] = 5,
+    fast_threshold: Annotated[float, typer.Option(help="concur: speedup above which any answer is kept.")] = 5.0,
+    balance: Annotated[float, typer.Option(min=0, help="concur: one-operator tasks, as a share of the others.")] = (
+        544 / 4348
+    ),
+    margin: Annotated[float, typer.Option(help="mdpo: least difference of two rollouts' scores.")] = 0.3,
+    per_task: Annotated[int, typer.Option(min=1, help="preferences: pairs a task at most.")] = 4,
+    faster_by: Annotated[float | None, typer.Option(help="preferences: also correct pairs, so much faster.")] = None,
+    reward: Annotated[str | None, typer.Option(help="rft (cuda_agent), mdpo (kevin): the reward that decides.")] = None,
+    same_rollout: Annotated[bool, typer.Option("--same-rollout", help="repair: only what a rollout mended itself.")] = (
+        False
+    ),
+    licence: Annotated[str | None, typer.Option(help="SPDX name to state in the datasheet.")] = None,
+    push: Annotated[str | None, typer.Option(metavar="OWNER/NAME", help="Also push to the Hub, privately.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make training data of judged runs by a method of the literature, without doubles, kept away from suites."""
+    from kernelwright.corpus import show
+    from kernelwright.curation import Settings, gather
+    from kernelwright.curation.methods import load_method
+    from kernelwright.curation.writing import check_choices, push_to_hub, write
+
+    check_choices(form, one_operator)
+    make = load_method(method)
+    settings = Settings(
+        form=form,  # type: ignore[arg-type]
+        size=size,
+        seed=seed,
+        k_samples=k_samples,
+        fast_threshold=fast_threshold,
+        balance=balance,
+        few_shot=few_shot,
+        margin=margin,
+        per_task=per_task,
+        faster_by=faster_by,
+        reward=reward,
+        other_rollouts=not same_rollout,
+    )
+    with show.spinner(f"curating {len(runs)} runs"):
+        manifest = write(
+            out,
+            make(gather(runs), settings),
+            method=method,
+            runs=[str(run) for run in runs],
+            settings=settings,
+            against=against or [],
+            one_operator=one_operator,  # type: ignore[arg-type]
+            licence=licence,
+        )
+        if push is not None:
+            push_to_hub(out, push)
+    print(json.dumps(manifest)) if as_json else show.print_curated(manifest, out)
+
+
 def _names(text: str | None) -> list[str] | None:
     return [t.strip() for t in text.split(",") if t.strip()] if text else None
 
@@ -128,6 +196,4 @@ def register(app: typer.Typer) -> None:
     """Adds these verbs to the command line."""
     app.add_typer(corpus_app, name="corpus")
     app.command("decontaminate")(decontaminate)
-
-
-__all__: list[Any] = ["corpus_app", "decontaminate", "register"]
+    app.command("curate")(curate)

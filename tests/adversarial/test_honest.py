@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
 
@@ -30,8 +31,8 @@ HERE = {case.name: case for case in CASES if not case.needs}
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=6)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=6), pool=pool) as shared:
         yield shared
 
 

@@ -163,11 +163,6 @@ def test_headers_that_torch_has_not_are_the_candidates_error(cache: Path, header
     assert result.status == "compile_error" and header in result.log
 
 
-def test_torch_library_is_unsupported(cache: Path) -> None:
-    result = extension(cache, EXT + KERNEL + "TORCH_LIBRARY(ops, m) { }\n" + MODULE)
-    assert result.status == "unsupported"
-
-
 def test_log_carries_the_authors_lines(cache: Path) -> None:
     source = EXT + KERNEL + "torch::Tensor forward(torch::Tensor x) {\n  int a = 1;\n  return nothing;\n}\n" + MODULE
     assert "cuda.cu:5" in extension(cache, source).log

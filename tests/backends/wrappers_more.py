@@ -257,6 +257,25 @@ MORE = [
     ),
 ]
 
+
+def _library(m: Any) -> list[tuple[Any, Any]]:
+    """Operators under torch.ops: by schema and by inference, with defaults, keywords, lists, optional tensors."""
+    ops, x = torch.ops.kw_wrapper_test, x_of(6, 5)
+    found = [(m.forward(x), x * 3), (ops.scaled(x, 2.0), x * 2), (ops.scaled(x), x * 1.5)]
+    found += [(ops.scaled(x, shift=0.5, factor=2.0), x * 2 + 0.5), (ops.plain(x, 4), x * 4)]
+    found += [(ops.both([x, x + 1], None), [x * 2, (x + 1) * 2]), (ops.both([x], x), [x * 3])]
+    total, largest = ops.sums.pair(x)
+    found += [(total, x.sum()), (largest, x.amax()), (ops.sums(x), x.sum()), (ops.count(x), 30)]
+    ops.double_(y := x.clone())
+    found.append((y, x * 2))
+    schema = str(ops.plain.default._schema)
+    found.append((schema, "kw_wrapper_test::plain(Tensor _0, int _1) -> Tensor"))
+    flat = [pair for got, want in found if isinstance(got, list) for pair in zip(got, want, strict=True)]
+    return flat + [pair for pair in found if not isinstance(pair[0], list)]
+
+
+MORE += [Wrapper("torch_library", check=_library, library=("sum", "amax"))]
+
 REFUSED = {
     "refused_cub_in_host_code": ("unsupported", "cub::DeviceReduce"),
     "refused_thrust": ("unsupported", "thrust"),
@@ -265,6 +284,8 @@ REFUSED = {
     "refused_cublaslt": ("unsupported", "cublasLt"),
     "refused_cuda_graph": ("unsupported", "cudaGraph"),
     "refused_nn_module": ("unsupported", "torch::nn::Linear"),
+    "refused_type_of_an_operator": ("compile_error", "unsupported input or output type"),
+    "refused_class_of_an_operator": ("unsupported", "class_"),
     "refused_native_helpers": ("unsupported", "at::native"),
     "refused_python_habits": ("compile_error", "shape"),
     "refused_made_up_function": ("compile_error", "fused_relu"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 import pytest
 
@@ -33,10 +34,12 @@ def test_answers_are_files_that_define_model_new() -> None:
 
 
 def test_all_schedules_give_each_text_once() -> None:
-    found = list(pairs(3, 60, schedules="all"))
+    found = make_chunk(recipe(seed=3, schedules="all"), 0, 6).pairs
     texts = [(p.task.name, p.answer) for p in found]
-    assert len(set(texts)) == len(texts)
+    assert len(set(texts)) == len(texts) > 6
     assert len({p.schedule for p in found}) > 1
+    few = make_chunk(recipe(seed=3, schedules="all", per_task=2), 0, 6).pairs
+    assert set(few) <= set(found) and max(Counter(p.task.name for p in few).values()) == 2
 
 
 def test_what_cannot_be_written_is_counted() -> None:
@@ -71,3 +74,15 @@ def test_a_stream_that_is_left_early_ends_its_processes() -> None:
     children = psutil.Process().children()
     stream.close()
     assert children and not any(c.is_running() and c.status() != psutil.STATUS_ZOMBIE for c in children)
+
+
+def test_mistakes_are_planted_in_their_share_and_marked() -> None:
+    right = make_chunk(recipe(seed=8), 0)
+    wrong = make_chunk(recipe(seed=8, mistakes=1.0), 0)
+    some = make_chunk(recipe(seed=8, mistakes=0.5), 0)
+    assert all(p.right and not p.mistake for p in right.pairs)
+    assert all(p.mistake and not p.right for p in wrong.pairs)
+    assert 0 < sum(p.right for p in some.pairs) < len(some.pairs)
+    assert len({p.mistake for p in wrong.pairs}) > 3
+    pairs_of = zip(right.pairs, wrong.pairs, strict=True)
+    assert all(a.task == b.task and a.answer != b.answer for a, b in pairs_of)

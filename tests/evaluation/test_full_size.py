@@ -17,6 +17,7 @@ from kernelwright.evaluation.devices import HostDevice
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.physics import floor_ms
+from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.timed_calls import TimedCalls
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
@@ -76,8 +77,8 @@ class ModelNew(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(timing_seconds=0.1, trials=3, timeout=20), device="cpu") as made:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=3, timeout=20), device="cpu", pool=pool) as made:
         yield made
 
 
@@ -161,10 +162,10 @@ def test_torch_alone_is_rejected_from_scratch(evaluator: Evaluator) -> None:
     assert result.verdict == "rejected" and result.reason.startswith("no-own-kernel")
 
 
-def test_death_and_hang_end_in_bounded_time_and_leave_the_next_untouched(evaluator: Evaluator) -> None:
+def test_death_and_hang_end_in_bounded_time_and_leave_the_next_untouched(evaluator: Evaluator, pool: Pool) -> None:
     killed = judged(evaluator, model("import os; os.kill(os.getpid(), 9)"))
     assert killed.verdict == "runtime_error" and "SIGKILL" in killed.reason
-    with Evaluator(EvalOptions(timing_seconds=0.1, trials=1, timeout=2), device="cpu") as impatient:
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=1, timeout=2), device="cpu", pool=pool) as impatient:
         hung = judged(impatient, model("while True: pass"))
         assert hung.verdict == "timeout" and hung.seconds.total < 10
         assert judged(impatient, model("return torch.relu(x) * self.scale")).verdict == "correct"
@@ -176,9 +177,9 @@ def test_a_size_that_nobody_declared_is_a_warning(evaluator: Evaluator) -> None:
     assert result.verdict == "correct" and declared
 
 
-def test_memory_that_is_not_there_is_unsupported() -> None:
+def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
     options = EvalOptions(trials=1, gpu_memory_gb=1e-5)
-    with Evaluator(options, device="cpu") as small:
+    with Evaluator(options, device="cpu", pool=pool) as small:
         result = judged(small, model("return torch.relu(x) * self.scale"))
     assert result.verdict == "unsupported" and result.reason.startswith("size: about")
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
 TASK = """
@@ -96,12 +97,16 @@ class ModelNew(nn.Module):
 
 
 @pytest.fixture(scope="module", params=["cpu", "host", pytest.param("gpu", marks=pytest.mark.gpu)])
-def evaluator(request: pytest.FixtureRequest) -> Iterator[Evaluator]:
+def evaluator(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Evaluator]:
     """The CPU's way of judging, the GPU's on the host device, and on a GPU."""
     options = EvalOptions(timing_seconds=0.05, trials=3, timeout=20)
     if request.param == "gpu":
         options = options.changed(backend="gpu")
-    with Evaluator(options, device="cpu") if request.param == "host" else Evaluator(options) as made:
+    with (
+        Evaluator(options, device="cpu", pool=pool)
+        if request.param == "host"
+        else Evaluator(options, pool=pool) as made
+    ):
         yield made
 
 

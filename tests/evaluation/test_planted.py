@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[2]))
 from benchmarks.planted import MUTANTS, ORIGINALS
 from benchmarks.planted_bugs import named
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 
 CHOSEN = (
     "row-sum/half-mask",
@@ -27,8 +28,8 @@ BY_NAME = {f"{o.name}/{m.name}": (o, m) for o, m in MUTANTS}
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=1)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=1), pool=pool) as shared:
         yield shared
 
 

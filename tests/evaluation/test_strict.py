@@ -11,6 +11,7 @@ from running import Command
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 from kernelwright.tasks import candidate_from_text
 
@@ -78,14 +79,14 @@ return torch.zeros_like(x)"""
 
 
 @pytest.fixture(scope="module")
-def ours() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", seed=5)) as made:
+def ours(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", seed=5), pool=pool) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def strict() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True)) as made:
+def strict(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True), pool=pool) as made:
         yield made
 
 
@@ -162,18 +163,18 @@ def test_a_candidate_without_the_class_or_with_a_bad_constructor(strict: Evaluat
     assert claim.verdict == "runtime_error" and "in its constructor" in claim.reason
 
 
-def test_the_tolerance_may_be_the_older_one() -> None:
+def test_the_tolerance_may_be_the_older_one(pool: Pool) -> None:
     source = text("return torch.relu(x) * 2 + 5e-3")
-    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True, kernelbench_tolerance=1e-2)) as older:
+    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True, kernelbench_tolerance=1e-2), pool=pool) as older:
         assert judged(older, RELU, source).verdict == "correct"
-    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True)) as newer:
+    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True), pool=pool) as newer:
         assert judged(newer, RELU, source).verdict == "wrong"
         half = RELU.replace("(rows, columns)", "(rows, columns, dtype=torch.float16)")
         assert judged(newer, half, source).verdict == "correct"
 
 
-def test_a_candidate_that_hangs() -> None:
-    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True, timeout=0.2)) as hurried:
+def test_a_candidate_that_hangs(pool: Pool) -> None:
+    with Evaluator(EvalOptions(backend="cpu", strict_kernelbench=True, timeout=0.2), pool=pool) as hurried:
         assert judged(hurried, RELU, text("while True: pass")).verdict == "timeout"
 
 
@@ -186,8 +187,8 @@ def test_a_reference_that_fails(strict: Evaluator) -> None:
     assert claim.verdict == "unsupported" and "compares one tensor" in claim.reason
 
 
-def test_the_gpu_road_times_both() -> None:
-    with Evaluator(EvalOptions(backend="gpu", strict_kernelbench=True), device="cpu") as road:
+def test_the_gpu_road_times_both(pool: Pool) -> None:
+    with Evaluator(EvalOptions(backend="gpu", strict_kernelbench=True), device="cpu", pool=pool) as road:
         claim = judged(road, RELU, HONEST)
     assert claim.verdict == "correct" and claim.timing is not None, (claim.reason, claim.log)
     assert {name: len(times) for name, times in claim.timing.samples.items()} == {"candidate": 100, "eager": 100}

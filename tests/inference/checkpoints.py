@@ -13,8 +13,8 @@ from kernelwright.training.model import Decoder, Shape
 from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
 
 
-def random_checkpoint(folder: Path, *, bias: bool = True, context: int = 512, seed: int = 0) -> Path:
-    """A Qwen2-shaped (without `bias` Llama-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
+def random_checkpoint(folder: Path, *, bias: bool = False, context: int = 512, seed: int = 0) -> Path:
+    """A Llama-shaped (with `bias` Qwen2-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
     rng = random.Random(0)
     texts = [text for _ in range(60) for text in pair(rng)]
     tokenizer = train_tokenizer(texts, 600)

@@ -35,6 +35,13 @@ def test_task_and_turn_may_be_named(tmp_path: Path) -> None:
     assert policy.generate(FIRST, seed=0).text == "any"
 
 
+def test_an_answer_may_be_for_one_seed(tmp_path: Path) -> None:
+    rows = ({"answer": "any"}, {"answer": "third", "seed": 3}, {"answer": "late", "seed": 3})
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', *rows)}")
+    assert [policy.generate(FIRST, seed=n).text for n in (0, 3, 4)] == ["any", "third", "any"]
+    assert policy.generate(SECOND, seed=3).text == "late"
+
+
 def test_python_file_is_one_candidate(tmp_path: Path) -> None:
     file = tmp_path / "c.py"
     file.write_text("class ModelNew: pass\n")

@@ -12,6 +12,7 @@ from running import Command
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 from kernelwright.tasks import candidate_from_text, load_candidate, load_suite, load_task
 
@@ -19,15 +20,15 @@ FOLDERS = Path(__file__).parent / "robust_kbench"
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", seed=3)) as made:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", seed=3), pool=pool) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def gpu_road() -> Iterator[Evaluator]:
+def gpu_road(pool: Pool) -> Iterator[Evaluator]:
     options = EvalOptions(backend="gpu", seed=3, timing_seconds=0.2, trials=3, baselines=("eager",))
-    with Evaluator(options, device="cpu") as made:
+    with Evaluator(options, device="cpu", pool=pool) as made:
         yield made
 
 

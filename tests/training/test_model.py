@@ -17,7 +17,7 @@ from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # n
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "feed_forward": 96, "context": 128}
 
 
-def decoder(bias: bool = True, attention: str = "dense") -> Decoder:
+def decoder(bias: bool = False, attention: str = "dense") -> Decoder:
     torch.manual_seed(1)
     model = Decoder(Shape(300, bias=bias, **SMALL), attention)
     for name, weight in model.named_parameters():  # as after training: no vector is what it began as

@@ -50,8 +50,8 @@ def host_missing(log: str) -> tuple[str, ...]:
         scoped = _SCOPED.search(source)
         if scoped and (name is not None or "::" in message or scoped.group(1).split("::")[0] in message):
             name = f"host API {scoped.group(1)}"
-        # What the stand-in deletes is what torch deletes: no gap.
-        refused = message.startswith("use of deleted function")
+        # What the stand-in deletes or asserts is what torch does: no gap.
+        refused = message.startswith(("use of deleted function", "static assertion failed: You tried to register"))
         if name is None and not refused and ("/kw/" in file or file.startswith("/")):
             name = f"stand-in: {message[:80]}"
         if name is None and not missing:

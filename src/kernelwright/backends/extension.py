@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import values
+from kernelwright.backends import operators, values
 from kernelwright.backends.bridge import Bridge, Unforwardable
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
@@ -240,7 +240,8 @@ class Extension:
 
     _made = 0
 
-    def __init__(self, result: BuildResult, runtime: Any) -> None:
+    def __init__(self, result: BuildResult, runtime: Any, python_module: bool = True) -> None:
+        """`python_module`: false where it is loaded for the operators that it registers, as `is_python_module` says."""
         if result.library is None:
             raise RuntimeError("the build made no library to load")
         self.runtime = runtime
@@ -254,15 +255,19 @@ class Extension:
         if values.real_cuda:
             runtime.launch_counts = host.launch_counts
         self.fenced = not values.real_cuda and runtime.device == "cuda" and bool(host.library.kw_fence())
-        first = host.library.kw_function_count()
         host.library.kw_begin_module()
-        entry = next((name for name in _module_entries(library)), None)
-        if entry is None:
-            raise ImportError("dynamic module does not define module export function")
-        getattr(library, entry)()
         self._library = library
         if result.ptx:
             self._add_program(result)  # what the machine does not know is told here, as a failed build
+        registered = operators.register(
+            host.library, runtime.device == "cuda", lambda index, name: _bound(self, host, index, name)
+        )
+        first = host.library.kw_function_count()
+        entry = next((name for name in _module_entries(library)), None)
+        if entry is not None:
+            getattr(library, entry)()
+        elif python_module or not registered:
+            raise ImportError("dynamic module does not define module export function")
         self._set_attributes(host)
         for index in range(first, host.library.kw_function_count()):
             name = host.library.kw_function_name(index).decode()

@@ -280,14 +280,14 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
         device = None
     if state.on_host and re.search(r"\bthrust\b", raw) and "__global__" not in raw:
         device = None
-    if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or "PYBIND11" in chunk.name:
+    if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or re.match(
+        r"PYBIND11|TORCH_LIBRARY", chunk.name
+    ):
         device = None
     if re.match(r"namespace\s+\w+\s*=", raw):
         device = None if re.search(r"=\s*(?:::)?\s*(?:torch|at|c10|pybind11|std)\b", raw) else raw
     elif re.match(r"using\b", raw) and _DEVICE_ONLY.search(raw):
         host = None
-    if re.search(r"\bTORCH_LIBRARY(?:_IMPL|_FRAGMENT)?\b", chunk.name):
-        raise UnsupportedSource("TORCH_LIBRARY", state.text.line(chunk.start))
     state.emit(chunk.start, chunk.stop, device, host)
 
 

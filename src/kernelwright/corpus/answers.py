@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from kernelwright import solutions
 from kernelwright.corpus.traces import trace
 from kernelwright.solutions import Schedule
+from kernelwright.solutions.mistakes import LATENT, mistakes
 from kernelwright.solutions.reading import Unreadable
 
 OLDER_FORM = "load_inline"
@@ -40,11 +41,14 @@ class Found:
     why: str = ""
 
 
-def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random) -> Found:
+def answers_for(
+    source: str, schedules: str, share: float, rng: random.Random, traces: bool = True, per_task: int | None = None
+) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
-    With `schedules` `all`, one for each schedule that gives another text. `mistakes` is the chance of an answer to get
-    a mistake, where the library knows one for it. A fault of the library costs its task, not the corpus: it is counted.
+    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most. `share` is the chance of
+    an answer to get a mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are
+    not. A fault of the library costs its task, not the corpus: it is counted.
     """
     try:
         texts = _texts(source, schedules)
@@ -54,7 +58,10 @@ def answers_for(source: str, schedules: str, mistakes: float, rng: random.Random
         return Found((), f"fault:{type(error).__name__}")
     if not texts:
         return Found((), "unreadable")
-    return Found(tuple(_answer(source, text, name, mistakes, rng) for text, name in texts.items()))
+    if per_task is not None and len(texts) > per_task:
+        first, *others = texts
+        texts = {text: texts[text] for text in (first, *rng.sample(others, per_task - 1))}
+    return Found(tuple(_answer(source, text, name, share, rng, traces) for text, name in texts.items()))
 
 
 def _texts(source: str, schedules: str) -> dict[str, str]:
@@ -73,5 +80,10 @@ def _texts(source: str, schedules: str) -> dict[str, str]:
     return texts
 
 
-def _answer(source: str, text: str, schedule: str, mistakes: float, rng: random.Random) -> Answer:
-    return Answer(text, schedule, trace(source, text))
+def _answer(source: str, text: str, schedule: str, share: float, rng: random.Random, traces: bool) -> Answer:
+    """An answer, by chance with one of the mistakes that can be planted in it."""
+    planted = []
+    if rng.random() < share:
+        planted = [(name, wrong) for name, wrong in mistakes(text, rng.getrandbits(32)) if name not in LATENT]
+    name, chosen = rng.choice(planted) if planted else ("", text)
+    return Answer(chosen, schedule, trace(source, chosen) if traces else "", name)

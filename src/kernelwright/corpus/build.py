@@ -27,7 +27,7 @@ from typing import Any, Literal
 from kernelwright.corpus.crew import Crew, Work, cores
 from kernelwright.corpus.guard import guard
 from kernelwright.corpus.manifest import finish_manifest
-from kernelwright.corpus.pairs import CHUNK, Recipe, as_fields
+from kernelwright.corpus.pairs import Recipe, as_fields
 from kernelwright.corpus.shards import (
     Format,
     Shard,
@@ -41,8 +41,10 @@ from kernelwright.corpus.shards import (
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
 
-SHARD_CHUNKS = 16
-"""Chunks of one shard: 512 tasks."""
+CHUNK = {"canonical": 8, "all": 2}
+"""Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
+SHARD_CHUNKS = 64
+"""Chunks of one shard."""
 
 Judge = Literal["cpu", "gpu", "none"]
 
@@ -56,7 +58,8 @@ class Plan:
     judge: Judge = "cpu"
     share: float = 1.0
     """Share of the rows that is judged by execution."""
-    trials: int = 2
+    trials: int = 3
+    """Calls of one judgement: the first size twice, so that a cached result shows, then other sizes."""
     format: Format = "jsonl"
 
     def __post_init__(self) -> None:
@@ -71,8 +74,13 @@ class Plan:
             raise ConfigError(f"--format {self.format!r} is not a choice", hint="use jsonl or parquet")
 
     @property
+    def chunk(self) -> int:
+        """Tasks of one chunk."""
+        return CHUNK[self.recipe.schedules]
+
+    @property
     def chunks(self) -> int:
-        return -(-self.tasks // CHUNK)
+        return -(-self.tasks // self.chunk)
 
     @property
     def shards(self) -> int:
@@ -86,7 +94,7 @@ class Plan:
 
     def work(self, chunk: int) -> Work:
         """A chunk with its number of tasks."""
-        return Work(chunk, min(CHUNK, self.tasks - chunk * CHUNK))
+        return Work(chunk, min(self.chunk, self.tasks - chunk * self.chunk))
 
     def fields(self) -> dict[str, Any]:
         options = self.options()

@@ -21,6 +21,11 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.tasks import candidate_from_text
 
+SMALL = {"element_budget": 65_536, "flop_budget": 8_000_000}
+"""Sizes of a corpus's judgement on the processor: an eighth of what `eval` takes, which says the same of code that is
+right at every size, for a third of the time."""
+LARGEST_FLOPS = 100_000_000
+"""A task that cannot be made smaller than this is not judged on the processor: one call would take seconds."""
 Say = Callable[[dict[str, Any]], None]
 
 
@@ -62,10 +67,14 @@ def judge_chunk(
 
 
 def _verdict(pair: Pair, evaluator: Evaluator) -> Verdict | None:
-    """What judging says; None after a fault of ours, which leaves the row unjudged."""
+    """What judging says; None where the row is to stay unjudged: a fault of ours, or too large a task for here."""
     origin = f"generated:{pair.task.family}"
     task = Task(task_id=pair.task.name, source=pair.task.source, provenance=Provenance(origin=origin))
     try:
+        if evaluator.options.backend == "cpu":
+            sizes = evaluator.check_task(task).workloads
+            if sizes and sizes[0].flops > LARGEST_FLOPS:
+                return None
         found = evaluator.evaluate(task, candidate_from_text(pair.answer, f"{origin}:{pair.schedule}"))
     except TaskError as error:
         return Verdict("task_error", str(error)[:500], "", 0.0)
@@ -100,7 +109,8 @@ def _main() -> None:
     first = json.loads(sys.stdin.readline())
     recipe = from_fields(first["recipe"])
     options = EvalOptions(**first["options"]) if first["options"] is not None else None
-    evaluator = Evaluator(options) if options is not None else None
+    small = SMALL if options is not None and options.backend == "cpu" else None
+    evaluator = Evaluator(options, plan_budget=small) if options is not None else None
     try:
         for line in sys.stdin:
             asked = json.loads(line)

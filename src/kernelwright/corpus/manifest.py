@@ -10,6 +10,7 @@ from typing import Any
 
 from kernelwright import __version__
 from kernelwright.corpus.guard import removals_summary
+from kernelwright.corpus.judging import LARGEST_FLOPS, SMALL
 from kernelwright.corpus.shards import LICENCE, Shard, shard_fields, write_manifest, write_whole
 
 VERSION = 1
@@ -64,12 +65,11 @@ def _note(asked: dict[str, Any]) -> str:
     if options["backend"] == "gpu":
         return "Judged on a GPU at the tasks' own sizes, and timed against eager PyTorch."
     return (
-        f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls at reduced sizes "
-        "(one size, different contents and value distributions, besides the declared size where that is small); "
-        "`kernelwright eval` makes 5 calls at several sizes. Nothing was timed."
-        if options["trials"] <= 2
-        else f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls at reduced sizes; "
-        "`kernelwright eval` makes 5. Nothing was timed."
+        f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls with different contents, "
+        f"the first size twice, at reduced sizes of at most {SMALL['element_budget']} elements and "
+        f"{SMALL['flop_budget']} FLOPs where a task can be made that small. `kernelwright eval` makes 5 calls, at "
+        "sizes eight times as large, and at the declared size where that is small. Tasks that cannot be made smaller "
+        f"than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
     )
 
 

@@ -14,7 +14,7 @@ from kernelwright.corpus.shards import read_rows
 from kernelwright.errors import UsageError
 from kernelwright.report import err, escape, out, spinner
 
-__all__ = ["BuildView", "find_row", "print_manifest", "print_report", "print_row", "spinner"]
+__all__ = ["BuildView", "find_row", "print_curated", "print_manifest", "print_report", "print_row", "spinner"]
 
 
 class BuildView:
@@ -107,3 +107,20 @@ def print_report(found: dict[str, Any]) -> None:
         out.print(nearest)
     if len(found["rows"]) > 20:
         out.print(f"[dim]and {len(found['rows']) - 20} more: --report FILE has all[/]")
+
+
+def print_curated(manifest: dict[str, Any], folder: Path) -> None:
+    """A curated data set in a few lines."""
+    rules = ", ".join(f"{n} {why}" for why, n in manifest["rules"].items())
+    out.print(
+        f"{escape(str(folder))}: {manifest['rows']} rows over {manifest['tasks']} tasks ({rules})", soft_wrap=True
+    )
+    left = ", ".join(f"{n} {why}" for why, n in manifest["left_out"].items())
+    if left:
+        out.print(f"left out: {left}", soft_wrap=True)
+    removed = manifest["decontamination"]
+    against = ", ".join(removed["against"]) or "no suite"
+    out.print(
+        f"{manifest['doubles']} doubles; kept away from {escape(against)}: {removed['removed']} tasks removed",
+        soft_wrap=True,
+    )

@@ -10,6 +10,7 @@ import ast
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from kernelwright.solutions.facts import Declared, read_facts
 from kernelwright.solutions.reading import Unreadable, read
@@ -28,21 +29,22 @@ class Launch:
 
 def trace(source: str, answer: str) -> str:
     """A few lines: what the task gives, what runs in parallel, what is kept where, and how the tail is handled."""
-    lines = _task_lines(source)
-    kernels = kernel_bodies(answer)
+    lines = list(_task_lines(source))
+    kernels, helpers = kernel_bodies(answer), kernel_bodies(answer, "__device__")
     for launch in launches(answer):
         body = kernels.get(launch.kernel)
         if body is not None:
-            lines += _kernel_lines(launch, body)
+            lines += _kernel_lines(launch, body, helpers)
     return "\n".join(lines)
 
 
-def _task_lines(source: str) -> list[str]:
+@lru_cache(maxsize=64)
+def _task_lines(source: str) -> tuple[str, ...]:
     """Inputs with their sizes, and the bytes that must be read at least."""
     try:
         facts = read_facts(read(source))
     except Unreadable:
-        return []
+        return ()
     given = {name: d for name, d in facts.inputs.items() if isinstance(d, Declared) and d.dtype in _BYTES}
     lines = []
     for name, declared in given.items():
@@ -53,14 +55,15 @@ def _task_lines(source: str) -> list[str]:
         each = _BYTES[declared.dtype]
         product = f"{sizes} = {count} elements" if len(declared.shape) > 1 else f"{count} elements"
         lines.append(f"{name}: {product} of {declared.dtype}, {count} x {each} = {count * each} bytes to read.")
-    return lines
+    return tuple(lines)
 
 
-def kernel_bodies(answer: str) -> dict[str, str]:
-    """Kernels of the CUDA strings in an answer, by name, with the text of their bodies."""
+def kernel_bodies(answer: str, kind: str = "__global__") -> dict[str, str]:
+    """Functions of a kind in the CUDA strings of an answer, by name, with the text of their bodies."""
     found: dict[str, str] = {}
+    pattern = rf"{kind}\s+(?:__forceinline__\s+)?\w+\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\("
     for text in cuda_strings(answer):
-        for match in re.finditer(r"__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s*)?(\w+)\s*\(", text):
+        for match in re.finditer(pattern, text):
             start = text.find("{", match.end())
             found[match[1]] = text[start : _closing(text, start)] if start >= 0 else ""
     return found
@@ -68,12 +71,17 @@ def kernel_bodies(answer: str) -> dict[str, str]:
 
 def cuda_strings(answer: str) -> list[str]:
     """Strings of a Python file that hold a CUDA kernel; none where it does not parse."""
-    try:
-        tree = ast.parse(answer)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
-    texts = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    texts = [n.value for n in _nodes(answer) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     return [t for t in texts if "__global__" in t]
+
+
+@lru_cache(maxsize=4)
+def _nodes(answer: str) -> tuple[ast.AST, ...]:
+    """The nodes of a Python file's tree; none where it does not parse."""
+    try:
+        return tuple(ast.walk(ast.parse(answer)))
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
 
 
 def _closing(text: str, start: int) -> int:
@@ -88,12 +96,8 @@ def _closing(text: str, start: int) -> int:
 
 def launches(answer: str) -> list[Launch]:
     """Launches `kernels.NAME[grid, block](...)` in their order."""
-    try:
-        tree = ast.parse(answer)
-    except (SyntaxError, ValueError, RecursionError):
-        return []
     found = []
-    for node in ast.walk(tree):
+    for node in _nodes(answer):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Subscript)):
             continue
         kernel, where = node.func.value, node.func.slice
@@ -103,58 +107,102 @@ def launches(answer: str) -> list[Launch]:
     return [launch for _, launch in sorted(found, key=lambda f: f[0])]
 
 
-def _kernel_lines(launch: Launch, body: str) -> list[str]:
+def _kernel_lines(launch: Launch, body: str, helpers: dict[str, str]) -> list[str]:
     """What a kernel's text shows, in at most a handful of lines."""
-    lines = [f"{launch.kernel}: {launch.grid} blocks of {launch.block} threads."]
-    lines += [line for line in (_share(body), _staging(body), _exchange(body), _width(body), _tail(body)) if line]
-    return lines
+    parts = (_share(body), _tile(body), _staging(body), _meeting(body, helpers), _width(body), _tail(body))
+    return [f"{launch.kernel}: {launch.grid} blocks of {launch.block} threads.", *(line for line in parts if line)]
+
+
+_CAST = r"(?:\(long long\)\s*)?"
+_STRIDE = rf"\+=\s*{_CAST}(?:gridDim\.x\s*\*\s*blockDim\.x|blockDim\.x\s*\*\s*gridDim\.x|gridDim\.x\s*\*\s*\d+)"
+_WALK = r"for \((?:int|long long) (\w+) = threadIdx\.x; \1 < (\w+); \1 \+= (\w+(?:\.x)?)\)"
+_INDEX = rf"(\w+)\s*=\s*{_CAST}blockIdx\.x\s*\*\s*(?:blockDim\.x|\d+)\s*\+\s*threadIdx\.x\s*;"
 
 
 def _share(body: str) -> str:
-    """What one thread or block works on."""
-    stride = re.search(
-        r"\+=\s*(?:\(long long\)\s*)?(?:gridDim\.x\s*\*\s*blockDim\.x|blockDim\.x\s*\*\s*gridDim\.x)", body
-    )
-    if stride:
-        return "Each thread walks through its elements in steps of the whole grid, so neighbours read neighbours."
-    if re.search(r"\+=\s*blockDim\.x\b", body):
-        return "The threads of a block share a row and walk along it in steps of blockDim.x."
-    index = re.search(r"(\w+)\s*=\s*(?:\(long long\)\s*)?blockIdx\.x\s*\*\s*blockDim\.x\s*\+\s*threadIdx\.x\s*;", body)
-    return f"Each thread has one {index[1]}; neighbouring threads have neighbouring ones." if index else ""
+    """What one thread or block works on, and what that means for memory."""
+    if re.search(_STRIDE, body):
+        return "Each thread walks on in steps of the whole grid, so neighbours read neighbouring elements."
+    walks = re.findall(_WALK, body)
+    if walks:
+        name, bound, step = walks[0]
+        times = f" There are {len(walks)} such loops." if len(walks) > 1 else ""
+        return f"The threads of a block share one row: {name} runs to {bound} in steps of {step}.{times}"
+    index = re.search(_INDEX, body)
+    if index is None:
+        return ""
+    line = f"Each thread has one {index[1]}; neighbouring threads have neighbouring ones."
+    if "for (" not in body and "__shared__" not in body:
+        line += " Without a loop and without sharing, the cost is reading and writing memory."
+    return line
+
+
+def _tile(body: str) -> str:
+    """The tile of results that a block of a product makes, and how often a loaded value serves."""
+    rows = re.search(r"\b(m0?) = blockIdx\.\w \* (\d+)LL", body)
+    columns = re.search(r"\b(n0?) = blockIdx\.\w \* (\d+)LL", body)
+    if rows is None or columns is None or "__shared__" not in body:
+        return ""
+    m, n = rows[2], columns[2]
+    line = f"A block makes a tile of {m} x {n} results, so a loaded value serves {n} or {m} of them."
+    depth = re.search(r"k0 \+= (\d+)", body)
+    if depth:
+        line += f" It goes along the summed index in steps of {depth[1]}."
+    held = re.search(r"float sums\[(\d+)\]\[(\d+)\]", body)
+    if held:
+        product = f"{held[1]} x {held[2]} = {int(held[1]) * int(held[2])}"
+        line += f" A thread keeps {product} sums in registers."
+    return line
 
 
 def _staging(body: str) -> str:
     """What is kept in shared memory."""
-    arrays = re.findall(r"__shared__\s+\w+\s+([^;]+);", body)
+    arrays = re.findall(r"__shared__\s+(?:__align__\(\d+\)\s+)?\w+\s+([^;]+);", body)
     if not arrays:
         return ""
     names = ", ".join(" ".join(a.split()) for a in arrays)
-    barriers = "__syncthreads()" in body
-    return f"Shared memory holds {names}" + ("; a barrier parts writing from reading." if barriers else ".")
+    barrier = "; a barrier parts writing from reading" if "__syncthreads()" in body else ""
+    return f"Shared memory holds {names}{barrier}."
 
 
-def _exchange(body: str) -> str:
-    if "__shfl" in body:
-        return "Lanes of a warp add up through shuffles." if "_sync" in body and "+=" in body else "Lanes use shuffles."
+def _meeting(body: str, helpers: dict[str, str]) -> str:
+    """How the results of several threads come together."""
+    used = [name for name in helpers if re.search(rf"\b{name}\(", body) and name.startswith(("block_", "warp_"))]
+    lines = []
+    for name in used:
+        inner = helpers[name]
+        way = (
+            "shuffles within warps"
+            if "__shfl" in inner
+            else "halving steps in shared memory"
+            if "/= 2" in inner
+            else ""
+        )
+        if way:
+            lines.append(f"{name} joins the threads' values by {way}.")
+    if not used and "__shfl" in body:
+        lines.append("Lanes of a warp exchange values by shuffles.")
     if "atomicAdd(" in body:
-        return "Partial results meet by atomicAdd."
-    return ""
+        lines.append("Blocks add up their parts by atomicAdd.")
+    return " ".join(lines)
 
 
 def _width(body: str) -> str:
-    if "float4" in body:
-        return "Loads take float4, four floats at once."
-    if "half2" in body:
-        return "Loads take half2, two values at once."
     if "wmma::" in body:
-        return "Tensor cores multiply the tiles (wmma)."
-    return ""
+        return "Tensor cores multiply the fragments (wmma)."
+    if "float4" in body:
+        return "Four floats are moved at once (float4)."
+    return "Two half values are moved at once (half2)." if "half2" in body else ""
 
 
 def _tail(body: str) -> str:
-    """The guard that keeps threads beyond the end out."""
-    early = re.search(r"if \(([^()]*(?:\([^()]*\)[^()]*)*)\)\s*return;", body)
-    if early:
-        return f"Tail: threads with {early[1]} return."
-    inside = re.search(r"if \((\w+ < \w+(?: && \w+ < \w+)*)\)", body)
-    return f"Tail: work is done only if {inside[1]}." if inside else ""
+    """How the last, partial block or tile is handled."""
+    lines = []
+    early = re.search(r"if \(((?:[^()]|\([^()]*\))*)\) (return|continue);", body)
+    if early and re.search(r">=|>", early[1]):
+        done = "return" if early[2] == "return" else "are skipped"
+        what = "threads" if early[2] == "return" else "results"
+        lines.append(f"Tail: {what} with {early[1]} {done}.")
+    if re.search(r"< [MNK]\b[^;?]*\? [^;]*: 0\.0f;", body):
+        lines.append("Places of a tile beyond the edges hold zeros.")
+    return " ".join(lines)

@@ -38,11 +38,13 @@ class Evaluator:
         device: str | None = None,
         gpu: str | None = None,
         pool: Pool | None = None,
+        plan_budget: dict[str, int] | None = None,
     ) -> None:
         """`gpu` as CUDA_VISIBLE_DEVICES would name it: the first one that this process may use when None.
 
         With `pool`, children are made there, and it stays open. `device` is `cpu` only in tests, to go the GPU's way
-        without one.
+        without one. `plan_budget` (`element_budget`, `flop_budget`) bounds the sizes that are derived, for judging many
+        cheaply; no key tells such an evaluation from a usual one, so it must not be kept among them.
         """
         from kernelwright.evaluation.pool import Pool
 
@@ -54,6 +56,7 @@ class Evaluator:
             )
         self.pool = pool or Pool(self.options.sandbox)
         self._owns_pool = pool is None
+        self._plan_budget = plan_budget
         self._device = device or ("cuda" if self.options.resolved() == "gpu" else None)
         self._index = gpu or next(iter(visible_gpus()), "0")
         self._gpu: Gpu | None = None
@@ -81,7 +84,7 @@ class Evaluator:
                     many = min(6, max(2, (os.cpu_count() or 2) // 2))
                     makers = 2 if self.options.timing_seconds > 0 else many
                     self._gpu = Gpu(self.pool, self._index, self._device, makers)
-                worker = self._local.worker = Worker(self.pool, self._gpu)
+                worker = self._local.worker = Worker(self.pool, self._gpu, self._plan_budget)
                 self._workers.append(worker)
         return worker
 

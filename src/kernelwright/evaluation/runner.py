@@ -373,7 +373,7 @@ def patch_builds(runtime: Runtime) -> None:
             return torch.ops.load_library(result.library)
         if result.built_by == "load_inline":
             return _imported(request.name, result.library or "")
-        return Extension(result, runtime)
+        return Extension(result, runtime, kwargs.get("is_python_module", True))
 
     def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
         texts: dict[bool, list[str]] = {True: [], False: []}
@@ -387,6 +387,7 @@ def patch_builds(runtime: Runtime) -> None:
             None,
             kwargs.get("extra_cflags"),
             kwargs.get("extra_cuda_cflags"),
+            is_python_module=kwargs.get("is_python_module", True),
         )
 
     cpp_extension.load_inline = load_inline  # type: ignore[assignment]

@@ -8,6 +8,7 @@ import os
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
@@ -28,9 +29,11 @@ PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 class Worker:
     """Judges candidates one after another. Belongs to one thread."""
 
-    def __init__(self, pool: Pool, gpu: Gpu | None = None) -> None:
+    def __init__(self, pool: Pool, gpu: Gpu | None = None, budget: dict[str, int] | None = None) -> None:
+        """`budget` in place of `PLAN_BUDGET`: how large derived sizes may be; a larger declared one is then not run."""
         self.pool = pool
         self.gpu = gpu
+        self.budget = budget or PLAN_BUDGET
         self.builder = Builder(pool)
         self.oracles: OrderedDict[str, TaskSession] = OrderedDict()
         self.plans: dict[str, Plan] = {}
@@ -71,7 +74,13 @@ class Worker:
     def plan(self, task: Task) -> Plan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed."""
         gate = gates.stored(task, self.pool.cache)
-        return gates.hardened(self._plan(task), gate.distributions if gate else ())
+        plan = self._plan(task)
+        if self.budget != PLAN_BUDGET and plan.declared is not None and self._too_large(plan.declared):
+            plan = replace(plan, declared=None)
+        return gates.hardened(plan, gate.distributions if gate else ())
+
+    def _too_large(self, size: Workload) -> bool:
+        return size.elements > self.budget["element_budget"] or size.flops > self.budget["flop_budget"]
 
     def check(self, task: Task) -> gates.Checked:
         """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""
@@ -81,14 +90,14 @@ class Worker:
 
     def _plan(self, task: Task) -> Plan:
         """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
-        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {PLAN_BUDGET}".encode()).hexdigest()
+        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {self.budget}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]
         path = self.pool.cache / "plans" / f"{key}.json"
         plan = _read_plan(path)
         if plan is None:
             # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
-            plan = self.oracle(task).plan(PLAN_BUDGET, seed=int(key[:7], 16))
+            plan = self.oracle(task).plan(self.budget, seed=int(key[:7], 16))
             _write_plan(path, plan)
         self.plans[key] = plan
         return plan

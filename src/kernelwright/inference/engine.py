@@ -106,15 +106,18 @@ class Engine:
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
         """Queues a request. Raises `ConfigError` where the prompt leaves no room for an answer."""
+        self._fits(prompt)
+        running = Running(tuple(prompt), sampling.checked())
+        with self._lock:
+            self._waiting.append(running)
+        return running
+
+    def _fits(self, prompt: Sequence[int]) -> None:
         if not prompt or len(prompt) >= self.config.context:
             raise ConfigError(
                 f"the prompt has {len(prompt)} tokens; the model's context is {self.config.context}",
                 hint="shorten the task",
             )
-        running = Running(tuple(prompt), sampling.checked())
-        with self._lock:
-            self._waiting.append(running)
-        return running
 
     def generate(
         self,
@@ -123,6 +126,8 @@ class Engine:
         on_done: Callable[[int], None] | None = None,
     ) -> list[Running]:
         """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
+        for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
+            self._fits(prompt)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         done = 0
         try:
@@ -290,19 +295,16 @@ class Engine:
         self._compact()
 
     def _append(self, running: Running, token: int, log_prob: float) -> None:
-        running.ids.append(token)
         running.log_probs.append(log_prob)
+        running.ids.append(token)
         limit = min(running.sampling.max_tokens, self.config.context - len(running.prompt))
-        if token in self.ends:
-            running.finish_reason = "stop"
-        elif len(running.ids) >= limit:
-            running.finish_reason = "length"
-        if running.finish_reason or running.sampling.stop:
-            running.text = self.tokenizer.decode([i for i in running.ids if i not in self.ends])
-        for stop in running.sampling.stop:
-            at = running.text.find(stop)
-            if at >= 0:
-                running.text, running.finish_reason = running.text[:at], "stop"
+        reason = "stop" if token in self.ends else "length" if len(running.ids) >= limit else ""
+        stops = running.sampling.stop
+        if reason or stops:
+            text = self.tokenizer.decode([i for i in running.ids if i not in self.ends])
+            cuts = [at for at in map(text.find, stops) if at >= 0]
+            running.text, reason = (text[: min(cuts)], "stop") if cuts else (text, reason)
+        running.finish_reason = reason  # last: other threads take it as the sign that all else is there
 
     def _compact(self) -> None:
         """Moves the last rows to where others finished, so that those at work are the first ones."""

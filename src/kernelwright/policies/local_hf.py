@@ -96,7 +96,9 @@ class HFPolicy:
             raise PolicyError(
                 f"the prompt has {longest} tokens, more than the model's context", hint="shorten the task"
             )
-        how = {"do_sample": True, "temperature": temperature, "top_p": self.top_p, "top_k": 0} if temperature else {}
+        how: dict[str, Any] = {"do_sample": False, "temperature": None, "top_p": None, "top_k": None}
+        if temperature:
+            how = {"do_sample": True, "temperature": temperature, "top_p": self.top_p, "top_k": 0}
         torch.manual_seed(requests[0].seed)
         with torch.inference_mode():
             out = self.model.generate(

@@ -52,7 +52,7 @@ class StarterPolicy:
         self.name = name
         self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
         self._turn = threading.Lock()
-        self._sampling(0, 0.0)  # says at once what is out of range
+        self._sampling(0, None)  # says at once what is out of range
 
     @classmethod
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
@@ -69,6 +69,11 @@ class StarterPolicy:
             top_k=int(_setting("TOP_K") or 0),
             max_tokens=int(_setting("MAX_TOKENS") or MAX_TOKENS),
         )
+
+    @property
+    def parallel(self) -> int:
+        """How many questions are best asked at once: two rounds of the engine's rows."""
+        return 2 * self.engine.rows
 
     def generate(
         self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None

@@ -14,6 +14,7 @@ class TextStream:
     def __init__(self, tokenizer: ChatTokenizer, stops: Sequence[str]) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._stops = tuple(stops)
         self._held = max((len(stop) - 1 for stop in stops), default=0)
         self._read = 0
         self._text = ""
@@ -28,7 +29,8 @@ class TextStream:
         for number in ids[self._read :]:
             self._text += self._decoder.decode(self._tokenizer.piece(number))
         self._read = len(ids)
-        end = max(self._sent, len(self._text) - self._held)
+        cuts = [at for at in map(self._text.find, self._stops) if at >= 0]
+        end = max(self._sent, min([len(self._text) - self._held, *cuts]))
         new = self._text[self._sent : end]
         self._sent = end
         return new

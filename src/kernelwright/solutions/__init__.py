@@ -20,23 +20,26 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits.
 
     `form`: `module`, a CUDA string that Python launches; `load_inline`, the same for KernelBench, without this package;
-    `triton`.
+    `triton`. `style`: one of `style.STYLES`, for the first two forms: the same kernels as other people write them.
     """
     from kernelwright.solutions import frame
+    from kernelwright.solutions.reading import readable
+    from kernelwright.solutions.style import styled
 
     if form == "load_inline":
         from kernelwright.solutions.forms import export
 
-        return export(write(source, schedule))
+        return export(write(source, schedule, style=style))
     if form == "triton":
         from kernelwright.solutions import triton
 
         return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
-    writer, node = _lowered(source, schedule)
-    result = writer.output(node)
-    return frame.module_text(writer.reference, writer.kernels, writer.lines, result)
+    with readable():
+        writer, node = _lowered(source, schedule)
+        result = writer.output(node)
+    return styled(frame.module_text(writer.reference, writer.kernels, writer.lines, result), style)
 
 
 def schedules(source: str) -> list[Schedule]:

@@ -28,9 +28,7 @@ def _reach(rank: int, transposed: bool) -> tuple[str, str]:
     if not transposed:
         return win.positions(rank), win.inside(rank)
     declared = ", ".join(f"i{a} = o{a} + p{a} - k{a} * d{a}" for a in letters.lower())
-    condition = " && ".join(
-        f"i{a} >= 0 && i{a} % s{a} == 0 && i{a} / s{a} < {a.upper()}" for a in letters.lower()
-    )
+    condition = " && ".join(f"i{a} >= 0 && i{a} % s{a} == 0 && i{a} / s{a} < {a.upper()}" for a in letters.lower())
     return f"int {declared};", condition
 
 
@@ -52,9 +50,7 @@ def _weight(rank: int, transposed: bool, out: str, group: str) -> str:
 # Products ------------------------------------------------------------------------------------------------------------
 
 
-def product(
-    rank: int, transposed: bool, tiling: str, parameters: str, epilogue: Epilogue, axes: dict[int, str]
-) -> Way:
+def product(rank: int, transposed: bool, tiling: str, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
     """A convolution as a product: pixels times weights, one product a group (blockIdx.z)."""
     letters = win.LETTERS[rank]
     declared, condition = _reach(rank, transposed)
@@ -123,9 +119,7 @@ extern "C" __global__ void @name(@parameters) {
 """
 
 
-def channels(
-    rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]
-) -> Way:
+def channels(rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
     """Four output channels a thread: each element of the input is read once for all of them."""
     declared, rest = win.split(rank, False)
     positions, inside = _reach(rank, transposed)
@@ -170,9 +164,7 @@ extern "C" __global__ void @name(@parameters) {
 """
 
 
-def weights(
-    rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]
-) -> Way:
+def weights(rank: int, transposed: bool, block: int, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> Way:
     """A block for pixels of one image and one output channel, whose weights it keeps in shared memory."""
     letters = win.LETTERS[rank]
     positions, inside = _reach(rank, transposed)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.solutions.names import MODULE_ARGUMENTS
-from kernelwright.solutions.reading import Reference, Unreadable, dotted
+from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted
 
 Shape = tuple[int, ...]
 
@@ -419,12 +419,11 @@ def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, ref
 
 def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str) -> None:
     for statement in init.body:
-        if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
-            target = statement.targets[0] if isinstance(statement, ast.Assign) else statement.target
+        for target, value in assigned(statement):
             if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-                _set_attribute(prefix + target.attr, statement.value, names, facts, reference)
-            elif isinstance(statement, ast.Assign):
-                _assign(statement, names)
+                _set_attribute(prefix + target.attr, value, names, facts, reference)
+        if isinstance(statement, ast.Assign):
+            _assign(statement, names)
         elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             call = statement.value
             if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:

@@ -463,7 +463,13 @@ class _Reader:
     def _unlike(self, inner: Node) -> bool:
         """Whether a value's elements are no floating numbers."""
         declared = self.facts.inputs.get(inner.text) if inner.op == "input" else None
-        return inner.op in COMPARISONS or inner.op in LOGIC or getattr(declared, "dtype", "") in ("bool", "long", "int")
+        whole = inner.op in ("sum", "prod", "argmax", "argmin", "count_nonzero")
+        return (
+            whole
+            or inner.op in COMPARISONS
+            or inner.op in LOGIC
+            or getattr(declared, "dtype", "") in ("bool", "long", "int")
+        )
 
     def _mixed(self) -> bool:
         """Whether the task has floating types other than float32."""

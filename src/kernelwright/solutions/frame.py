@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import symtable
 import textwrap
 from collections.abc import Iterator
 
@@ -25,11 +26,16 @@ def module_text(reference: Reference, kernels: list[str], lines: list[str], resu
 
 def _arguments(reference: Reference) -> str:
     """forward's parameters, without annotations."""
-    given = copy.deepcopy(reference.forward.args)
+    given = _bare(reference.forward.args)
     given.args = given.args[1:]
-    for argument in given.args:
-        argument.annotation = None
     return ast.unparse(given)
+
+
+def _bare(arguments: ast.arguments) -> ast.arguments:
+    """Parameters without annotations; shares what does not change with the original."""
+    bare = copy.copy(arguments)
+    bare.args = [ast.arg(argument.arg) for argument in arguments.args]
+    return bare
 
 
 def constructor(reference: Reference) -> str:
@@ -37,13 +43,11 @@ def constructor(reference: Reference) -> str:
     found = next((n for n in reference.model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if found is None:
         return ""
-    found = copy.deepcopy(found)
+    bare = copy.copy(found)
+    bare.args, bare.returns = _bare(found.args), None
     if found.body and isinstance(found.body[0], ast.Expr) and isinstance(found.body[0].value, ast.Constant):
-        found.body = found.body[1:] or [ast.Pass()]
-    for argument in found.args.args:
-        argument.annotation = None
-    found.returns = None
-    text = ast.unparse(found).replace("super(Model, self)", "super()")
+        bare.body = found.body[1:] or [ast.Pass()]
+    text = ast.unparse(bare).replace("super(Model, self)", "super()")
     return textwrap.indent(text, "    ") + "\n\n"
 
 
@@ -55,11 +59,10 @@ def imports(reference: Reference, used: str) -> str:
     if "math" in names:
         lines.insert(0, "import math")
     for node in reference.tree.body:
-        text = ast.unparse(node)
-        if isinstance(node, (ast.Import, ast.ImportFrom)) and text not in lines:
+        if isinstance(node, (ast.Import, ast.ImportFrom)):
             given = {(a.asname or a.name).split(".")[0] for a in node.names}
-            if given & names and not given & {"torch", "nn", "math"}:
-                lines.append(text)
+            if given & names and not given & {"torch", "nn", "math"} and ast.unparse(node) not in lines:
+                lines.append(ast.unparse(node))
     for node in _needed(reference, names):
         constants.append(ast.unparse(node))
     helpers = sorted(names & {"_single", "_pair", "_triple"})
@@ -86,11 +89,11 @@ def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
 
 def _names(text: str) -> set[str]:
     """Names that a class body's functions take from outside of themselves."""
-    tree = ast.parse("class _:\n" + text if text.strip() else "")
+    table = symtable.symtable("class _:\n" + text, "candidate", "exec")
     found: set[str] = set()
-    for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)):
-        names = [n for part in function.body for n in ast.walk(part) if isinstance(n, ast.Name)]
-        own = {a.arg for a in function.args.args} | {n.id for n in names if isinstance(n.ctx, ast.Store)}
-        found |= {n.id for n in names} - own
-        found |= {n.id for d in function.args.defaults for n in ast.walk(d) if isinstance(n, ast.Name)}
+    scopes = table.get_children()
+    while scopes:
+        scope = scopes.pop()
+        found |= {s.get_name() for s in scope.get_symbols() if s.is_global()}
+        scopes += scope.get_children()
     return found

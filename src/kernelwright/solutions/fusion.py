@@ -77,20 +77,20 @@ class Operands:
 
     taken: set[str] = field(default_factory=set)
     table: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """C name -> declaration, Python text (with `{y}` for the output's name)."""
+    """C name -> declaration, Python text (with `{y}` for the output's name, `{x}` for that of an operand)."""
     first: str = ""
     """What the first tensor among the operands is called in C, whatever its name in Python."""
 
-    def pointers(self, y: str) -> tuple[str, str]:
+    def pointers(self, y: str, x: str = "") -> tuple[str, str]:
         """Tensors among the operands: kernel parameters and launch arguments, each with a comma after."""
-        return self._pick(y, True)
+        return self._pick(y, x, True)
 
-    def numbers(self, y: str) -> tuple[str, str]:
+    def numbers(self, y: str, x: str = "") -> tuple[str, str]:
         """Numbers among the operands: kernel parameters and launch arguments, each with a comma before."""
-        return self._pick(y, False)
+        return self._pick(y, x, False)
 
-    def _pick(self, y: str, pointers: bool) -> tuple[str, str]:
-        chosen = [(d, t.replace("{y}", y)) for d, t in self.table.values() if ("*" in d) == pointers]
+    def _pick(self, y: str, x: str, pointers: bool) -> tuple[str, str]:
+        chosen = [(d, t.replace("{y}", y).replace("{x}", x)) for d, t in self.table.values() if ("*" in d) == pointers]
         form = "{}, " if pointers else ", {}"
         return "".join(form.format(d) for d, _ in chosen), "".join(form.format(t) for _, t in chosen)
 
@@ -133,6 +133,8 @@ class Fusion:
     operands: Operands = field(default_factory=Operands)
     counts: str = ""
     """C name of the number of elements that a row has, where rows are reduced."""
+    bearer: str = "{y}"
+    """Which tensor of the host has the shape `shape`: the output, or the operand that the caller passes as `{x}`."""
     walked: tuple[int, ...] = ()
     """Dimensions, side by side, whose common index is `j`."""
     reads: frozenset[Node] = frozenset()
@@ -312,7 +314,7 @@ class Fusion:
                 return self.over(gap), text
             inner = self.count(range(gap[-1] + 1, rank))
             return f"{self.place} / ({self.count(range(gap[0], rank))}) * {inner} + {self.place} % {inner}", text
-        return self.place, f"{self.writer.tensor(node)}.expand_as({{y}}).contiguous()"
+        return self.place, f"{self.writer.tensor(node)}.expand_as({self.bearer}).contiguous()"
 
     def along(self, dim: int) -> str:
         """C text of the index along one dimension."""
@@ -347,7 +349,7 @@ class Fusion:
         """A parameter with the number of elements over dimensions of the output, side by side."""
         dims = [d for d in dims if self.shape[d] != 1]
         rank = len(self.shape)
-        sizes = " * ".join(f"{{y}}.shape[{d if d == 0 else d - rank}]" for d in dims)
+        sizes = " * ".join(f"{self.bearer}.shape[{d if d == 0 else d - rank}]" for d in dims)
         if len(dims) == 1:
             wanted = "cols" if dims[0] == rank - 1 else "channels" if dims[0] == 1 else f"size{dims[0]}"
         else:

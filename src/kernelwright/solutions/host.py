@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-
 from typing import Any
 
 from kernelwright.solutions.reading import Node
@@ -18,9 +17,7 @@ def add_lines(writer: Writer, template: str, **values: str) -> None:
     Names may be assigned again by a later operator's lines: whoever adds lines uses its names at once.
     """
     kept = _forward_names(writer)
-    text = re.sub(
-        r"(?<![\w.@'\"])([A-Za-z_]\w*)", lambda m: m[1] + "_" if m[1] in kept else m[1], template.strip("\n")
-    )
+    text = re.sub(r"(?<![\w.@'\"])([A-Za-z_]\w*)", lambda m: m[1] + "_" if m[1] in kept else m[1], template.strip("\n"))
     for name in sorted(values, key=len, reverse=True):
         text = text.replace(f"@{name}", values[name])
     for line in text.split("\n"):

@@ -85,7 +85,9 @@ def _reduction(writer: Writer, node: Node) -> Node:
 
 @rule("count_nonzero")
 def _count_nonzero(writer: Writer, node: Node) -> Node:
-    return reduce("sum", call("ne", node.args[0], number("0.0")), dims_of(writer, node), False)
+    x = node.args[0]
+    counted = x if writer.kind(x) == "bool" else call("ne", x, number("0.0"))
+    return reduce("sum", counted, dims_of(writer, node), False)
 
 
 @rule("softmax", "log_softmax", "softmin")

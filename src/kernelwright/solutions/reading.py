@@ -6,11 +6,26 @@ Nothing is executed. What forward computes becomes a `Node` in `forward`; this m
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 
 class Unreadable(Exception):
     """The reference does something that no template knows; the message says what."""
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Turns a mistake of ours over an odd text into `Unreadable`: whoever asks for many answers loses one only."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+        raise Unreadable(f"no template ({FAULT}: {error!r})") from error
+
+
+FAULT = "a fault of the solution library"
+"""In the message where the library, not the task, is to blame."""
 
 
 @dataclass(frozen=True)
@@ -84,13 +99,24 @@ def read(source: str) -> Reference:
 
 def _read_init(init: ast.FunctionDef, reference: Reference, prefix: str = "") -> None:
     for node in ast.walk(init):
-        if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.value, ast.Call):
-            target = node.targets[0]
-            if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-                _read_layer(prefix + target.attr, node.value, reference)
+        for target, value in assigned(node):
+            if isinstance(target, ast.Attribute) and dotted(target.value) == "self" and isinstance(value, ast.Call):
+                _read_layer(prefix + target.attr, value, reference)
         if isinstance(node, ast.Call) and dotted(node.func) == "self.register_buffer" and node.args:
             if isinstance(node.args[0], ast.Constant):
                 reference.tensors.add(prefix + str(node.args[0].value))
+
+
+def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
+    """Targets and values of an assignment, one by one where both sides are tuples."""
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(node.target, node.value)]
+    if not isinstance(node, ast.Assign) or len(node.targets) != 1:
+        return []
+    target, value = node.targets[0], node.value
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        return list(zip(target.elts, value.elts, strict=True))
+    return [(target, value)]
 
 
 def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:

@@ -48,7 +48,7 @@ class Schedule:
 
     @property
     def name(self) -> str:
-        """What differs from the canonical schedule, e.g. `block=128,product=shared32`; `canonical` where nothing does."""
+        """What differs from the canonical schedule, e.g. `block=128,product=shared32`; `canonical` for itself."""
         parts = [f"{f.name}={getattr(self, f.name)}" for f in fields(self) if getattr(self, f.name) != f.default]
         return ",".join(parts) or "canonical"
 
@@ -60,9 +60,7 @@ def named(text: str) -> Schedule:
     for part in text.split(",") if text != "canonical" else []:
         name, _, value = part.partition("=")
         if name not in known or not value:
-            raise UsageError(
-                f"{part!r} is no part of a schedule", hint=f"NAME=VALUE with a name of {', '.join(known)}"
-            )
+            raise UsageError(f"{part!r} is no part of a schedule", hint=f"NAME=VALUE with a name of {', '.join(known)}")
         values[name] = _value(name, value, known[name].default)
     return Schedule(**values)
 

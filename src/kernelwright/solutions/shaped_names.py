@@ -9,8 +9,18 @@ _MAX = tuple(f"max_pool{d}d" for d in _RANKS)
 _AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 _ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 _LP = ("lp_pool1d", "lp_pool2d", "lp_pool3d")
-_PLAIN = ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "embedding", "interpolate", "einsum", "outer", "dot")
-_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "bilinear", "tril", "triu")
+_PLAIN: tuple[str, ...] = (
+    "pixel_shuffle",
+    "pixel_unshuffle",
+    "channel_shuffle",
+    "embedding",
+    "interpolate",
+    "einsum",
+    "outer",
+    "dot",
+)
+_PLAIN += ("scaled_dot_product_attention", "addmm", "baddbmm", "addmv", "mv", "diag", "inner", "bilinear")
+_PLAIN += ("tril", "triu")
 
 FUNCTIONS = {
     **{name: name for name in (*_CONVOLUTIONS, *_TRANSPOSED, *_MAX, *_AVG, *_ADAPTIVE, *_LP, *_PLAIN)},
@@ -24,9 +34,7 @@ POSITIONAL = {
     **dict.fromkeys(_CONVOLUTIONS, ("stride", "padding", "dilation", "groups")),
     **dict.fromkeys(_TRANSPOSED, ("stride", "padding", "output_padding", "groups", "dilation")),
     **dict.fromkeys(_MAX, ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")),
-    **dict.fromkeys(
-        _AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    ),
+    **dict.fromkeys(_AVG, ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")),
     **dict.fromkeys(_ADAPTIVE, ("output_size",)),
     **dict.fromkeys(_LP, ("norm_type", "kernel_size", "stride", "ceil_mode")),
     **dict.fromkeys(("tril", "triu", "diag"), ("diagonal",)),
@@ -51,7 +59,11 @@ MODULES = {
     **{f"MaxPool{d}d": (f"max_pool{d}d", (*_POOLED, "dilation", "ceil_mode", "return_indices")) for d in _RANKS},
     **{f"AvgPool{d}d": (f"avg_pool{d}d", (*_POOLED, "ceil_mode", "count_include_pad")) for d in _RANKS},
     **{f"LPPool{d}d": (f"lp_pool{d}d", ("norm_type", "kernel_size", "stride", "ceil_mode")) for d in _RANKS},
-    **{f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",)) for k in ("Avg", "Max") for d in _RANKS},
+    **{
+        f"Adaptive{k}Pool{d}d": (f"adaptive_{k.lower()}_pool{d}d", ("output_size",))
+        for k in ("Avg", "Max")
+        for d in _RANKS
+    },
     "PixelShuffle": ("pixel_shuffle", ("upscale_factor",)),
     "PixelUnshuffle": ("pixel_unshuffle", ("downscale_factor",)),
     "ChannelShuffle": ("channel_shuffle", ("groups",)),

@@ -32,8 +32,8 @@ from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
-from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.lanes import vectorised
+from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable
 from kernelwright.solutions.schedule import Schedule
 
@@ -158,8 +158,8 @@ class Writer:
         if root.op == "tuple":
             return ", ".join(self.rounded(arg, self.tensor(arg)) for arg in root.args)
         result = self.rounded(root, self.tensor(root))
-        if root.op in ("input", "tensor", "number"):
-            raise Unreadable("forward computes nothing")
+        if not self.kernels:
+            raise Unreadable("no template for a forward that computes nothing")
         return result
 
     def tensor(self, node: Node) -> str:
@@ -216,6 +216,8 @@ class Writer:
         found = self.facts.inputs.get(node.text)
         if isinstance(found, (int, float)):
             raise Unreadable(f"the number {node.text} where a tensor is needed")
+        if isinstance(found, Declared) and found.dtype == "double":
+            raise Unreadable("no template computes in float64")
         convert = "" if isinstance(found, Declared) and found.dtype in CTYPES else ".float()"
         self.line(f"{node.text} = {node.text}{convert}.contiguous()")
         return node.text
@@ -316,6 +318,8 @@ class Writer:
         """What a node's elements are: float, long, int or bool; half and bfloat16 for inputs and weights of such."""
         if node.op in COMPARISONS or node.op in LOGIC:
             return "bool"
+        if node.op == "reduce" and node.text in ("sum", "prod") and self.kind(node.args[0]) in ("bool", "long", "int"):
+            return "long"
         if node.op in RESHAPES or node.op in READERS:
             return self.kind(node.args[0])
         if node.op in ("argmax", "argmin", "cummax_indices", "cummin_indices"):

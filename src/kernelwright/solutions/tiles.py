@@ -1,6 +1,6 @@
 """Kernels for products of matrices, from one thread a result to register tiles and tensor cores.
 
-Each is a text with marks (`@name`): `@left(m,k)` and the like are filled in by whoever knows the operands (`products` for
+Each is a text with marks (`@name`): `@left[m|k]` and the like are filled in by who knows the operands (`products` for
 matrices, `convolution` for convolutions as products). m, n and k are the row, the column and the summed index, M, N and
 K their bounds; sums are float32 in the order of k, tails are guarded. The grid is (row tiles, column tiles, batch).
 """
@@ -247,9 +247,11 @@ SHAPES = {
     "double64": Shape(64, 64, 16, 4, 4),
     "double128": Shape(128, 128, 8, 8, 8),
 }
+
+
 @dataclass(frozen=True)
 class Written:
-    """A kernel's text, with `@name` still open, and how it is launched: rows and columns of a block's tile, its threads as Python text."""
+    """A kernel's text with `@name` still open, and its launch: a block's tile, its threads as Python text."""
 
     text: str
     rows: int
@@ -263,7 +265,7 @@ class Written:
 
 
 def product(p: Product, tiling: str, epilogue: Epilogue, axes: Mapping[int, str]) -> Written:
-    """The kernel of a product in one of `schedule.PRODUCTS`, or `rows` for operands that both lie along k, `tensor` for 16 bits."""
+    """The kernel of a product in one of `schedule.PRODUCTS`; also `rows`, where both operands lie by rows along k."""
     if tiling in ("naive", "rows"):
         text = NAIVE if tiling == "naive" else ROWS
         return Written(_render(text, p, epilogue, axes), 16, 16, "(16, 16)")
@@ -296,7 +298,7 @@ def _render(text: str, p: Product, epilogue: Epilogue, axes: Mapping[int, str], 
 
 
 def put(text: str, **marks: str) -> str:
-    """Fills in `@name` marks; on a line of its own, with that line's indent, or the line goes where the value is empty."""
+    """Fills in `@name` marks; on a line of its own with that line's indent, or the line goes where it is empty."""
     for name in sorted(marks, key=len, reverse=True):
         value = marks[name].strip("\n").split("\n")
 

@@ -11,6 +11,7 @@ rows    plain causal attention over whole rows: pairs see the ones before them i
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import ConfigError
@@ -45,24 +46,21 @@ def prepare(kind: str, spans: Spans) -> Spans:
         same = documents[:, None, :, None] == documents[:, None, None, :]
         spans.mask = same.tril()
     elif kind == "flex":
-        spans.mask = _block_mask()(documents, rows, length)
+
+        def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
+            return (q >= k) & (documents[b, q] == documents[b, k])
+
+        spans.mask = _block_masks()(seen, rows, None, length, length, device=documents.device)
     return spans
 
 
-def _block_mask() -> Any:
-    """A function from documents to flex attention's block mask, compiled once."""
-    if not hasattr(_block_mask, "made"):
-        import torch
-        from torch.nn.attention.flex_attention import create_block_mask
+@cache
+def _block_masks() -> Any:
+    """Flex attention's `create_block_mask`, compiled: as it is, it makes the whole mask first."""
+    import torch
+    from torch.nn.attention.flex_attention import create_block_mask
 
-        def make(documents: Tensor, rows: int, length: int) -> Any:
-            def seen(b: Tensor, h: Tensor, q: Tensor, k: Tensor) -> Tensor:
-                return (q >= k) & (documents[b, q] == documents[b, k])
-
-            return create_block_mask(seen, rows, None, length, length, device=documents.device)
-
-        _block_mask.made = torch.compile(make, dynamic=False)  # type: ignore[attr-defined]
-    return _block_mask.made  # type: ignore[attr-defined]
+    return torch.compile(create_block_mask)
 
 
 def attend(kind: str, q: Tensor, k: Tensor, v: Tensor, spans: Spans) -> Tensor:
@@ -117,7 +115,7 @@ def _works(kind: str, compiled: bool) -> bool:
     def results(one: str) -> list[Tensor]:
         inputs = [t.clone().requires_grad_() for t in made[:3]]
         spans = prepare(one, Spans(documents, bounds, 256))
-        function = torch.compile(attend, dynamic=False) if compiled and one == "flex" else attend
+        function = torch.compile(attend, dynamic=False) if compiled and one != "dense" else attend
         q, k, v = inputs
         out = function(one, q, k, v, spans)
         out.backward(made[3])

@@ -1,4 +1,4 @@
-"""The decoder that is trained: Qwen2's architecture with Hugging Face's parameter names, and nothing optional.
+"""The decoder that is trained: Llama's architecture with Hugging Face's parameter names.
 
 Pre-norm blocks of grouped-query attention with rotary positions and a gated SiLU network, tied embeddings. The forward
 pass takes packed rows and returns the summed loss, so that logits never leave the compiled function.
@@ -20,7 +20,11 @@ IGNORE = -100
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a decoder. `bias`: on q, k and v, as Qwen2 has it; without, the checkpoint is Llama's."""
+    """The size of a decoder. `bias`: on q, k and v, which makes the checkpoint Qwen2's.
+
+    Runs train without: for `qwen2` transformers 5 puts Qwen2's own splitting of words in place of what `tokenizer.json`
+    says (MODELS_WITH_INCORRECT_HUB_TOKENIZER_CLASS), so that a tokenizer of another kind would be read wrongly.
+    """
 
     vocabulary: int
     hidden: int = 512
@@ -31,7 +35,7 @@ class Shape:
     context: int = 4096
     theta: float = 10000.0
     epsilon: float = 1e-6
-    bias: bool = True
+    bias: bool = False
 
     @property
     def head_width(self) -> int:

@@ -61,7 +61,6 @@ class ModelSettings(_Table):
     feed_forward: int = Field(default=1536, ge=16)
     context: int = Field(default=4096, ge=64)
     theta: float = Field(default=10_000.0, gt=1)
-    bias: bool = True
 
     @model_validator(mode="after")
     def _fits(self) -> ModelSettings:

@@ -59,7 +59,7 @@ class Generated:
     def _pairs(self, number: int, size: int) -> list[Texts]:
         from kernelwright.corpus.pairs import pairs
 
-        made = pairs(self.settings.seed * _STRIDE + number, size, mistakes=self.settings.mistakes)
+        made = pairs(self.settings.seed * _STRIDE + number, size, mistakes=self.settings.mistakes, traces=False)
         return [(pair.task.source, pair.answer) for pair in made]
 
     def describe(self) -> str:

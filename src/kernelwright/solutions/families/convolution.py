@@ -56,7 +56,11 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
         return _of_module(writer, node, transposed, x)
     rank = int(node.op[-2])
     w = writer.tensor(node.args[1])
-    b = writer.tensor(node.args[2]) if len(node.args) > 2 and node.args[2].text != "None" else node.option("bias", "None")
+    b = (
+        writer.tensor(node.args[2])
+        if len(node.args) > 2 and node.args[2].text != "None"
+        else node.option("bias", "None")
+    )
     tuple_of = f"{win.TUPLE[rank]}(%s)"
     stride, dilation = (tuple_of % node.option(name, "1") for name in ("stride", "dilation"))
     padding, more = (tuple_of % node.option(name, "0") for name in ("padding", "output_padding"))
@@ -74,12 +78,19 @@ def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolut
     if argument(writer, node, "padding_mode", "zeros") != "zeros":
         raise Unreadable("no template for padding that is not zeros")
     padding = argument(writer, node, "padding", 0)
-    parts = [f"conv.{name}" for name in ("groups", "stride", "padding", "dilation", "output_padding")]
-    if padding == "valid":
-        parts[2] = f"{win.TUPLE[rank]}(0)"
-    before = f"conv = {node.text}"
     return Convolution(
-        rank, transposed, x, "conv.weight", "conv.bias", *parts, before=before, same=padding == "same"
+        rank=rank,
+        transposed=transposed,
+        x=x,
+        weight="conv.weight",
+        bias="conv.bias",
+        groups="conv.groups",
+        stride="conv.stride",
+        padding=f"{win.TUPLE[rank]}(0)" if padding == "valid" else "conv.padding",
+        dilation="conv.dilation",
+        output_padding="conv.output_padding",
+        before=f"conv = {node.text}",
+        same=padding == "same",
     )
 
 
@@ -234,7 +245,9 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     c = read_convolution(writer, node)
     r, y = c.rank, writer.fresh("y")
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
-    parameters = f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    parameters = (
+        f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
+    )
     way = _way(c, writer.schedule, parameters, epilogue)
     name = add_kernel(writer, c.name, way.text)
     template = f"""

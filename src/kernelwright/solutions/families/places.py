@@ -38,14 +38,16 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     worst = "-INFINITY" if node.op == "argmax" else "INFINITY"
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"}, first="x")
-    fusion = Fusion(writer, shape, "i", {} if dim is None else {dim: "j"}, " " * 8, operands, reads=reads)
+    operands = Operands(
+        {"y", "i", "j", "n", "row", "base", "inner", "best", "place", "values", "places", "k"}, first="x"
+    )
+    fusion = Fusion(writer, shape, "i", {} if dim is None else {dim: "j"}, " " * 8, operands, bearer="{x}", reads=reads)
     value = fusion.start(inside)
     inner = [] if dim is None else [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
     x = row_bearer(writer, inside, reads)
     y = writer.fresh("y")
     name = writer.kernel_name(node.op)
-    (pointers, tensors), (numbers, given) = operands.pointers(y), operands.numbers(y)
+    (pointers, tensors), (numbers, given) = operands.pointers(y, x), operands.numbers(y, x)
     base = "row / inner * n * inner + row % inner" if inner else "row * n"
     step = "base + (long long)j * inner" if inner else "base + j"
     statements = "\n".join(fusion.statements)

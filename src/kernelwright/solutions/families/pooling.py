@@ -18,6 +18,7 @@ AVG = tuple(f"avg_pool{d}d" for d in _RANKS)
 LP = tuple(f"lp_pool{d}d" for d in _RANKS)
 ADAPTIVE = tuple(f"adaptive_{kind}_pool{d}d" for kind in ("avg", "max") for d in _RANKS)
 
+
 def option(writer: Writer, node: Node, name: str, default: object = None) -> object:
     """The value of a pooling option as far as the text gives it; None where it does not say."""
     if not node.text:
@@ -105,12 +106,13 @@ def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: Window, dila
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     name = add_kernel(writer, node.op, tiles.fuse(text, parameters, epilogue, "i", axes))
     y, block = writer.fresh("y"), writer.schedule.block
-    sizes = _sizes(writer, node, rank, dilated)
+    lines = _sizes(writer, node, rank, dilated)
+    sizes = win.listed(rank, *groups)
     extra = f", {window.arguments}" if window.arguments else ""
     template = f"""
-{sizes}
+{lines}
 @y = torch.empty(N, C, {win.listed(rank, "O")}, device=@x.device)
-kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel(), {win.listed(rank, *groups)}{extra}@last)
+kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel(), {sizes}{extra}@last)
 """
     add_lines(writer, template, x=x, y=y, name=name, last=epilogue.arguments(y))
     return y
@@ -178,8 +180,11 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         window = Window("0.0f", "acc += @u, ++count;", "acc /= count;")
         return _pooled(writer, node, epilogue, _counting(window), False)
     # Windows that reach beyond the padding count up to its end only.
-    count = " * ".join(f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
-                       f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))" for a in letters)
+    count = " * ".join(
+        f"(min(o{a.lower()} * s{a.lower()} - p{a.lower()} + K{a}, {a} + p{a.lower()}) - "
+        f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))"
+        for a in letters
+    )
     return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;", f"acc /= {count};"), False)
 
 

@@ -155,7 +155,9 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
     name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
     y = writer.fresh("y")
     shape = "Z, M, N" if plain else f"*{lead}, M, N"
-    return _launch(writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z")
+    return _launch(
+        writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z"
+    )
 
 
 def _launch(

@@ -364,15 +364,15 @@ class RowKernel:
         taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
         self._taken.update(taken)
         axes, dims = self._axes(), self.group.dims
-        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", dims, self.reads)
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", "{x}", dims, self.reads)
 
     def _row_fusion(self, indent: str) -> Fusion:
         group = self.group
-        shape = self.writer.shape(group.root)
+        shape, bearer = self.writer.shape(group.root), "{y}"
         if not group._is_row(shape):
-            shape = kept(group.full, group.dims)
+            shape, bearer = kept(group.full, group.dims), "{x}"
         self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
-        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", (), self.reads)
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", bearer, (), self.reads)
 
     def _axes(self) -> dict[int, str]:
         """The walked dimension's own index, where only one is walked."""
@@ -391,7 +391,7 @@ class RowKernel:
         y = writer.fresh("y")
         block = writer.schedule.block
         name = writer.kernel_name(_title(writer, group))
-        (pointers, tensors), (numbers, values) = self.operands.pointers(y), self.operands.numbers(y)
+        (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
         if self.threads:
             head = """    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
     if (row >= rows) return;
@@ -405,8 +405,10 @@ class RowKernel:
             head = "    long long row = blockIdx.x;\n    long long base = row * n;"
             sizes = "int n"
         body = "\n".join(self.text)
+        whole = writer.kind(group.root) == "long"
+        out, dtype = ("long long", ", dtype=torch.int64") if whole else ("float", "")
         writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
+extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
 {head}
 {body}
 }}
@@ -419,9 +421,8 @@ extern "C" __global__ void {name}({pointers}float* y, {sizes}{numbers}) {{
         if per_element:
             writer.line(f"{y} = {self._full_output(x)}")
         else:
-            writer.line(
-                f"{y} = torch.empty({_sizes(x, rank, group.dims, writer.shape(group.root))}, device={x}.device)"
-            )
+            sizes = _sizes(x, rank, group.dims, writer.shape(group.root))
+            writer.line(f"{y} = torch.empty({sizes}{dtype}, device={x}.device)")
         if self.threads:
             writer.line(f"{rows} = {x}.numel() // {n}")
             writer.launch(name, f"({rows} + {block - 1}) // {block}", f"{tensors}{y}, {rows}, {n}, {inner}{values}")
@@ -516,21 +517,27 @@ def whole(writer: Writer, node: Node) -> str:
     shape = writer.shape(inside)
     block = writer.schedule.block
     reads = writer.reads(Node("", (inside,)))
-    fusion = Fusion(writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), reads=reads)
+    fusion = Fusion(
+        writer, shape, "i", {}, " " * 8, Operands({"y", "i", "n", "acc"}, first="x"), bearer="{x}", reads=reads
+    )
     value = fusion.start(inside)
     start, step, _ = _KINDS[kind]
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")
-    y = writer.fresh("y")
-    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y), fusion.operands.numbers(y)
+    x, y = _largest(writer, inside, reads), writer.fresh("y")
+    (pointers, tensors), (numbers, values) = fusion.operands.pointers(y, x), fusion.operands.numbers(y, x)
     first, stride = ("threadIdx.x", f"{block}")
     if adds:
         first, stride = f"(long long)blockIdx.x * {block} + threadIdx.x", f"(long long)gridDim.x * {block}"
     end = f"atomicAdd(y, acc{' / n' if kind == 'mean' else ''})" if adds else "y[0] = acc"
+    out, dtype = "float", ""
+    if writer.kind(node) == "long":  # a float would not hold a large count
+        out, dtype = "unsigned long long", ", dtype=torch.int64"
+        end = "atomicAdd(y, (unsigned long long)acc)" if adds else end
     body = "\n".join([*fusion.statements, "        " + step.format(acc="acc", v=value)])
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
+extern "C" __global__ void {name}({pointers}{out}* y, long long n{numbers}) {{
     float acc = {start};
     for (long long i = {first}; i < n; i += {stride}) {{
 {body}
@@ -539,9 +546,8 @@ extern "C" __global__ void {name}({pointers}float* y, long long n{numbers}) {{
     if (threadIdx.x == 0) {end};
 }}
 """)
-    x = _largest(writer, inside, reads)
     size = f"(1,) * {len(shape)}" if node.option("keepdim") else "()"
-    writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}, device={x}.device)")
+    writer.line(f"{y} = torch.{'zeros' if adds else 'empty'}({size}{dtype}, device={x}.device)")
     grid = f"min(1024, ({x}.numel() + {block - 1}) // {block})" if adds else "1"
     writer.launch(name, grid, f"{tensors}{y}, {x}.numel(){values}")
     return y

@@ -1,4 +1,4 @@
-"""Results that pick or blend elements of the input: embedding, nearest and linear upsampling, pixel and channel shuffle.
+"""Results that pick or blend elements of the input: embedding, upsampling, pixel and channel shuffle.
 
 One thread a result: its coordinates say which elements it reads.
 """
@@ -133,7 +133,8 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     x = writer.tensor(node.args[0])
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     parameters = f"const float* x, float* y, long long total, {win.parameters(rank, '', 'O')}{more}"
-    name = _sampled(writer, f"upsample_{mode}{rank}d" if mode == "nearest" else f"upsample_{mode}", body, parameters, epilogue, axes)
+    op = f"upsample_{mode}{rank}d" if mode == "nearest" else f"upsample_{mode}"
+    name = _sampled(writer, op, body, parameters, epilogue, axes)
     y = writer.fresh("y")
     lines = [f"N, C, {win.listed(rank, '')} = @x.shape"]
     left = ", ".join(win.names(rank, "O")) + ("," if rank == 1 else "")
@@ -142,7 +143,8 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     else:
         scales = ", ".join(win.names(rank, "s")) + ("," if rank == 1 else "")
         lines.append(f"{scales} = {win.TUPLE[rank]}({_text(node, 'scale_factor')})")
-        lines.append(f"{left} = {', '.join(f'int({a} * s{a.lower()})' for a in win.LETTERS[rank])}{',' if rank == 1 else ''}")
+        scaled = ", ".join(f"int({a} * s{a.lower()})" for a in win.LETTERS[rank])
+        lines.append(f"{left} = {scaled}{',' if rank == 1 else ''}")
     lines.append(f"@y = torch.empty(N, C, {win.listed(rank, 'O')}, device=@x.device)")
     sizes = win.listed(rank, "", "O")
     lines.append(f"kernels.@name[{_grid('@y', writer.schedule.block)}](@x, @y, @y.numel(), {sizes}{passed}@last)")

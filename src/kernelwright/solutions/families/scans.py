@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from kernelwright.solutions.families.remaps import dim_of
 from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, same
 from kernelwright.solutions.reading import Node
@@ -27,52 +29,40 @@ _STEPS = {
 }
 
 
+_COMBINED = {
+    "cumsum": ("0.0f", "{a} + {b}"),
+    "cumprod": ("1.0f", "{a} * {b}"),
+    "cummax": ("-INFINITY", "fmaxf({a}, {b})"),
+    "cummin": ("INFINITY", "fminf({a}, {b})"),
+}
+"""What a block can scan together: the neutral value, and how two pieces become one."""
+
+
 @anchor("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 @anchor("exclusive_cumsum", "cummax_indices", "cummin_indices", fuses=False)
 def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
-    """One thread a row, element after element."""
-    shape = writer.shape(node)
-    dim = dim_of(writer, node)
-    indices = node.op.endswith("indices")
+    """One thread a row, element after element; or, by schedule, one block a row."""
+    shape, dim = writer.shape(node), dim_of(writer, node)
+    by_block = writer.schedule.shuffle and node.op in _COMBINED
     inside = node.args[0]
     reads = writer.reads(Node("", (inside,)))
-    operands = Operands({"y", "i", "j", "n", "row", "base", "rows", "inner", "acc", "high", "total", "top", "at", "result"}, first="x")
-    fusion = Fusion(writer, shape, "i", {dim: "j"}, " " * 8, operands, reads=reads)
+    operands = Operands(set(_LOCALS), first="x")
+    fusion = Fusion(writer, shape, "i", {dim: "j"}, " " * (12 if by_block else 8), operands, reads=reads)
     value = fusion.start(inside)
-    start, steps = _STEPS[node.op]
-    body = [*fusion.statements, *("        " + step.format(v=value) for step in steps)]
-    if epilogue and not indices:  # which may change the variable that it is given
-        body.append("        float result = acc;")
-    if node.op == "exclusive_cumsum":
-        body.insert(len(fusion.statements), "        y[i] = acc;")
-    else:
-        body.append(_store(fusion, epilogue, dim, indices))
-    x = row_bearer(writer, inside, reads)
-    y = writer.fresh("y")
+    inner = [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
+    text = (_block if by_block else _thread)(writer, node, fusion, epilogue, value, bool(inner))
+    x, y = row_bearer(writer, inside, reads), writer.fresh("y")
     name = writer.kernel_name(writer.title(node) or node.op)
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
-    reverse = bool(node.option("reverse"))
-    loop = "int j = n - 1; j >= 0; j--" if reverse else "int j = 0; j < n; j++"
-    inner = [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
-    base = "row / inner * n * inner + row % inner" if inner else "row * n"
-    place = "base + (long long)j * inner" if inner else "base + j"
-    more = ", int inner" if inner else ""
-    lines = "\n".join(body)
+    indices = node.op.endswith("indices")
     pointers += f"{'long long' if indices else 'float'}* y"
-    numbers += epilogue.parameters
+    sizes = ("" if by_block else ", long long rows") + ", int n" + (", int inner" if inner else "")
     writer.kernel(f"""
-extern "C" __global__ void {name}({pointers}, long long rows, int n{more}{numbers}) {{
-    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-    if (row >= rows) return;
-    long long base = {base};
-    {start}
-    for ({loop}) {{
-        long long i = {place};
-{lines}
-    }}
+extern "C" __global__ void {name}({pointers}{sizes}{numbers}{epilogue.parameters}) {{
+{text}
 }}
 """)
-    n, width, rows = (writer.local(name) for name in ("n", "inner", "rows"))
+    n, width, rows = (writer.local(word) for word in ("n", "inner", "rows"))
     writer.line(f"{n} = {x}.shape[{dim}]")
     if inner:
         writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
@@ -80,17 +70,96 @@ extern "C" __global__ void {name}({pointers}, long long rows, int n{more}{number
     dtype = ", dtype=torch.int64" if indices else "" if x in writer.floats else ", dtype=torch.float32"
     writer.line(f"{y} = torch.empty_like({x}{dtype})")
     block = writer.schedule.block
-    given = f"{tensors}{y}, {rows}, {n}{f', {width}' if inner else ''}{values}{epilogue.arguments(y)}"
-    writer.launch(name, f"({rows} + {block - 1}) // {block}", given)
+    given = f"{tensors}{y}{'' if by_block else f', {rows}'}, {n}{f', {width}' if inner else ''}"
+    grid = rows if by_block else f"({rows} + {block - 1}) // {block}"
+    writer.launch(name, grid, f"{given}{values}{epilogue.arguments(y)}")
     return y
 
 
-def _store(fusion: Fusion, epilogue: Epilogue, dim: int, indices: bool) -> str:
+_LOCALS = """
+y i j n row base rows inner acc high total top at result s carry lane warp start before other k w inside
+""".split()
+
+
+def _base(inner: bool) -> str:
+    return "row / inner * n * inner + row % inner" if inner else "row * n"
+
+
+def _place(inner: bool) -> str:
+    return "base + (long long)j * inner" if inner else "base + j"
+
+
+def _thread(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, value: str, inner: bool) -> str:
+    """A thread goes along its row."""
+    start, steps = _STEPS[node.op]
+    indices = node.op.endswith("indices")
+    body = [*fusion.statements, *("        " + step.format(v=value) for step in steps)]
+    if epilogue and not indices:  # which may change the variable that it is given
+        body.append("        float result = acc;")
+    if node.op == "exclusive_cumsum":
+        body.insert(len(fusion.statements), "        y[i] = acc;")
+    else:
+        body.append(_store(fusion, epilogue, fusion.axes, indices))
+    loop = "int j = n - 1; j >= 0; j--" if node.option("reverse") else "int j = 0; j < n; j++"
+    return "\n".join(
+        [
+            "    long long row = (long long)blockIdx.x * blockDim.x + threadIdx.x;",
+            "    if (row >= rows) return;",
+            f"    long long base = {_base(inner)};",
+            f"    {start}",
+            f"    for ({loop}) {{",
+            f"        long long i = {_place(inner)};",
+            *body,
+            "    }",
+        ]
+    )
+
+
+def _block(writer: Writer, node: Node, fusion: Fusion, epilogue: Epilogue, value: str, inner: bool) -> str:
+    """A block goes along its row in pieces of its own width: a scan within warps by shuffles, then over the warps."""
+    neutral, combine = _COMBINED[node.op]
+    block = writer.schedule.block
+    store = epilogue.store("y", "acc", "i", " " * 12, fusion.axes, tuple(fusion.variables), fusion.operands)
+    index = "n - 1 - start - threadIdx.x" if node.option("reverse") else "start + threadIdx.x"
+    loaded = "\n".join([*fusion.statements, f"            acc = {value};"])
+    return f"""    __shared__ float s[32];
+    long long row = blockIdx.x;
+    long long base = {_base(inner)};
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    float carry = {neutral};
+    for (int start = 0; start < n; start += {block}) {{
+        int j = {index};
+        bool inside = start + (int)threadIdx.x < n;
+        long long i = {_place(inner)};
+        float acc = {neutral};
+        if (inside) {{
+{loaded}
+        }}
+        for (int k = 1; k < 32; k *= 2) {{
+            float other = __shfl_up_sync(0xffffffff, acc, k);
+            if (lane >= k) acc = {combine.format(a="other", b="acc")};
+        }}
+        if (lane == 31) s[warp] = acc;
+        __syncthreads();
+        float before = carry;
+        for (int w = 0; w < {block // 32}; w++) {{
+            if (w < warp) before = {combine.format(a="before", b="s[w]")};
+            carry = {combine.format(a="carry", b="s[w]")};
+        }}
+        acc = {combine.format(a="before", b="acc")};
+        if (inside) {{
+{store}
+        }}
+        __syncthreads();
+    }}"""
+
+
+def _store(fusion: Fusion, epilogue: Epilogue, axes: Mapping[int, str], indices: bool) -> str:
     """The statements that store a row's next result."""
     if indices:
         return "        y[i] = at;"
     value = "result" if epilogue else "acc"
-    return epilogue.store("y", value, "i", " " * 8, {dim: "j"}, tuple(fusion.variables), fusion.operands)
+    return epilogue.store("y", value, "i", " " * 8, axes, tuple(fusion.variables), fusion.operands)
 
 
 def row_bearer(writer: Writer, inside: Node, reads: frozenset[Node]) -> str:

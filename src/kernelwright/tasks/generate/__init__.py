@@ -19,7 +19,7 @@ from random import Random
 
 from kernelwright.errors import UsageError
 from kernelwright.tasks.generate import registry, splits, text, words
-from kernelwright.tasks.generate.draft import Dim, Draft, Param
+from kernelwright.tasks.generate.draft import Dim, Draft, Param, Stale
 from kernelwright.tasks.generate.registry import Family
 from kernelwright.tasks.generate.style import draw
 
@@ -69,8 +69,11 @@ def generate(
     while made < count:
         random = Random(f"kernelwright {seed} {split} {attempt}")
         family = random.choices(chosen, weights)[0]
-        task, sizes = _one(family, random, f"{family.name}_{seed}_{attempt:06d}")
         attempt += 1
+        try:
+            task, sizes = _one(family, random, f"{family.name}_{seed}_{attempt - 1:06d}")
+        except Stale:  # one draft in some hundred thousand
+            continue
         keys = [_digest(task.source), _digest(f"{task.signature} {sizes}")]
         if splits.split_of(task.operators, family) != split or any(k in seen for k in keys):
             futile += 1

@@ -126,7 +126,7 @@ def convolve(
     rank = x.rank - 2
     depthwise = groups == -1
     cls = f"{'ConvTranspose' if win.transpose else 'Conv'}{rank}d"
-    inside = t.argument(channels)
+    inside = t.argument(channels, always=win.transpose)
     outside = inside if out is channels else t.argument(out)
     full = t.style.expose == 1.0 and t.chance(0.5)
     shown = 1.0 if full else 0.08

@@ -58,6 +58,10 @@ def is_atom(text: str) -> bool:
     return True
 
 
+class Stale(Exception):
+    """A draft reads a variable assigned to since: its text would not mean its graph. It is thrown away."""
+
+
 @dataclass(frozen=True)
 class Tensor:
     """A value of forward: the text that stands for it, and its shape."""
@@ -70,7 +74,7 @@ class Tensor:
 
     def __str__(self) -> str:
         if self.versions.get(self.text, 0) != self.version:
-            raise AssertionError(f"{self.text} has been assigned to since: a family must keep() what it reads again")
+            raise Stale(f"{self.text} has been assigned to since: a family must keep() what it reads again")
         return self.text
 
     @property
@@ -187,14 +191,17 @@ class Draft:
 
     # Constructor
 
-    def argument(self, extent: Extent) -> str:
-        """An extent inside the constructor: its argument, or a number where the style has few arguments."""
+    def argument(self, extent: Extent, always: bool = False) -> str:
+        """An extent inside the constructor: its argument, or a number where the style has few arguments.
+
+        `always`: never a number.
+        """
         if not isinstance(extent, Dim):
             return str(extent)
         for param in self.params:
             if param.value is extent:
                 return param.name
-        if self.style.expose < 0.5 and extent.value <= 128 and self.chance(0.5):
+        if not always and self.style.expose < 0.5 and extent.value <= 128 and self.chance(0.5):
             return str(extent.value)
         self.params.append(Param(extent.name, extent, None, "int", self._note(extent.name)))
         return extent.name

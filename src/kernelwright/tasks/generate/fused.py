@@ -49,7 +49,10 @@ _SCALARS = ("add", "sub", "mul", "div", "mul", "clamp", "clamp_min", "clamp_max"
 def extend(t: Draft, flow: Flow, count: int) -> Flow:
     """The chain with up to `count` more operators."""
     for number in range(count):
-        kind = graph.follower(t.random, flow.last, _usable(flow, last=number == count - 1))
+        usable = _usable(flow, last=number == count - 1)
+        kind = graph.follower(t.random, flow.last, usable)
+        if "residual" in usable and t.chance(0.6):  # what was kept is mostly used
+            kind = "residual"
         if not kind:
             return flow
         flow = _STEPS[kind](t, flow)
@@ -288,12 +291,9 @@ def linear(t: Draft, x: Tensor, inside: Dim, outside: Dim) -> Tensor:
     flops = 2.0 * x.elements * outside.value
     form = t.random.random()
     if form < 0.72:
+        bounds = [("in_features", t.argument(inside)), ("out_features", t.argument(outside))]
         bias = None if t.chance(0.75) else t.option("bias", t.chance(0.4), default=True, where="init")
-        layer = t.module(
-            "Linear",
-            "Linear",
-            [("in_features", t.argument(inside)), ("out_features", t.argument(outside)), ("bias", bias)],
-        )
+        layer = t.module("Linear", "Linear", [*bounds, ("bias", bias)])
         t.mark("linear", rank=x.rank, bias=bias and "given")
         t.say(t.pick("a linear layer", "a matrix product with bias", "a dense layer", "a GEMM"))
         return t.step(f"{layer}({x})", shape, "linear", flops=flops)

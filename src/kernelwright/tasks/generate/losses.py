@@ -229,7 +229,7 @@ def poisson(t: Draft) -> None:
 def margin_ranking(t: Draft) -> None:
     """Ranking loss of two scores and a sign."""
     p, q = _pair(t, "randn", "randn", t.random.choice((1, 2)))
-    sign = t.input("mask", t.inputs[0].shape, "sign")
+    sign = t.input("sign", t.inputs[0].shape, "sign")
     margin = t.random.choice((0.0, 0.5, 1.0, 0.1))
     reduction = t.random.choice(_REDUCTIONS)
     t.mark("margin_ranking_loss", reduction=reduction)

@@ -51,6 +51,8 @@ REDUCTIONS = (
     Reduction("mean_square", "the mean of squares", ("torch.mean",), "mean"),
     Reduction("range", "the range of values", ("torch.amax",), "amax", every=False),
 )  # fmt: skip
+SPREADS = ("var", "std", "range", "argmax", "argmin")
+"""The same whatever one element is, or NaN: never over the first dimension, of which judging may leave one element."""
 BY_NAME = {r.name: r for r in REDUCTIONS}
 
 
@@ -128,6 +130,7 @@ def family(kind: Reduction) -> Family:
 
     def make(t: Draft) -> None:
         rank = t.random.choice((1, 2, 2, 3, 3, 3, 4, 4, 5))
+        rank = max(rank, 2) if kind.name in SPREADS else rank
         dims = choose_dims(t, kind, rank)
         if kind.domain == "near_one":
             x = memory_bound_input(t, rank, "near_one", total=sizes.log_uniform(t.random, 1e5, 3e7))
@@ -146,10 +149,10 @@ def choose_dims(t: Draft, kind: Reduction, rank: int) -> tuple[int, ...] | None:
         return None
     if kind.several and rank > 2 and t.chance(0.25):
         count = t.random.choice((2, 2, 3)) if rank > 3 else 2
-        first = t.random.randrange(rank - count + 1)
+        first = t.random.randrange(1 if kind.name in SPREADS and rank > count else 0, rank - count + 1)
         dims = tuple(range(first, first + count))
         return tuple(d - rank for d in dims) if t.chance(0.3) else dims
-    dim = t.random.randrange(rank)
+    dim = t.random.randrange(1 if kind.name in SPREADS else 0, rank)
     return (dim - rank if t.chance(0.3) else dim,)
 
 

@@ -25,6 +25,8 @@ class _Page:
         """Tuple constants already made, by their elements."""
         named = self.style.constants
         self.named = {id(d) for d in draft.dims if named == "named" or (named == "mixed" and draft.chance(0.5))}
+        if any(".ConvTranspose" in line for line in draft.init_lines):
+            self._name_shared()
 
     def text(self) -> str:
         style = self.style
@@ -283,6 +285,17 @@ class _Page:
             lines.append(f"    {name} = {text}")
             lines += [f"    {name} = {m.format(name)}" for m in more]
         return "\n".join([*lines, f"    return [{', '.join(name for name, _, _ in made)}]"])
+
+    def _name_shared(self) -> None:
+        """Makes constants of the extents that inputs and constructor share.
+
+        Torch's meta device runs a transposed convolution of the wrong channels, so that whoever reduces the sizes of
+        such a task could not find out which numbers have to change together.
+        """
+        for dim in self.draft.dims:
+            if self._is_shared(dim):
+                self.named.add(id(dim))
+                self._number(dim)
 
     def _is_shared(self, dim: Dim) -> bool:
         return any(p.value is dim for p in self.draft.params)

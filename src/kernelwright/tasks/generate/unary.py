@@ -187,6 +187,7 @@ def memory_bound_input(t: Draft, rank: int, draw: str = "own", role: str = "x", 
     extents = sizes.shape(t.random, rank, total or sizes.elements(t.random))
     if rank in (3, 4, 5) and t.chance(0.5):
         extents = sizes.image(t.random, rank - 2, total or sizes.elements(t.random))
+        extents[:2] = [max(2, e) for e in extents[:2]]  # one element leaves a reduction or softmax nothing to do
         names = ("batch", "channels", *{3: ("length",), 4: ("height", "width"), 5: ("depth", "height", "width")}[rank])
     else:
         names = {

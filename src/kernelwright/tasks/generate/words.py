@@ -62,6 +62,7 @@ INPUTS: dict[str, tuple[str, ...]] = {
     "predictions": ("predictions", "preds", "pred", "y_pred", "input", "outputs", "logits", "estimate"),
     "logits": ("logits", "predictions", "scores", "x", "pred", "outputs"),
     "targets": ("targets", "target", "labels", "y_true", "y", "ground_truth", "truth"),
+    "sign": ("y", "labels", "sign", "order", "direction", "which"),
     "anchor": ("anchor", "a", "anchors", "query"),
     "positive": ("positive", "pos", "p", "positives"),
     "negative": ("negative", "neg", "n", "negatives"),

@@ -2,7 +2,9 @@
 #pragma once
 
 #include "cublas.h"
+#include "autograd.h"
 #include "dispatch.h"
+#include "library.h"
 #include "pybind.h"
 
 extern template class std::vector<int64_t>;

@@ -6,6 +6,12 @@
 template class std::vector<int64_t>;
 template class std::vector<at::Tensor>;
 
+const char* c10::toString(c10::DispatchKey key) {
+  static const char* const names[] = {"CPU", "CUDA", "Meta", "Autograd", "AutogradCPU", "AutogradCUDA",
+                                      "CompositeImplicitAutograd", "CompositeExplicitAutograd", "CatchAll"};
+  return names[static_cast<int>(key)];
+}
+
 namespace kw {
 
 struct Named {
@@ -55,6 +61,38 @@ struct Attribute {
 };
 static std::vector<Attribute> attributes;
 void register_attribute(const char* name, const Arg& value) { attributes.push_back({current_module, name, keep(value.value)}); }
+
+// What TORCH_LIBRARY blocks say: they are noted while the library is loaded, and run when the runner asks.
+struct Block {
+  void (*fill)(torch::Library&);
+  const char* space;
+  const char* key;
+};
+struct Operator {
+  std::string space, schema, key;
+  int function;
+  bool defines;
+};
+static std::vector<Block>& library_blocks() {
+  static std::vector<Block> all;
+  return all;
+}
+static std::vector<Operator> operators;
+LibraryBlock::LibraryBlock(void (*fill)(torch::Library&), const char* space, const char* key) {
+  library_blocks().push_back({fill, space, key});
+}
+// The unqualified name with its overload: `add.out` of "mine::add.out(Tensor a) -> Tensor".
+std::string operator_key(const std::string& space, const std::string& schema, const char* key) {
+  std::string name = schema.substr(0, schema.find('('));
+  if (name.rfind(space + "::", 0) == 0) name = name.substr(space.size() + 2);
+  while (!name.empty() && name.back() == ' ') name.pop_back();
+  return space + "::" + name + " (" + key + ")";
+}
+void register_operator(const std::string& space, const std::string& schema, const char* key, const std::string& function,
+                       bool defines) {
+  std::string own = schema.rfind(space + "::", 0) == 0 ? schema.substr(space.size() + 2) : schema;
+  operators.push_back({space, own, key, function.empty() ? -1 : static_cast<int>(functions.size()) - 1, defines});
+}
 
 // Default values live as long as the process, so their texts and lists are copied once and never freed.
 Value keep(const Value& v) {
@@ -219,6 +257,29 @@ const kw::Value* kw_attribute(int index, const char** name) {
   return nullptr;
 }
 void kw_begin_module() { ++kw::current_module; }
+// Runs the blocks that came with the libraries loaded last; 1 after an error.
+int kw_run_libraries() {
+  std::vector<kw::Block> waiting;
+  waiting.swap(kw::library_blocks());
+  kw::operators.clear();
+  try {
+    for (auto& block : waiting) {
+      torch::Library library(block.space, block.key);
+      block.fill(library);
+    }
+    return 0;
+  } catch (const std::exception& e) {
+    kw_set_error(e.what());
+    return 1;
+  }
+}
+// The function of operator `index`, -1 where it is only defined, -2 after the last.
+int kw_operator(int index, const char** space, const char** schema, const char** key, int* defines) {
+  if (index < 0 || index >= static_cast<int>(kw::operators.size())) return -2;
+  const kw::Operator& one = kw::operators[index];
+  *space = one.space.c_str(), *schema = one.schema.c_str(), *key = one.key.c_str(), *defines = one.defines;
+  return one.function;
+}
 void kw_forget_result() { kw::result = kw::Result(); }
 const char* kw_demangle(const char* name) {
   static std::string text;

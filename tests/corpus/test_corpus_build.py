@@ -25,7 +25,7 @@ from kernelwright.errors import ConfigError, StoreError
 
 TASKS = 544
 """Two shards, of which the second is short."""
-FAMILIES = "relu,selu,abs,exp,tanh,sin,cosh,sign,sum,outer,bmm"
+FAMILIES = "relu,selu,abs,exp,tanh,sin,sum,outer,bmm"
 RECIPE = recipe(seed=4, families=FAMILIES.split(","))
 WORDS = ("--tasks", str(TASKS), "--seed", "4", "--families", FAMILIES, "--judge", "none", "--jobs")
 
@@ -90,6 +90,7 @@ def test_what_the_manifest_says_is_what_is_there(whole: Path) -> None:
     assert not list(whole.glob("work/part-*")) and not list(whole.rglob("*.new"))
 
 
+@pytest.mark.slow
 def test_killed_at_random_points_it_loses_and_doubles_nothing(whole: Path, tmp_path: Path) -> None:
     out, draw, kills = tmp_path / "corpus", random.Random(7), 0
     for _ in range(20):
@@ -97,11 +98,11 @@ def test_killed_at_random_points_it_loses_and_doubles_nothing(whole: Path, tmp_p
         before = lines_on_disk(out)
         deadline = time.monotonic() + 60
         while process.poll() is None and time.monotonic() < deadline:
-            if kills < 4 and lines_on_disk(out) != before:  # it writes: any moment from here on
+            if kills < 3 and lines_on_disk(out) != before:  # it writes: any moment from here on
                 time.sleep(draw.random() * 0.6)
                 break
             time.sleep(0.01)
-        if process.poll() is None and kills < 4:
+        if process.poll() is None and kills < 3:
             process.kill()
             kills += 1
         process.communicate()
@@ -120,8 +121,8 @@ def test_a_line_that_a_kill_cut_off_is_written_again(whole: Path, tmp_path: Path
     part = out / "work" / "part-00001.jsonl"
     part.parent.mkdir(parents=True)
     (out / "build.json").write_text((whole / "build.json").read_text())
-    row = next(r for r in read_rows(whole) if r["row_id"].startswith("train-4-000016-0000"))
-    kept = json.dumps({"chunk": 16, "place": 0, "row": row}) + "\n"
+    row = next(r for r in read_rows(whole) if r["row_id"] == "train-4-000064-0000")
+    kept = json.dumps({"chunk": 64, "place": 0, "row": row}) + "\n"
     part.write_text(kept + kept + kept[: len(kept) // 2])
     build(out, plan, jobs=1)
     assert content(out) == content(whole)
@@ -231,6 +232,12 @@ def test_both_formats_load_as_data_sets(whole: Path, tmp_path: Path) -> None:
         loaded = datasets.load_dataset(str(folder), split="train", cache_dir=str(tmp_path / "cache"))
         assert loaded.num_rows == read_manifest(whole)["rows"] and loaded.column_names == list(FIELDS)
         assert loaded[0] == next(read_rows(whole))
+
+
+def test_bad_words_are_one_error(tmp_path: Path, kernelwright: Command) -> None:
+    for words, said in ((("--families", "relu,nothing"), "nothing"), (("--split", "test"), "test")):
+        done = kernelwright("corpus", "build", "--out", tmp_path / "corpus", "--judge", "none", *words)
+        assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 
 
 def test_show(whole: Path, kernelwright: Command) -> None:

@@ -1,0 +1,90 @@
+"""Operators that an extension's TORCH_LIBRARY blocks register, made operators of torch in the runner.
+
+Their compiled functions are bound like those of a module; here they get schema and dispatch key. Without a GPU the
+tensors of a CUDA candidate are in truth on the processor: what it registers for CUDA is what computes there, and what
+it registers for the processor never runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_kept: list[Any] = []
+"""Libraries of torch end with their Python object; operators stay for as long as the process."""
+_LEFT_OUT = ("Meta", "Autograd", "AutogradCPU", "AutogradCUDA")
+"""Keys of other uses than computing: shapes, and gradients, which no call is judged with that could come here."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One `def` or `impl`: `function` is the index of a bound function, negative where there is none."""
+
+    space: str
+    schema: str
+    key: str
+    function: int
+    defines: bool
+
+
+def entries(library: ctypes.CDLL) -> Iterator[Entry]:
+    """What the blocks of the extension that was loaded last registered, in their order."""
+    space, schema, key, defines = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
+    index = 0
+    while True:
+        function = library.kw_operator(
+            index, ctypes.byref(space), ctypes.byref(schema), ctypes.byref(key), ctypes.byref(defines)
+        )
+        if function < -1:
+            return
+        texts = [(text.value or b"").decode(errors="replace") for text in (space, schema, key)]
+        yield Entry(texts[0], texts[1], texts[2], function, bool(defines.value))
+        index += 1
+
+
+def register(library: ctypes.CDLL, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> int:
+    """Registers them and says how many there are. Raises RuntimeError like torch: for a second definition, a schema
+    that cannot be parsed, an implementation of what nobody defined. `bound` makes a Python function of an index."""
+    if library.kw_run_libraries():
+        raise RuntimeError(library.kw_error_text().decode(errors="replace"))
+    found = list(entries(library))
+    for space in dict.fromkeys(entry.space for entry in found):
+        made = torch.library.Library(space, "FRAGMENT")
+        _kept.append(made)
+        for entry in found:
+            if entry.space == space and entry.defines:
+                made.define(entry.schema)
+        for entry in found:
+            if entry.space == space and entry.function >= 0:
+                _implement(made, entry, cuda, bound)
+    return len(found)
+
+
+def _implement(made: Any, entry: Entry, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> None:
+    name = entry.schema.split("(")[0].strip()
+    keys = {"CUDA": ("CPU", "CUDA") if cuda else ("CUDA",), "CPU": () if cuda else ("CPU",)}.get(
+        entry.key, (entry.key,)
+    )
+    if entry.key in _LEFT_OUT:
+        return
+    if entry.key in ("", "CatchAll"):
+        keys = ("CompositeImplicitAutograd",)
+    packet = getattr(getattr(torch.ops, entry.space), name.partition(".")[0])
+    overload = getattr(packet, name.partition(".")[2] or "default")
+    call = _in_order(overload._schema, bound(entry.function, f"{entry.space}::{name}"))
+    for key in keys:
+        made.impl(name, call, key)
+
+
+def _in_order(schema: Any, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that takes what the dispatcher hands over, and passes it on as C++ takes it: by position."""
+
+    def call(*args: Any, **named: Any) -> Any:
+        rest = schema.arguments[len(args) :]
+        return function(*args, *(named[a.name] if a.name in named else a.default_value for a in rest))
+
+    return call

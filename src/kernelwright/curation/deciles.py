@@ -1,0 +1,71 @@
+"""PIE's performance conditioning and retrieval (arXiv 2302.07867; its mechanism as in our digest of the paper)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwright.curation.samples import Sample, by_task
+from kernelwright.errors import ConfigError
+
+BEST_TAG = "10/10"
+"""What to ask for at inference."""
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A correct, timed answer with how near it comes to the fastest known for its task."""
+
+    sample: Sample
+    decile: int
+    """1 to 10; the fastest answer of a task has 10."""
+
+    @property
+    def tag(self) -> str:
+        return f"{self.decile}/10"
+
+    @property
+    def line(self) -> str:
+        """What stands before the task in the prompt."""
+        return speed_line(self.tag)
+
+
+def speed_line(tag: str) -> str:
+    """The sentence that conditions on speed; with `BEST_TAG` at inference."""
+    return f"Speed: {tag} of the fastest known."
+
+
+def speed_deciles(samples: Sequence[Sample]) -> list[Tagged]:
+    """Tags correct answers by their share of the best speed known for the task: ceil(10 * speedup / best speedup).
+
+    Answers without a time are left out; raises `ConfigError` where none has one.
+    """
+    timed = [s for s in samples if s.correct and s.speedup is not None and s.speedup > 0]
+    if not timed and any(s.correct for s in samples):
+        raise ConfigError(
+            "speed-deciles goes by speedups, and nothing in these runs was timed",
+            hint="judge them on a GPU, or use --method verified",
+        )
+    found: list[Tagged] = []
+    for group in by_task(timed).values():
+        best = max(s.speedup or 0.0 for s in group)
+        found += [Tagged(s, max(1, math.ceil(10 * (s.speedup or 0.0) / best - 1e-9))) for s in group]
+    return found
+
+
+def retrieve(sample: Sample, others: Sequence[Sample], count: int) -> list[Sample]:
+    """Demonstrations for a task: correct answers of the `count` other tasks with the most similar sets of operations.
+
+    Similarity is the Jaccard index of the operations; of a task's answers the fastest, else the first, is shown. Tasks
+    with nothing in common are no demonstration.
+    """
+    pool = [s for s in others if s.correct and s.task.content_hash != sample.task.content_hash]
+    best = [max(group, key=lambda s: s.speedup or 0.0) for group in by_task(pool).values()]
+    scored = [(_jaccard(sample.operators, s.operators), -i, s) for i, s in enumerate(best)]
+    near = sorted((p for p in scored if p[0] > 0), key=lambda p: p[:2], reverse=True)
+    return [s for _, _, s in near[:count]]
+
+
+def _jaccard(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b) if a | b else 0.0

@@ -1,0 +1,270 @@
+"""The table of methods: each makes rows of training data of episodes, and says what it left out and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from kernelwright.curation import deciles, pairing, reverse, select
+from kernelwright.curation.rows import Form, answer_text, completion_of, facts_of, message, prompt_of, sft_row
+from kernelwright.curation.samples import Episode, Sample
+from kernelwright.errors import ConfigError
+
+Kind = Literal["sft", "preference", "episodes"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a caller may choose; each method reads its own."""
+
+    form: Form = "plain"
+    size: int | None = None
+    """Rows at most, for methods that rank."""
+    seed: int = 0
+    k_samples: int = 5
+    """ConCuR: answers of a task that count."""
+    fast_threshold: float = 5.0
+    """ConCuR: speedup above which any answer is kept."""
+    balance: float = 544 / 4348
+    """ConCuR: one-operator tasks to add, as a share of the others."""
+    few_shot: int = 0
+    """Demonstrations before each prompt, by `deciles.retrieve`."""
+    margin: float = 0.3
+    """M-DPO: least difference of scores."""
+    per_task: int = 4
+    """Preferences: pairs a task at most."""
+    faster_by: float | None = None
+    """Preferences: also pairs of correct answers that differ by this factor of speed."""
+    reward: str | None = None
+    """RFT and M-DPO: the reward that decides; each has its paper's by default."""
+    other_rollouts: bool = True
+    """Repairs: whether another rollout's answer may be the repair."""
+
+
+@dataclass
+class Rows:
+    """What a method made."""
+
+    kind: Kind
+    rows: list[dict[str, Any]]
+    left_out: dict[str, int] = field(default_factory=dict)
+    """Samples or episodes that gave no row, by reason."""
+
+
+Method = Callable[[Sequence[Episode], Settings], Rows]
+
+
+def _samples(episodes: Sequence[Episode]) -> list[Sample]:
+    return [t for e in episodes for t in e.turns]
+
+
+def _failed(samples: Sequence[Sample]) -> dict[str, int]:
+    """How many answers are not correct, by verdict."""
+    found: dict[str, int] = {}
+    for sample in samples:
+        if not sample.correct:
+            found[sample.verdict] = found.get(sample.verdict, 0) + 1
+    return found
+
+
+def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings: Settings) -> dict[str, Any]:
+    """The row with demonstrations before its prompt."""
+    if not settings.few_shot:
+        return row
+    shots = deciles.retrieve(sample, pool, settings.few_shot)
+    before = [m for s in shots for m in (message("user", s.task.source.strip()), *completion_of(s, settings.form))]
+    system = [m for m in row["prompt"] if m["role"] == "system"]
+    rest = [m for m in row["prompt"] if m["role"] != "system"]
+    return {**row, "prompt": [*system, *before, *rest], "demonstrations": [s.task.task_id for s in shots]}
+
+
+def verified(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Every correct answer."""
+    pool = _samples(episodes)
+    kept = select.verified(pool)[: settings.size]
+    rows = [_shown(sft_row(s, settings.form, "verified"), s, pool, settings) for s in kept]
+    return Rows("sft", rows, _failed(pool))
+
+
+def best_of(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """The best correct answer of each task."""
+    pool = _samples(episodes)
+    kept = select.best_of(pool)[: settings.size]
+    rows = [_shown(sft_row(s, settings.form, "best"), s, pool, settings) for s in kept]
+    return Rows("sft", rows, {**_failed(pool), "not-the-best": sum(s.correct for s in pool) - len(kept)})
+
+
+def concur(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """ConCuR's three rules."""
+    pool = _samples(episodes)
+    picks = select.concur(
+        pool, k_samples=settings.k_samples, fast_threshold=settings.fast_threshold, balance=settings.balance
+    )
+    rows = [
+        sft_row(p.sample, settings.form, f"concur-{p.rule}", arl=p.reasoning_length, difficulty=p.difficulty)
+        for p in picks[: settings.size]
+    ]
+    return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(picks)})
+
+
+def _ranked(by: str) -> Method:
+    def method(episodes: Sequence[Episode], settings: Settings) -> Rows:
+        pool = _samples(episodes)
+        size = settings.size if settings.size is not None else len(pool)
+        kept = select.ranked(pool, by, size, settings.seed)
+        rows = [sft_row(s, settings.form, by) for s in kept]
+        return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(kept)})
+
+    method.__doc__ = f"One correct answer a task, {by}, up to a size: a control for ConCuR's rules."
+    return method
+
+
+def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Correct answers with PIE's tags before the prompt; ask for 10/10 at inference."""
+    pool = _samples(episodes)
+    rows = []
+    for tagged in deciles.speed_deciles(pool)[: settings.size]:
+        row = sft_row(tagged.sample, settings.form, "speed-decile", tag=tagged.tag)
+        last = row["prompt"][-1]
+        row["prompt"] = [*row["prompt"][:-1], message(last["role"], f"{tagged.line}\n\n{last['content']}")]
+        rows.append(_shown(row, tagged.sample, pool, settings))
+    return Rows("sft", rows, {**_failed(pool), "not-timed": sum(s.correct and not s.speedup for s in pool)})
+
+
+def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """(failed code, log, fix) triples as prompt and completion."""
+    from kernelwright.prompts.messages import feedback
+
+    rows = []
+    found = pairing.repairs(episodes, settings.other_rollouts)
+    for one in found[: settings.size]:
+        failed, fixed = one.failed, one.fixed
+        told = feedback(_candidate(failed), failed.evaluation, failed.parse_failure).content
+        prompt = [*prompt_of(failed, settings.form), *completion_of(failed, settings.form), message("user", told)]
+        row = {"prompt": prompt, "completion": completion_of(fixed, settings.form), **facts_of(fixed)}
+        more = {"failed_code": failed.code, "failed_verdict": failed.verdict, "failed_log": _log(failed)}
+        rows.append({**row, **more, "same_rollout": one.same_rollout, "why": "repair"})
+    pool = _samples(episodes)
+    failures = sum(bool(s.code) and s.judgeable and not s.correct for s in pool)
+    return Rows("sft", rows, {"failed-and-never-mended": failures - len(found)})
+
+
+def _candidate(sample: Sample) -> Any:
+    from kernelwright.tasks import candidate_from_text
+
+    return candidate_from_text(sample.code, sample.policy)
+
+
+def _log(sample: Sample) -> str:
+    return sample.evaluation.log[-3000:] if sample.evaluation else ""
+
+
+def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Correct over failed, for TRL's `DPOTrainer`."""
+    found = pairing.preferences(episodes, per_task=settings.per_task, faster_by=settings.faster_by)
+    rows = [
+        {
+            "prompt": prompt_of(p.chosen, settings.form),
+            "chosen": completion_of(p.chosen, settings.form),
+            "rejected": completion_of(p.rejected, settings.form),
+            **facts_of(p.chosen),
+            "rejected_code": p.rejected.code,
+            "rejected_verdict": p.rejected.verdict,
+            "rejected_speedup": p.rejected.speedup,
+            "why": p.kind,
+        }
+        for p in found[: settings.size]
+    ]
+    paired = {p.chosen.task.content_hash for p in found}
+    return Rows("preference", rows, {"tasks-without-a-pair": len({e.task.content_hash for e in episodes} - paired)})
+
+
+def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Pairs of whole rollouts; only what the policy said is to be trained on."""
+    found = pairing.episode_pairs(episodes, margin=settings.margin, reward=settings.reward or "kevin")
+    rows = []
+    for pair in found[: settings.size]:
+        better, worse = (_dialogue(e, settings.form) for e in (pair.chosen, pair.rejected))
+        rows.append(
+            {
+                "prompt": prompt_of(pair.chosen.turns[0], settings.form),
+                "chosen": better,
+                "rejected": worse,
+                "chosen_actions": [m["role"] == "assistant" for m in better],
+                "rejected_actions": [m["role"] == "assistant" for m in worse],
+                "scores": list(pair.scores),
+                **facts_of(_best(pair.chosen)),
+                "rejected_code": _best(pair.rejected).code,
+                "why": "mdpo",
+            }
+        )
+    paired = {p.chosen.task.content_hash for p in found}
+    return Rows("episodes", rows, {"tasks-without-a-pair": len({e.task.content_hash for e in episodes} - paired)})
+
+
+def _best(episode: Episode) -> Sample:
+    """The turn to name a rollout by: the fastest correct one, else the last."""
+    right = [t for t in episode.turns if t.correct]
+    return max(right, key=lambda t: t.speedup or 0.0) if right else episode.turns[-1]
+
+
+def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
+    """Answers and what was said to each, without the first request and what follows the last answer."""
+    from kernelwright.prompts.messages import feedback
+
+    said: list[dict[str, str]] = []
+    for at, turn in enumerate(episode.turns):
+        said.append(message("assistant", answer_text(turn, form) or turn.answer))
+        if at + 1 < len(episode.turns):
+            candidate = _candidate(turn) if turn.code else None
+            said.append(message("user", feedback(candidate, turn.evaluation, turn.parse_failure).content))
+    return said
+
+
+def rft(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Whole rollouts that paid off; only what the policy said is to be trained on."""
+    kept, dropped = select.rft(episodes, settings.reward or "cuda_agent")
+    rows = []
+    for episode in kept[: settings.size]:
+        asked, said = prompt_of(episode.turns[0], settings.form), _dialogue(episode, settings.form)
+        messages = [*asked, *said]
+        # An answer in the request is an example that somebody else wrote.
+        actions = [False] * len(asked) + [m["role"] == "assistant" for m in said]
+        rows.append({"messages": messages, "actions": actions, **facts_of(_best(episode)), "why": "rft"})
+    return Rows("episodes", rows, dropped)
+
+
+def reverse_(episodes: Sequence[Episode], settings: Settings) -> Rows:
+    """Statements in words of three levels for kernels that are verified."""
+    pool = _samples(episodes)
+    rows = []
+    for made in reverse.statements(pool)[: settings.size]:
+        row = sft_row(made.sample, settings.form, "reverse", level=made.level)
+        row["prompt"] = [message("user", made.text)]
+        rows.append(row)
+    return Rows("sft", rows, _failed(pool))
+
+
+METHODS: dict[str, Method] = {
+    "verified": verified,
+    "best-of": best_of,
+    "concur": concur,
+    "random": _ranked("random"),
+    "longest": _ranked("longest"),
+    "shortest": _ranked("shortest"),
+    "fastest": _ranked("fastest"),
+    "speed-deciles": speed_deciles,
+    "repair": repair,
+    "preferences": preferences,
+    "mdpo": mdpo,
+    "reverse": reverse_,
+    "rft": rft,
+}
+
+
+def load_method(name: str) -> Method:
+    """A method by name. Raises `ConfigError`."""
+    if name not in METHODS:
+        raise ConfigError(f"--method {name!r} is not a method", hint=f"use one of {', '.join(METHODS)}")
+    return METHODS[name]

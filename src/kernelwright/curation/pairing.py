@@ -1,0 +1,131 @@
+"""Picking samples two by two: repairs, preference pairs, and pairs of whole rollouts for M-DPO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwright.curation.samples import Episode, Sample
+from kernelwright.errors import ConfigError
+from kernelwright.rewards import load_reward
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A failed answer and one that is right for the same task. `same_rollout`: the policy mended it itself."""
+
+    failed: Sample
+    fixed: Sample
+    same_rollout: bool
+
+
+def _failures(samples: Sequence[Sample]) -> list[Sample]:
+    return [s for s in samples if s.code and s.judgeable and not s.correct]
+
+
+def _by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    found: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        found.setdefault(episode.task.content_hash, []).append(episode)
+    return list(found.values())
+
+
+def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Repair]:
+    """(failed, fixed) by task, as AscendKernelGen derives them from errors (arXiv 2601.07160).
+
+    A failure is mended by the next correct turn of its rollout; where there is none and with `other_rollouts`, by the
+    correct answer of the same task whose code is nearest to it in length.
+    """
+    found: list[Repair] = []
+    for group in _by_task(episodes):
+        right = [t for e in group for t in e.turns if t.correct]
+        for episode in group:
+            for at, turn in enumerate(episode.turns):
+                if turn not in _failures([turn]):
+                    continue
+                later = next((t for t in episode.turns[at + 1 :] if t.correct), None)
+                if later is not None:
+                    found.append(Repair(turn, later, True))
+                elif right and other_rollouts:
+                    near = min(right, key=lambda s: abs(len(s.code) - len(turn.code)))
+                    found.append(Repair(turn, near, False))
+    return found
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to one task, the first to be preferred. `kind` says why: `correct` or `faster`."""
+
+    chosen: Sample
+    rejected: Sample
+    kind: str
+
+
+def preferences(episodes: Sequence[Episode], *, per_task: int = 4, faster_by: float | None = None) -> list[Preference]:
+    """Pairs "compiles and is correct" over "fails" (AscendKernelGen), at most `per_task` a task.
+
+    Pairs are taken across the two lists in turn, so that no single answer is in all of them. With `faster_by`, also
+    pairs of correct answers whose speedups differ by at least that factor.
+    """
+    if per_task < 1:
+        raise ConfigError(f"{per_task} pairs a task", hint="allow at least one")
+    found: list[Preference] = []
+    for group in _by_task(episodes):
+        turns = [t for e in group for t in e.turns]
+        right, failed = [t for t in turns if t.correct], _failures(turns)
+        count = min(per_task, len(right) * len(failed))
+        for i in range(count):
+            # Walks the grid of pairs along diagonals: both sides change with every step, and no pair comes twice.
+            a, b = i % len(right), (i + i // _lcm(len(right), len(failed))) % len(failed)
+            found.append(Preference(right[a], failed[b], "correct"))
+        if faster_by is not None:
+            found += _faster(right, faster_by, per_task - count)
+    return found
+
+
+def _lcm(a: int, b: int) -> int:
+    import math
+
+    return math.lcm(a, b)
+
+
+def _faster(right: Sequence[Sample], factor: float, count: int) -> list[Preference]:
+    timed = sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0))
+    pairs = [(a, b) for i, a in enumerate(timed) for b in timed[i + 1 :]]
+    far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0)]
+    return [Preference(a, b, "faster") for a, b in far[: max(0, count)]]
+
+
+@dataclass(frozen=True)
+class EpisodePair:
+    """Two rollouts on one task, the first the better one, with their scores."""
+
+    chosen: Episode
+    rejected: Episode
+    scores: tuple[float, float]
+
+
+def episode_score(episode: Episode, reward: str = "kevin") -> float | None:
+    """The best reward of any turn; None where no turn could be judged."""
+    pays = load_reward(reward)
+    values = [pays(t.evaluation).value for t in episode.turns]
+    known = [v for v in values if v is not None]
+    return max(known) if known else None
+
+
+def episode_pairs(episodes: Sequence[Episode], *, margin: float = 0.3, reward: str = "kevin") -> list[EpisodePair]:
+    """The best and the worst rollout of each task by `episode_score`, where they differ by at least `margin`.
+
+    Of rollouts with equal scores the shorter one is better, and the longer one worse: M-DPO (arXiv 2409.02392) compares
+    what the policy did, and needless turns are something that it did.
+    """
+    found: list[EpisodePair] = []
+    for group in _by_task(episodes):
+        scored = [(s, e) for e in group if (s := episode_score(e, reward)) is not None]
+        if len(scored) < 2:
+            continue
+        best = max(scored, key=lambda p: (p[0], -len(p[1].turns)))
+        worst = min(scored, key=lambda p: (p[0], -len(p[1].turns)))
+        if best[0] - worst[0] >= margin:
+            found.append(EpisodePair(best[1], worst[1], (best[0], worst[0])))
+    return found

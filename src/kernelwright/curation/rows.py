@@ -1,0 +1,71 @@
+"""Rows of training data in the forms that TRL's trainers take: prompt and completion, and preference pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from kernelwright.curation.samples import Sample
+from kernelwright.records import Message
+
+Form = Literal["plain", "chat"]
+"""`plain`: the user says the reference, the answer is the candidate's file, as for the starter model. `chat`: what was
+asked and answered, reasoning included; files that nobody asked for in words get the standard request."""
+
+
+def message(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def prompt_of(sample: Sample, form: Form) -> list[dict[str, str]]:
+    """The messages before the answer."""
+    if form == "plain":
+        return [message("user", sample.task.source.strip())]
+    asked: Sequence[Message] = sample.messages
+    if not asked:
+        from kernelwright.prompts import initial_messages
+
+        asked = initial_messages(sample.task)
+    return [message(m.role, m.content) for m in asked]
+
+
+def completion_of(sample: Sample, form: Form) -> list[dict[str, str]]:
+    """The answer as one message."""
+    return [message("assistant", answer_text(sample, form))]
+
+
+def answer_text(sample: Sample, form: Form) -> str:
+    """The answer's text. In `chat` form, a bare file is put in a code block, behind its notes where it has some."""
+    if form == "plain":
+        return sample.code
+    if sample.answer.strip() != sample.code.strip():
+        return sample.answer
+    thought = f"<think>\n{sample.note}\n</think>\n\n" if sample.note else ""
+    return f"{thought}```python\n{sample.code.rstrip()}\n```\n"
+
+
+def facts_of(sample: Sample) -> dict[str, Any]:
+    """What every row says about the answer that it teaches."""
+    return {
+        "task_id": sample.task.task_id,
+        "reference": sample.task.source,
+        "code": sample.code,
+        "verdict": sample.verdict,
+        "speedup": sample.speedup,
+        "reasoning_length": sample.length,
+        "run": sample.run,
+        "rollout": sample.rollout,
+        "turn": sample.turn,
+        "policy": sample.policy,
+    }
+
+
+def sft_row(sample: Sample, form: Form, why: str, **more: Any) -> dict[str, Any]:
+    """A row for supervised fine-tuning. `why` names the rule that chose it."""
+    return {
+        "prompt": prompt_of(sample, form),
+        "completion": completion_of(sample, form),
+        **facts_of(sample),
+        "why": why,
+        **more,
+    }

@@ -1,0 +1,105 @@
+"""The nouns of curation: one judged answer, and the turns of one rollout."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from kernelwright.corpus.fingerprint import fingerprint
+from kernelwright.records import Evaluation, Message, Task
+
+_THINK = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_WORD = re.compile(r"\w+|[^\w\s]")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer to one task, with what became of it."""
+
+    task: Task
+    answer: str
+    """As the policy gave it, reasoning included; for judged files the file itself."""
+    code: str
+    """The candidate's text; empty where the answer held none."""
+    evaluation: Evaluation | None
+    """None where the answer held no candidate."""
+    run: str
+    rollout: str = ""
+    turn: int = 0
+    messages: tuple[Message, ...] = ()
+    """What was asked; empty for judged files."""
+    policy: str = ""
+    parse_failure: str | None = None
+    note: str = ""
+    """Reasoning that is kept beside the answer, not in it (a corpus's trace)."""
+    tokens: int | None = None
+    """Completion tokens, where the policy said how many."""
+
+    @property
+    def verdict(self) -> str:
+        """The verdict's name; `no_candidate` where there was nothing to judge."""
+        return self.evaluation.verdict if self.evaluation else "no_candidate"
+
+    @property
+    def correct(self) -> bool:
+        return self.verdict == "correct"
+
+    @property
+    def judgeable(self) -> bool:
+        """Whether the verdict says something about the answer, not about our machinery."""
+        return self.verdict not in ("harness_error", "unsupported")
+
+    @property
+    def speedup(self) -> float | None:
+        """Over eager, where it was timed."""
+        timing = self.evaluation.timing if self.evaluation else None
+        return timing.speedup if timing else None
+
+    @cached_property
+    def reasoning(self) -> str:
+        """What was thought before the code: inside think tags, else before the first code block, else the notes."""
+        found = _THINK.findall(self.answer)
+        if found:
+            return "\n".join(t.strip() for t in found)
+        if self.answer.strip() != self.code.strip() and "```" in self.answer:
+            return self.answer.split("```", 1)[0].strip()
+        return self.note
+
+    @cached_property
+    def length(self) -> int:
+        """Length of the reasoning in words and signs: what "short" means where no tokenizer is at hand."""
+        return len(_WORD.findall(self.reasoning))
+
+    @cached_property
+    def one_operator(self) -> bool:
+        """Whether the task computes a single operation."""
+        return fingerprint(self.task.source).one_operator
+
+    @cached_property
+    def operators(self) -> frozenset[str]:
+        """Operations of the task: what `retrieve` compares."""
+        return frozenset(n for n in fingerprint(self.task.source).nodes if n not in ("input", "weight"))
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The turns of one rollout, in order; a judged file is an episode of one turn."""
+
+    turns: tuple[Sample, ...]
+
+    @property
+    def task(self) -> Task:
+        return self.turns[0].task
+
+    @property
+    def name(self) -> str:
+        return f"{self.turns[0].run}/{self.turns[0].rollout or self.turns[0].task.task_id}"
+
+
+def by_task(samples: list[Sample]) -> dict[str, list[Sample]]:
+    """Samples by their task's content hash, both in order of first appearance."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples:
+        found.setdefault(sample.task.content_hash, []).append(sample)
+    return found

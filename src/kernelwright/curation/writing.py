@@ -1,0 +1,179 @@
+"""Rows to a data set on disk: without doubles, kept away from suites, with manifest and datasheet."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal
+
+from kernelwright import __version__
+from kernelwright.corpus.decontaminate import Index, Rules, removal
+from kernelwright.corpus.guard import removals_summary, suite_texts
+from kernelwright.corpus.shards import MANIFEST, write_whole
+from kernelwright.curation.methods import Rows, Settings
+from kernelwright.errors import ConfigError, StoreError
+
+FILE = "data/train.jsonl"
+
+
+def write(
+    folder: Path,
+    made: Rows,
+    *,
+    method: str,
+    runs: Sequence[str],
+    settings: Settings,
+    against: Sequence[str] = (),
+    one_operator: Literal["remove", "keep"] = "remove",
+    licence: str | None = None,
+) -> dict[str, Any]:
+    """Writes rows that are neither doubles nor too near to a suite; returns the manifest. Raises `StoreError`.
+
+    Raises `ConfigError` where no row is left: an empty data set is never written.
+    """
+    if (folder / MANIFEST).exists():
+        raise StoreError(f"{str(folder)!r} holds a data set already", hint="name another folder with --out")
+    rows, doubles = without_doubles(made.rows)
+    rows, removed = away_from(rows, against, one_operator)
+    if not rows:
+        why = f"{len(made.rows)} rows were made, {doubles} of them doubles, {len(removed)} too near to a suite"
+        left = ", ".join(f"{n} {reason}" for reason, n in made.left_out.items() if n)
+        raise ConfigError(f"method {method} leaves no row: {why}", hint=left or "judge more, or use another method")
+    data = b"".join(json.dumps(r, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for r in rows)
+    write_whole(folder / FILE, data)
+    manifest = {
+        "kernelwright": __version__,
+        "method": method,
+        "kind": made.kind,
+        "settings": asdict(settings),
+        "runs": list(runs),
+        "licence": licence,
+        "rows": len(rows),
+        "tasks": len({r["reference"] for r in rows}),
+        "rules": dict(Counter(r["why"] for r in rows)),
+        "verdicts": dict(Counter(r["verdict"] for r in rows)),
+        "policies": dict(Counter(r["policy"] or "unknown" for r in rows)),
+        "timed": sum(r["speedup"] is not None for r in rows),
+        "doubles": doubles,
+        "left_out": {why: n for why, n in made.left_out.items() if n},
+        "decontamination": {"against": list(against), "one_operator": one_operator, **removals_summary(removed)},
+        "files": [{"file": FILE, "rows": len(rows), "sha256": hashlib.sha256(data).hexdigest()}],
+    }
+    write_whole(folder / "decontamination.json", (json.dumps({"removed": removed}, indent=1) + "\n").encode())
+    write_whole(folder / "README.md", datasheet(manifest, list(rows[0])).encode())
+    write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
+    return manifest
+
+
+def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
+    """Rows whose prompt with code (and rejected or failed code) comes for the first time, and how many others.
+
+    Code counts as equal when it parses to the same tree, so that comments and layout make no new row.
+    """
+    seen: set[tuple[str, ...]] = set()
+    kept = []
+    for row in rows:
+        others = (str(row.get(name, "")) for name in ("rejected_code", "failed_code"))
+        said = json.dumps(row.get("prompt") or row.get("messages"), sort_keys=True)
+        key = (_digest(said), _tree(row["code"]), *(_tree(o) for o in others))
+        if key not in seen:
+            seen.add(key)
+            kept.append(row)
+    return kept, len(rows) - len(kept)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def _tree(code: str) -> str:
+    """A hash of Python's tree for the code, or of the text where it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _digest(ast.dump(ast.parse(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return _digest(code)
+
+
+def away_from(
+    rows: Sequence[dict[str, Any]], suites: Sequence[str], one_operator: Literal["remove", "keep"]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Rows whose task is far enough from every suite, and the removals of the others' tasks."""
+    if not suites:
+        return list(rows), []
+    texts = [(f"{name}#{t.task_id}", t.source) for name, tasks in suite_texts(suites).items() for t in tasks]
+    index = Index([source for _, source in texts], Rules(one_operator=one_operator))
+    names = [name for name, _ in texts]
+    near = {source: index.near(source) for source in {r["reference"] for r in rows}}
+    kept = [r for r in rows if not near[r["reference"]].reasons]
+    tasks = {r["reference"]: r["task_id"] for r in rows if near[r["reference"]].reasons}
+    return kept, [removal(task_id, "", near[source], names) for source, task_id in tasks.items()]
+
+
+_USES = {
+    "sft": "`trl.SFTTrainer` takes `prompt` and `completion` as they are (the loss is on the completion).",
+    "preference": "`trl.DPOTrainer` takes `prompt`, `chosen` and `rejected` as they are.",
+    "episodes": "Only messages whose entry in `actions` (`chosen_actions`, `rejected_actions`) is true are the "
+    "policy's own; the others are what the environment said and carry no loss.",
+}
+
+
+def datasheet(manifest: dict[str, Any], fields: Sequence[str]) -> str:
+    """What the data set is, where it comes from, what it is for, and what it is not."""
+    licence = manifest["licence"]
+    removed = manifest["decontamination"]
+    against = ", ".join(removed["against"]) or "no suite: check before you report results on one"
+    settings = ", ".join(f"{k}={v}" for k, v in manifest["settings"].items() if v is not None)
+    left = ", ".join(f"{n} {why}" for why, n in manifest["left_out"].items()) or "nothing"
+    return f"""---
+{f"license: {licence.lower()}" if licence else "license: unknown"}
+configs:
+- config_name: default
+  data_files: {FILE}
+---
+# {manifest["rows"]} rows by `{manifest["method"]}`
+
+- **Motivation**: training data for models that write GPU kernels, selected from judged answers.
+- **Composition**: {manifest["rows"]} rows over {manifest["tasks"]} tasks. Fields: {", ".join(fields)}.
+  Rules: {", ".join(f"{n} {w}" for w, n in manifest["rules"].items())}. {manifest["timed"]} rows have a speedup.
+- **Collection**: Kernelwright {manifest["kernelwright"]} judged every answer by execution; runs:
+  {", ".join(manifest["runs"])}. Answers by: {", ".join(f"{n} {p}" for p, n in manifest["policies"].items())}.
+- **Preprocessing**: method `{manifest["method"]}` with {settings}. Left out: {left};
+  {manifest["doubles"]} doubles. Kept away from: {against} ({removed["removed"]} tasks removed).
+- **Use**: {_USES[manifest["kind"]]}
+- **Limits**: a verdict holds for the sizes and values that were tried. Answers are as good as the policies that gave
+  them, and their licence is that of the runs{"" if licence else "; none was stated"}.
+"""
+
+
+def check_choices(form: str, one_operator: str) -> None:
+    """Raises `ConfigError` for a form or a rule that there is not."""
+    if form not in ("plain", "chat"):
+        raise ConfigError(f"--form {form!r} is not a form", hint="use plain or chat")
+    if one_operator not in ("remove", "keep"):
+        raise ConfigError(f"--one-operator {one_operator!r} is not a choice", hint="use remove or keep")
+
+
+def push_to_hub(folder: Path, name: str) -> None:
+    """Pushes a data set to the Hub as a private one. Raises `ConfigError` where the library or the right is missing."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ConfigError("--push needs huggingface_hub", hint='pip install "kernelwright[hub]"') from error
+    try:
+        api = huggingface_hub.HfApi()
+        api.create_repo(name, repo_type="dataset", private=True, exist_ok=True)
+        api.upload_folder(repo_id=name, repo_type="dataset", folder_path=str(folder))
+    except Exception as error:  # the library raises many kinds, for names, tokens and networks
+        first = next(iter(str(error).splitlines()), "")
+        raise ConfigError(
+            f"the data set cannot be pushed to {name!r}: {type(error).__name__}: {first}"[:500],
+            hint=f"it is whole in {str(folder)!r}; log in with `hf auth login` and push again",
+        ) from error

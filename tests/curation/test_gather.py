@@ -1,0 +1,89 @@
+"""From real runs, played with scripted answers and judged on the processor, to rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from running import Command
+
+import kernelwright
+from kernelwright.corpus.pairs import make_chunk, recipe
+from kernelwright.corpus.shards import Verdict, row_of
+from kernelwright.curation import METHODS, Settings, gather
+from kernelwright.curation.gather import sample_of_row
+from kernelwright.errors import StoreError
+
+CANDIDATES = Path(kernelwright.__file__).parent / "data" / "candidates" / "row_softmax"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, kernelwright: Command) -> Path:
+    """A search on a bundled task: an answer without code, one that overflows, one that is right."""
+    folder = tmp_path_factory.mktemp("curation")
+    answers = ["I would rather not.", (CANDIDATES / "overflow.py").read_text(), (CANDIDATES / "module.py").read_text()]
+    texts = [answers[0], *(f"<think>One row a block.</think>\n```python\n{a}```\n" for a in answers[1:])]
+    script = folder / "answers.jsonl"
+    script.write_text("".join(json.dumps({"answer": t}) + "\n" for t in texts))
+    out = folder / "run"
+    words = ("--policy", f"scripted:{script}", "--turns", "3", "--run", out, "--trials", "2", "--backend", "cpu")
+    done = kernelwright("optimize", "row_softmax", *words, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+def test_turns_become_an_episode_with_its_task(run: Path) -> None:
+    (episode,) = gather([run])
+    assert [t.verdict for t in episode.turns] == ["no_candidate", "wrong", "correct"]
+    assert {t.task.task_id for t in episode.turns} == {"row_softmax"}
+    assert episode.turns[2].reasoning == "One row a block." and episode.turns[0].parse_failure
+    assert episode.turns[1].messages[-1].content.startswith("Your answer could not be used")
+
+
+def test_methods_on_a_real_run(run: Path) -> None:
+    found = gather([run])
+    settings = Settings(form="chat")
+    counts = {m: len(METHODS[m](found, settings).rows) for m in ("verified", "repair", "preferences", "mdpo", "rft")}
+    assert counts == {"verified": 1, "repair": 1, "preferences": 1, "mdpo": 0, "rft": 0}
+    row = METHODS["repair"](found, settings).rows[0]
+    assert row["same_rollout"] and "Verdict: wrong" in row["prompt"][-1]["content"]
+    assert row["completion"][0]["content"].startswith("<think>One row a block.")
+
+
+def test_the_command_line(run: Path, tmp_path: Path, kernelwright: Command) -> None:
+    out = tmp_path / "data"
+    done = kernelwright("curate", run, "--out", out, "--method", "verified", "--form", "plain", "--json")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads(done.stdout)
+    (row,) = (json.loads(line) for line in (out / "data" / "train.jsonl").read_text().splitlines())
+    assert manifest["rows"] == 1 and manifest["left_out"] == {"no_candidate": 1, "wrong": 1}
+    assert row["completion"] == [{"role": "assistant", "content": (CANDIDATES / "module.py").read_text()}]
+    again = kernelwright("curate", run, "--out", out)
+    assert again.returncode == 2 and "holds a data set already" in again.stderr
+    near = kernelwright("curate", run, "--out", tmp_path / "none", "--against", "starter")
+    assert near.returncode == 2 and "1 too near to a suite" in near.stderr and not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [(("--method", "best"), "best-of"), (("--form", "x"), "plain"), (("--method", "concur"), "timed")],
+)
+def test_bad_words(words: tuple[str, str], said: str, run: Path, tmp_path: Path, kernelwright: Command) -> None:
+    done = kernelwright("curate", run, "--out", tmp_path / "data", *words)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        gather([tmp_path])
+
+
+def test_rows_of_a_corpus_are_samples() -> None:
+    pair = make_chunk(recipe(seed=1), 0, 1).pairs[0]
+    timed = Verdict("correct", "", "gpu", 1.0, 0.5, 1.0, 2.0, (1.9, 2.1))
+    sample = sample_of_row(row_of(pair, "r", timed), "corpus")
+    assert sample.correct and sample.speedup == 2.0 and sample.reasoning == pair.trace
+    for verdict in ("wrong", "rejected", "timeout"):
+        failed = sample_of_row(row_of(pair, "r", Verdict(verdict, "why", "cpu", 1.0)), "corpus")
+        assert failed.verdict == verdict and failed.speedup is None

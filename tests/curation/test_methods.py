@@ -1,0 +1,259 @@
+"""Each method on samples made for it: what is picked, by which rule, and what is left out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.curation import METHODS, Episode, Sample, Settings
+from kernelwright.curation import select as selecting
+from kernelwright.curation.deciles import retrieve, speed_deciles
+from kernelwright.curation.pairing import episode_pairs, preferences, repairs
+from kernelwright.curation.reverse import statement
+from kernelwright.curation.writing import away_from, without_doubles, write
+from kernelwright.errors import ConfigError, StoreError
+from kernelwright.records import Evaluation, Finding, Message, Task, Timing, WorkloadResult
+
+HEAD = "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return "
+TAIL = "\n\n\ndef get_inputs():\n    return [torch.randn(4, 8)]\n\n\ndef get_init_inputs():\n    return []\n"
+
+
+def task(name: str, body: str = "torch.relu(torch.exp(x)) + x") -> Task:
+    return Task(task_id=name, source=HEAD + body + TAIL)
+
+
+def judged(of: Task, verdict: str, speedup: float | None = None, log: str = "") -> Evaluation:
+    timing = Timing(candidate_ms=1.0, eager_ms=speedup, speedup=speedup) if speedup is not None else None
+    return Evaluation(
+        task_id=of.task_id,
+        task_hash=of.content_hash,
+        candidate_id="c",
+        verdict=verdict,  # type: ignore[arg-type]
+        reason="" if verdict == "correct" else f"{verdict}: why",
+        workloads=(WorkloadResult(name="w", passed=True),) if verdict == "correct" else (),
+        findings=(Finding(rule="r", evidence="e", severity="reject"),) if verdict == "rejected" else (),
+        timing=timing,
+        log=log,
+    )
+
+
+def sample(of: Task, verdict: str = "correct", speedup: float | None = None, words: int = 5, **more: Any) -> Sample:
+    code = more.pop("code", f"class ModelNew:\n    version = {words}, {speedup!r}, {verdict!r}\n")
+    answer = f"<think>{'word ' * words}</think>\n```python\n{code}```\n"
+    return Sample(of, answer, code, judged(of, verdict, speedup, more.pop("log", "")), "runs/a", **more)
+
+
+def episodes(*samples: Sample) -> list[Episode]:
+    return [Episode((s,)) for s in samples]
+
+
+A, B, C = task("a"), task("b", "torch.tanh(x) * 2 - x"), task("c", "torch.sin(x) @ x.T")
+ONE, TWO = task("one", "torch.relu(x)"), task("two", "torch.sum(x, dim=1)")
+
+
+def test_reasoning_is_what_was_thought_and_no_code() -> None:
+    assert sample(A, words=7).length == 7
+    plain = Sample(
+        A, "first this, then that\n```python\nclass ModelNew: pass\n```", "class ModelNew: pass\n", None, "r"
+    )
+    assert plain.reasoning == "first this, then that"
+    file = Sample(A, "class ModelNew: pass", "class ModelNew: pass", None, "r", note="from the corpus")
+    assert file.reasoning == "from the corpus"
+
+
+def test_concur_rule_a_needs_the_shortest_to_be_the_fastest() -> None:
+    both = [sample(A, speedup=2.0, words=3), sample(A, speedup=1.0, words=9), sample(A, "wrong", words=1)]
+    picks = selecting.concur(both)
+    assert [(p.sample.speedup, p.rule) for p in picks] == [(2.0, "a")]
+    assert picks[0].reasoning_length == pytest.approx((3 + 9 + 1) / 3) and picks[0].difficulty == "easy"
+    apart = [sample(A, speedup=1.0, words=3), sample(A, speedup=2.0, words=9)]
+    assert selecting.concur(apart) == []
+
+
+def test_concur_rule_b_takes_fast_ones_above_the_threshold_only() -> None:
+    fast = [sample(A, speedup=1.0, words=1), sample(A, speedup=5.0, words=2), sample(A, speedup=5.1, words=3)]
+    assert [(p.sample.speedup, p.rule) for p in selecting.concur(fast)] == [(5.1, "b")]
+
+
+def test_concur_counts_the_first_answers_only_and_levels_by_length() -> None:
+    late = [sample(A, speedup=1.0, words=n) for n in (9000, 9000)] + [sample(A, speedup=9.0, words=1)]
+    picks = selecting.concur(late, k_samples=2)
+    assert [p.sample.speedup for p in picks] == [1.0] and picks[0].difficulty == "hard"
+
+
+def test_concur_balances_with_one_operator_tasks() -> None:
+    kept = [sample(t, speedup=2.0, words=4) for t in (A, B, C)]
+    # Not by rule a: the shortest is the slower one. The one-operator tasks differ in mean length.
+    single = [sample(ONE, speedup=1.0, words=10), sample(ONE, speedup=2.0, words=20)]
+    harder = [sample(TWO, speedup=1.0, words=50), sample(TWO, speedup=2.0, words=60)]
+    chain = task("chain", "torch.cos(x) + 1.5 * x")
+    other = [sample(chain, speedup=1.0, words=1), sample(chain, speedup=2.0, words=2)]
+    picks = selecting.concur([*kept, *harder, *single, *other], balance=1 / 3)
+    assert [(p.rule, p.sample.task.task_id) for p in picks] == [("a", "a"), ("a", "b"), ("a", "c"), ("c", "one")]
+    assert picks[-1].sample.length == 10
+
+
+def test_controls_take_one_a_task_by_their_order() -> None:
+    pool = [sample(A, speedup=s, words=w) for s, w in ((1.0, 9), (3.0, 5))] + [sample(B, speedup=2.0, words=7)]
+    assert [s.length for s in selecting.ranked(pool, "longest", 9)] == [9, 7]
+    assert [s.length for s in selecting.ranked(pool, "shortest", 9)] == [5, 7]
+    assert [s.speedup for s in selecting.ranked(pool, "fastest", 1)] == [3.0]
+    drawn = selecting.ranked(pool, "random", 2, seed=3)
+    assert drawn == selecting.ranked(pool, "random", 2, seed=3) and len({s.task.task_id for s in drawn}) == 2
+
+
+@pytest.mark.parametrize("method", ["concur", "fastest", "speed-deciles"])
+def test_methods_by_speed_refuse_what_was_not_timed(method: str) -> None:
+    with pytest.raises(ConfigError, match="timed"):
+        METHODS[method](episodes(sample(A)), Settings())
+
+
+def test_best_of_is_the_fastest_else_the_shortest_file() -> None:
+    assert [s.speedup for s in selecting.best_of([sample(A, speedup=s) for s in (1.0, 4.0, 2.0)])] == [4.0]
+    short, long = sample(A, code="class ModelNew: pass\n"), sample(A, code="class ModelNew:\n    x = 1\n")
+    assert selecting.best_of([long, short, sample(A, "wrong")]) == [short]
+
+
+def test_speed_deciles_are_shares_of_the_best_of_the_task() -> None:
+    tagged = speed_deciles([sample(A, speedup=s) for s in (4.0, 2.0, 0.4, 0.1)] + [sample(B, speedup=0.5)])
+    assert [t.tag for t in tagged] == ["10/10", "5/10", "1/10", "1/10", "10/10"]
+    rows = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0)), Settings()).rows
+    assert rows[0]["prompt"][-1]["content"].startswith("Speed: 10/10 of the fastest known.\n\nimport torch")
+
+
+def test_retrieval_shows_similar_tasks_and_never_the_task_itself() -> None:
+    near, far = task("near", "torch.relu(torch.exp(x)) - x"), task("far", "torch.cumsum(x, 0)")
+    pool = [sample(A, speedup=9.0), sample(near, speedup=1.0), sample(near, speedup=2.0), sample(far), sample(B)]
+    shots = retrieve(sample(A), pool, 2)
+    assert [s.task.task_id for s in shots] == ["near"] and shots[0].speedup == 2.0
+    row = METHODS["verified"](episodes(sample(A), *pool[1:]), Settings(few_shot=1)).rows[0]
+    assert row["demonstrations"] == ["near"]
+    assert [m["role"] for m in row["prompt"]] == ["user", "assistant", "user"]
+
+
+def rollout(*turns: Sample, name: str = "r") -> Episode:
+    fields = [{k: getattr(t, k) for k in t.__dataclass_fields__} for t in turns]
+    return Episode(tuple(Sample(**{**f, "rollout": name, "turn": i}) for i, f in enumerate(fields)))
+
+
+def test_repairs_prefer_the_rollouts_own_and_skip_what_is_not_the_answers_fault() -> None:
+    mended = rollout(sample(A, "compile_error", log="no ;"), sample(A, "harness_error"), sample(A, words=8))
+    stuck = rollout(sample(A, "wrong", words=6), name="s")
+    found = repairs([mended, stuck, rollout(sample(B, "wrong"), name="b")])
+    assert [(r.failed.verdict, r.same_rollout) for r in found] == [("compile_error", True), ("wrong", False)]
+    made = METHODS["repair"]([mended, stuck], Settings(other_rollouts=False))
+    assert len(made.rows) == 1 and made.left_out == {"failed-and-never-mended": 1}
+    row = made.rows[0]
+    assert row["failed_log"] == "no ;" and "compile_error" in row["prompt"][-1]["content"]
+    assert row["completion"][0]["content"] == row["code"] == mended.turns[2].code
+
+
+def test_preferences_are_right_over_failed_of_one_task_without_doubles() -> None:
+    pool = [sample(A, words=w) for w in (1, 2)] + [sample(A, v) for v in ("wrong", "compile_error", "rejected")]
+    pool += [sample(A, "unsupported"), sample(B), sample(C, "wrong")]
+    pairs = preferences(episodes(*pool), per_task=10)
+    assert len(pairs) == 6 == len({(p.chosen.code, p.rejected.code) for p in pairs})
+    assert all(p.chosen.correct and p.rejected.verdict in ("wrong", "compile_error", "rejected") for p in pairs)
+    few = preferences(episodes(*pool), per_task=2)
+    assert len({p.chosen.code for p in few}) == len({p.rejected.code for p in few}) == 2
+
+
+def test_preferences_by_speed_only_when_asked_and_far_enough() -> None:
+    pool = episodes(*(sample(A, speedup=s) for s in (1.0, 1.5, 3.0)))
+    assert preferences(pool) == []
+    pairs = preferences(pool, faster_by=2.0)
+    assert [(p.chosen.speedup, p.rejected.speedup, p.kind) for p in pairs] == [
+        (3.0, 1.5, "faster"),
+        (3.0, 1.0, "faster"),
+    ]
+
+
+def test_episode_pairs_need_the_margin() -> None:
+    good = rollout(sample(A, "wrong"), sample(A, speedup=1.5), name="good")
+    bad = rollout(sample(A, "wrong"), sample(A, "timeout"), name="bad")
+    near = rollout(sample(A, speedup=1.3), name="near")
+    pair = episode_pairs([bad, near, good])[0]
+    assert (pair.chosen.name, pair.rejected.name) == ("runs/a/good", "runs/a/bad")
+    assert pair.scores == pytest.approx((1.8, 0.0))
+    assert episode_pairs([good, near]) == [] and episode_pairs([good]) == []
+
+
+def test_mdpo_marks_what_the_policy_said() -> None:
+    good = rollout(sample(A, "wrong"), sample(A, speedup=1.5), name="good")
+    bad = rollout(sample(A, "wrong", words=2), name="bad")
+    row = METHODS["mdpo"]([good, bad], Settings(form="chat")).rows[0]
+    assert [m["role"] for m in row["chosen"]] == ["assistant", "user", "assistant"]
+    assert row["chosen_actions"] == [True, False, True] and row["rejected_actions"] == [True]
+    assert "<think>" in row["chosen"][0]["content"] and "Verdict: wrong" in row["chosen"][1]["content"]
+
+
+def test_rft_drops_loops_unreadable_answers_and_what_paid_nothing() -> None:
+    good = rollout(sample(A, "wrong"), sample(A), name="good")
+    loop = rollout(sample(A, "wrong"), sample(A, "wrong"), sample(A), name="loop")
+    nothing = rollout(sample(A, "wrong"), name="nothing")
+    broken = Sample(A, "no code at all", "", None, "runs/a", parse_failure="the answer has no fenced code block")
+    invalid = rollout(broken, sample(A), name="invalid")
+    kept, dropped = selecting.rft([good, loop, nothing, invalid])
+    assert [e.name for e in kept] == ["runs/a/good"] and dropped == {"no-reward": 1, "loop": 1, "invalid": 1}
+    row = METHODS["rft"]([good], Settings()).rows[0]
+    assert [m["role"] for m, own in zip(row["messages"], row["actions"], strict=True) if own] == ["assistant"] * 2
+
+
+def test_an_example_that_was_shown_is_no_action() -> None:
+    asked = tuple(Message(role=r, content=c) for r, c in (("user", "e.g."), ("assistant", "shown"), ("user", "now")))
+    good = rollout(sample(A, messages=asked))
+    row = METHODS["rft"]([good], Settings(form="chat")).rows[0]
+    assert row["actions"] == [False, False, False, True]
+
+
+def test_statements_say_less_with_each_level() -> None:
+    made = [statement(sample(A, note="relu_kernel: 4 blocks of 256 threads."), level) for level in (1, 2, 3)]
+    assert all("exp, relu, add" in text and "forward(x)" in text for text in made)
+    assert "256 threads" in made[0] and "256" not in made[1] + made[2]
+    assert "torch.relu(torch.exp(x)) + x" in made[1] and "torch.relu" not in made[2]
+    rows = METHODS["reverse"](episodes(sample(A), sample(B, "wrong")), Settings()).rows
+    assert [r["level"] for r in rows] == [1, 2, 3] and {r["task_id"] for r in rows} == {"a"}
+
+
+def test_doubles_are_told_by_their_tree() -> None:
+    one = METHODS["verified"](episodes(sample(A, code="class ModelNew:\n    x = 1\n")), Settings()).rows
+    two = METHODS["verified"](episodes(sample(A, code="# other\nclass ModelNew:\n\n    x = 1\n")), Settings()).rows
+    rows, doubles = without_doubles([*one, *two])
+    assert (rows, doubles) == (one, 1)
+
+
+def test_rows_too_near_to_a_suite_go(tmp_path: Path) -> None:
+    (tmp_path / "held.py").write_text(A.source.replace("(x)", "(x )"))
+    rows = METHODS["verified"](episodes(sample(A), sample(B)), Settings()).rows
+    kept, removed = away_from(rows, [str(tmp_path)], "remove")
+    assert [r["task_id"] for r in kept] == ["b"]
+    assert [(r["task_id"], r["nearest"].rsplit("#")[1]) for r in removed] == [("a", "held")]
+
+
+def test_nothing_left_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
+    made = METHODS["verified"](episodes(sample(A, "wrong")), Settings())
+    with pytest.raises(ConfigError, match="leaves no row") as caught:
+        write(tmp_path / "data", made, method="verified", runs=["r"], settings=Settings())
+    assert caught.value.hint == "1 wrong" and not (tmp_path / "data").exists()
+
+
+def test_what_is_written_loads(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    pool = [
+        rollout(sample(A, "wrong"), sample(A, speedup=2.0), name="x"),
+        rollout(sample(A, "timeout", words=3), name="y"),
+        *episodes(sample(B, speedup=6.0), sample(ONE, speedup=1.0)),
+    ]
+    for method in METHODS:
+        out = tmp_path / method
+        made = METHODS[method](pool, Settings(form="chat"))
+        manifest = write(out, made, method=method, runs=["r"], settings=Settings(), licence="Apache-2.0")
+        loaded = datasets.load_dataset(str(out), split="train", cache_dir=str(tmp_path / "cache"))
+        assert loaded.num_rows == manifest["rows"] == len((out / "data/train.jsonl").read_text().splitlines()) > 0
+        assert json.loads((out / "manifest.json").read_text()) == manifest
+        assert method in (out / "README.md").read_text()
+    with pytest.raises(StoreError):
+        write(tmp_path / "rft", made, method="rft", runs=["r"], settings=Settings())

@@ -1,0 +1,125 @@
+"""Asking from many threads: batches form, one bad question does not spoil its batch, closing answers who waits."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from running import Command
+
+from kernelwright.errors import PolicyError
+from kernelwright.policies import Answer, Request
+from kernelwright.policies.asking import Asker
+from kernelwright.records import Message, Task
+
+
+class Doubler:
+    """Answers a batch in one go; refuses one with a negative seed, as a model does that has no room for a task."""
+
+    name = "doubler"
+
+    def __init__(self, seconds: float = 0.05) -> None:
+        self.batches: list[int] = []
+        self.seconds = seconds
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+        return self.generate_many([Request(tuple(messages), seed, task)])[0]
+
+    def generate_many(self, requests: Sequence[Request]) -> list[Answer]:
+        if any(r.seed < 0 for r in requests):
+            raise PolicyError("too long")
+        self.batches.append(len(requests))
+        time.sleep(self.seconds)
+        return [Answer(f"{2 * r.seed} at {r.temperature}") for r in requests]
+
+
+class Single:
+    """Answers one by one and takes a temperature."""
+
+    name, parallel = "single", 3
+
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
+    ) -> Answer:
+        return Answer(f"{seed} at {temperature}")
+
+
+class Plain:
+    """Knows no temperature."""
+
+    name = "plain"
+
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
+        return Answer(str(seed))
+
+
+def ask(asker: Asker, seed: int) -> str:
+    try:
+        return asker.ask(Request((), seed, temperature=0.5)).text
+    except PolicyError as error:
+        return str(error)
+
+
+def test_questions_are_gathered_and_answers_find_their_way() -> None:
+    policy = Doubler()
+    with Asker(policy) as asker, ThreadPoolExecutor(64) as threads:
+        found = list(threads.map(lambda seed: ask(asker, seed), range(64)))
+    assert found == [f"{2 * seed} at 0.5" for seed in range(64)]
+    assert sum(policy.batches) == 64 and len(policy.batches) <= 8
+
+
+def test_only_the_question_that_is_refused_fails() -> None:
+    policy = Doubler(0.0)
+    with Asker(policy) as asker, ThreadPoolExecutor(32) as threads:
+        found = list(threads.map(lambda seed: ask(asker, -seed if seed == 7 else seed), range(32)))
+    assert [text for seed, text in enumerate(found) if seed != 7] == [f"{2 * s} at 0.5" for s in range(32) if s != 7]
+    assert found[7] == "too long"
+
+
+def test_policies_without_batches_are_asked_directly() -> None:
+    with Asker(Single()) as asker:
+        assert asker.parallel == 3 and ask(asker, 4) == "4 at 0.5"
+    with Asker(Plain()) as asker:
+        assert ask(asker, 4) == "4"
+
+
+def test_who_waits_when_it_is_closed_is_told() -> None:
+    policy = Doubler(0.5)
+    asker = Asker(policy)
+    found: list[str] = []
+    threads = [threading.Thread(target=lambda seed=seed: found.append(ask(asker, seed))) for seed in range(2)]
+    threads[0].start()
+    while not policy.batches:
+        time.sleep(0.01)
+    threads[1].start()
+    time.sleep(0.1)
+    asker.close()
+    for thread in threads:
+        thread.join(5)
+    assert sorted(found) == ["0 at 0.5", "stopped before the policy was asked"]
+    with pytest.raises(PolicyError, match="closed"):
+        asker.ask(Request((), 1))
+
+
+@pytest.mark.slow
+def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Path) -> None:
+    """A random model answers nonsense to what fits its context; what does not is a question without an answer."""
+    pytest.importorskip("tokenizers")
+    from inference.checkpoints import random_checkpoint
+
+    folder = random_checkpoint(tmp_path / "model", context=256)
+    task = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n"
+    task += "def get_inputs():\n    return [torch.ones(3)]\n\ndef get_init_inputs():\n    return []\n"
+    rows = [{"task_id": "short", "reference": task}, {"task_id": "long", "reference": task + "# sum\n" * 400}]
+    (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (tmp_path / "tasks.jsonl", "--policy", f"starter:{folder}", "--samples", 4, "--greedy", "--backend", "cpu")
+    done = kernelwright("bench", *words, "--run", tmp_path / "run", "--json", timeout=280)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["counts"]["samples"], found["counts"]["no_answer"]) == (5, 5), done.stderr
+    assert found["verdicts"] == {"no_candidate": 5} and found["cost"]["completion_tokens"] > 0

@@ -1,0 +1,151 @@
+"""The starter and HF policies on a small random checkpoint: seeds, turns, batches, log-probs, and what is said."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from inference.checkpoints import random_checkpoint
+from running import Command
+from training.sample_pairs import REFERENCE
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.inference import load_engine
+from kernelwright.policies import Request, load_policy
+from kernelwright.policies.starter import StarterPolicy
+from kernelwright.prompts import initial_messages
+from kernelwright.records import Message, Task
+
+SOURCE = REFERENCE.format(doc="Scaled.", arg="x", expression="torch.relu(x)", scale=2.0, rows=4, columns=5)
+TASK = Task(task_id="scaled", source=SOURCE)
+ASK = initial_messages(TASK)
+LATER = (
+    *ASK,
+    Message(role="assistant", content="class ModelNew: pass"),
+    Message(role="user", content="Verdict: wrong."),
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return random_checkpoint(tmp_path_factory.mktemp("checkpoint"), context=1024)
+
+
+@pytest.fixture(scope="module")
+def policy(folder: Path) -> StarterPolicy:
+    return StarterPolicy(load_engine(f"starter:{folder}", device="cpu", dtype="fp32", threads=1), max_tokens=24)
+
+
+def test_first_turn_is_greedy_and_later_ones_are_samples(policy: StarterPolicy) -> None:
+    first = policy.generate(ASK, seed=1, task=TASK)
+    assert first.token_ids == policy.generate(ASK, seed=2, task=TASK).token_ids
+    second = policy.generate(LATER, seed=2, task=TASK)
+    assert second.token_ids != first.token_ids
+    assert second.token_ids == policy.generate(LATER, seed=2, task=TASK).token_ids
+    assert second.token_ids != policy.generate(LATER, seed=3, task=TASK).token_ids
+    greedy = policy.generate(LATER, seed=3, task=TASK, temperature=0.0)
+    assert greedy.token_ids == first.token_ids
+    assert len(first.log_probs) == len(first.token_ids) == first.usage.completion_tokens
+
+
+def test_the_task_is_the_prompt_with_or_without_its_record(policy: StarterPolicy) -> None:
+    assert policy.generate(ASK, seed=1).token_ids == policy.generate((), seed=1, task=TASK).token_ids
+    bare = policy.engine.tokenizer.prompt([Message(role="user", content=SOURCE.strip())])
+    assert policy.prompt(ASK, None) == policy.prompt(ASK, TASK) == policy.prompt(LATER, None) == bare
+
+
+def test_many_at_once_are_those_one_by_one(policy: StarterPolicy) -> None:
+    requests = [Request(ASK, seed, TASK, temperature) for seed in (4, 5) for temperature in (None, 0.0, 1.2)]
+    together = policy.generate_many(requests)
+    for request, answer in zip(requests, together, strict=True):
+        alone = policy.generate_many([request])[0]
+        assert alone.token_ids == answer.token_ids and alone.text == answer.text
+    assert together[1].token_ids == together[4].token_ids
+    assert len({answer.token_ids for answer in together}) == 5
+
+
+def test_a_task_that_is_too_long(policy: StarterPolicy) -> None:
+    with pytest.raises(PolicyError, match="context"):
+        policy.generate((), seed=0, task=Task(task_id="long", source="x = 1\n" * 2000))
+
+
+def test_settings_come_from_flags_and_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_TOP_P", "0.5")
+    monkeypatch.setenv("KERNELWRIGHT_MAX_TOKENS", "7")
+    made = StarterPolicy.from_spec(f"starter:{folder}", temperature=0.3)
+    assert (made.temperature, made.top_p, made.max_tokens, made.name) == (0.3, 0.5, 7, f"starter:{folder}")
+    assert len(made.generate(ASK, seed=0).token_ids) <= 7
+    with pytest.raises(ConfigError, match="temperature"):
+        StarterPolicy.from_spec(f"starter:{folder}", temperature=-1)
+    monkeypatch.setenv("KERNELWRIGHT_TOP_P", "half")
+    with pytest.raises(ConfigError, match="KERNELWRIGHT_TOP_P"):
+        load_policy(f"starter:{folder}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("starter:/nowhere/at/all", "no folder"),
+        ("hf:", "names no model"),
+        ("hf:./nowhere", "no folder"),
+        ("start", "starter"),
+    ],
+)
+def test_spec_that_names_nothing(spec: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load_policy(spec)
+    assert said in f"{raised.value} {raised.value.hint}"
+
+
+def test_no_transformers_are_loaded(folder: Path) -> None:
+    code = (
+        "import sys; from kernelwright.policies import load_policy; from kernelwright.records import Message\n"
+        f"p = load_policy('starter:{folder}'); p.max_tokens = 3\n"
+        "p.generate([Message(role='user', content='x')], seed=0)\n"
+        "print([m for m in ('transformers', 'accelerate', 'datasets') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_hf_policy_agrees_with_ours(folder: Path, policy: StarterPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setenv("KERNELWRIGHT_MAX_TOKENS", "24")
+    theirs = load_policy(f"hf:{folder}", temperature=0.0)
+    ours = policy.generate(ASK, seed=0, task=TASK)
+    found = theirs.generate(ASK, seed=0, task=TASK)
+    assert (found.text, found.finish_reason) == (ours.text, ours.finish_reason)
+    assert found.usage.prompt_tokens == ours.usage.prompt_tokens
+    assert found.usage.completion_tokens == ours.usage.completion_tokens
+    requests = [
+        Request(ASK, 0, TASK, 0.0),
+        Request(ASK, 1, TASK, 0.9),
+        Request((Message(role="user", content="x"),), 0),
+    ]
+    many = theirs.generate_many(requests)  # type: ignore[attr-defined]
+    assert many[0].text == ours.text and many[1].text != ours.text and len(many) == 3
+
+
+def test_optimize_takes_it(folder: Path, tmp_path: Path, kernelwright: Command) -> None:
+    task = tmp_path / "task.py"
+    task.write_text(SOURCE)
+    words = [
+        "optimize",
+        task,
+        "--policy",
+        f"starter:{folder}",
+        "--run",
+        tmp_path / "run",
+        "--turns",
+        "1",
+        "--top-p",
+        "0.9",
+    ]
+    done = kernelwright(*words, "--json")
+    assert done.returncode == 0, done.stderr  # what a random model writes is no candidate
+    assert '"verdict": null' in done.stdout

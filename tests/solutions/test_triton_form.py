@@ -1,0 +1,49 @@
+"""The Triton form: what it writes parses, is judged right where Triton is installed, and refuses the rest by name."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Iterator
+
+import pytest
+from shaped_tasks import CONVOLUTIONS, PRODUCTS, task
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.records import Task
+from kernelwright.solutions import write
+from kernelwright.solutions.reading import Unreadable
+from kernelwright.tasks import candidate_from_text, generate
+
+CHAIN = task("return torch.tanh(F.leaky_relu(x, 0.2) * self.s + torch.sigmoid(x)) - x / 3", "torch.randn(6, 200)",
+             init="self.s = 2")  # fmt: skip
+SOFTMAX = task("return torch.softmax(x, dim=1) * 2.0", "torch.randn(6, 37, 5)")
+JUDGED = {"chain": CHAIN, "softmax": SOFTMAX, "linear": PRODUCTS["linear chain"]}
+
+
+@pytest.mark.parametrize("group", ["activation", "elementwise", "softmax", "attention"])
+def test_every_generated_task_of_these_groups_has_a_triton_answer(group: str) -> None:
+    for made in generate.generate(19, 20, families=[group]):
+        text = write(made.source, form="triton")
+        functions = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
+        assert functions and "kernelwright" not in text
+        assert all(ast.unparse(f.decorator_list[0]) == "triton.jit" for f in functions)
+
+
+def test_other_operators_are_refused_by_name() -> None:
+    with pytest.raises(Unreadable, match="conv"):
+        write(CONVOLUTIONS["conv3d"], form="triton")
+
+
+@pytest.fixture(scope="module")
+def evaluator() -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=2)) as opened:
+        yield opened
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is an optional extra")
+@pytest.mark.parametrize("name", JUDGED)
+def test_judged_right(evaluator: Evaluator, name: str) -> None:
+    text = write(JUDGED[name], form="triton")
+    result = evaluator.evaluate(Task(task_id="t", source=JUDGED[name]), candidate_from_text(text, "t"))
+    assert result.verdict == "correct", f"{result.reason}\n{text}"
