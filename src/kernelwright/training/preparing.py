@@ -88,7 +88,11 @@ def open_data(settings: PretrainSettings, folder: Path) -> Prepared:
     training = Shards.open(folder / "training", longest)
     held_out = Shards.open(folder / "held-out", longest)
     if not len(training.usable) or not len(held_out.usable):
-        raise ConfigError(f"every pair is longer than {longest} tokens", hint="raise train.length and model.context")
+        raise ConfigError(
+            f"there are {len(training.usable)} pairs to train on and {len(held_out.usable)} held out that have at most "
+            f"{longest} tokens",
+            hint="raise train.length and model.context, or data.held_out",
+        )
     left_out = len(training.lengths) - len(training.usable)
     describe = open_source(settings.data).describe()
     return Prepared(ChatTokenizer.load(folder), training, held_out, left_out, describe)

@@ -53,36 +53,51 @@ class Meter:
 
     def __init__(self) -> None:
         self.updates = 0
-        self.counted = 0
+        self._timed = (0, 0.0)
+        self.restart()
+
+    def restart(self) -> None:
+        """Forgets what was counted since the last reading."""
+        self._begun = self.updates
         self._tokens = 0
+        self._banked = 0.0
         self._since = time.monotonic()
-        self._begun = 0
 
     def count(self, tokens: int) -> bool:
         """One more update. True when the caller should wait for the device and restart: what follows is speed."""
         self.updates += 1
-        self.counted += 1
         self._tokens += tokens
         return self.updates in (1, SETTLING)
 
-    def restart(self) -> None:
-        """Forgets what was counted since the last reading; also after work that is no update."""
-        self.counted = self._tokens = 0
-        self._begun = self.updates
+    def pause(self) -> None:
+        """Stops the clock for work that is no update."""
+        self._banked = self.elapsed()
+
+    def resume(self) -> None:
+        """Lets the clock go on."""
         self._since = time.monotonic()
 
     def elapsed(self) -> float:
         """Seconds since the last reading."""
-        return time.monotonic() - self._since
+        return self._banked + time.monotonic() - self._since
+
+    def seconds_an_update(self) -> float:
+        """Of all updates that count as speed. The device must be waited for before."""
+        updates, seconds = self._timed
+        if self._begun >= SETTLING:
+            updates, seconds = updates + self.updates - self._begun, seconds + self.elapsed()
+        return seconds / max(1, updates)
 
     def read(self) -> tuple[bool, int, float]:
         """Whether this is speed, then tokens and seconds since the last reading; begins again.
 
         The device must be waited for before.
         """
-        found = (self._begun >= SETTLING, self._tokens, self.elapsed())
+        settled, tokens, seconds = self._begun >= SETTLING, self._tokens, self.elapsed()
+        if settled:
+            self._timed = (self._timed[0] + self.updates - self._begun, self._timed[1] + seconds)
         self.restart()
-        return found
+        return settled, tokens, seconds
 
 
 class Live:

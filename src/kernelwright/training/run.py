@@ -152,9 +152,11 @@ class Run:
                     row, losses = self._report(losses, log), []
                 stopped = self._stopped()
                 if stopped or time.monotonic() - saved > self.train.save_seconds:
+                    self._wait()
+                    self.meter.pause()
                     self.save()
                     saved = time.monotonic()
-                    self.meter.restart()
+                    self.meter.resume()
                 if stopped:
                     raise KeyboardInterrupt
         self.live.say(line(row, p.total) if row else "nothing was left to do", last=True)
@@ -202,10 +204,10 @@ class Run:
             return
         if train.tokens is not None:
             p.total = p.step if p.tokens >= train.tokens else None
-        elif self.meter.updates >= MEASURED and self.meter.counted >= 5 and train.seconds is not None:
+        elif self.meter.updates >= MEASURED and train.seconds is not None:
             self._wait()
-            seconds = self.meter.elapsed() / self.meter.counted
-            left = torch.tensor([(train.seconds - p.seconds) / seconds - self.meter.counted], device=self.device)
+            seconds = train.seconds - p.seconds - self.meter.elapsed()
+            left = torch.tensor([seconds / self.meter.seconds_an_update()], device=self.device)
             if self.processes > 1:
                 left = self.accelerator.reduce(left, "mean")
             p.total = p.step + max(0, int(left.item()))
