@@ -1,7 +1,7 @@
 """Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
 
-A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names, or `reference` and `answer`
-as a corpus of ours. What is wrong with a row is one of `REASONS`.
+A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names (texts, or lists of messages as
+TRL and `curate` write them), or `reference` and `answer` as a corpus of ours. What is wrong with a row is one of `REASONS`.
 """
 
 from __future__ import annotations
@@ -114,17 +114,29 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
     else:
         prompt_field = settings.prompt or _first(row, (*_PROMPTS, "reference"))
         answer_field = settings.answer or _first(row, _ANSWERS)
-        prompt, answer = row.get(prompt_field or ""), row.get(answer_field or "")
-        if not isinstance(prompt, str) or not isinstance(answer, str):
-            missing = "prompt" if not isinstance(prompt, str) else "answer"
+        prompt, answer = _turns(row.get(prompt_field or ""), "user"), _turns(row.get(answer_field or ""), "assistant")
+        if not prompt or not answer or answer[-1]["role"] != "assistant":
+            missing = "answer" if prompt else "prompt"
             return BadRow(name, "no-field", f"no {missing} among {', '.join(map(str, row))}")
-        reference = prompt_field == "reference"
-        messages = [{"role": "user", "content": prompt}, {"role": "assistant", "content": answer}]
+        # A task of ours: asked as its source alone, answered with the file alone.
+        source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
+        reference = prompt_field == "reference" or source is not None and source == row.get("reference")
+        messages = [*prompt, *answer]
     if not messages[-1]["content"].strip():
         return BadRow(name, "empty-answer")
     if any(_broken(m["content"]) for m in messages):
         return BadRow(name, "broken-utf8")
     return Conversation(name, messages, reference)
+
+
+def _turns(value: Any, role: str) -> Messages:
+    """A prompt or an answer as messages: a text, or TRL's list of them; empty where it is neither."""
+    if isinstance(value, str):
+        return [{"role": role, "content": value}]
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        return []
+    whole = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in value)
+    return [{"role": str(m["role"]), "content": m["content"]} for m in value] if whole else []
 
 
 def _broken(text: str) -> bool:
