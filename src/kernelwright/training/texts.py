@@ -1,7 +1,8 @@
 """Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
 
-A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names (texts, or lists of messages as
-TRL and `curate` write them), or `reference` and `answer` as a corpus of ours. What is wrong with a row is one of `REASONS`.
+A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names (texts, or lists of messages
+as TRL and `curate` write them), or `reference` and `answer` as a corpus of ours. What is wrong with a row is one of
+`REASONS`.
 """
 
 from __future__ import annotations
