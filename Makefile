@@ -9,7 +9,7 @@
 # Variables: PYTHON=python3.12 picks the interpreter. TORCH="torch==2.13.0 --index-url URL" is what pip installs first, by
 # itself; unset, it is the pinned version, on a machine without an NVIDIA GPU its CPU build where pip can find one.
 # SYSTEM_TORCH=1 uses the torch that PYTHON already has (the default where there is a GPU and PYTHON has torch);
-# SYSTEM_TORCH=0 forbids that.
+# SYSTEM_TORCH=0 forbids that. TEST_JOBS=2 is how many test files run at once.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -25,6 +25,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_inf
 PYTHON ?= $(shell for p in python3 python3.12 python3.11; do "$$p" -c '$(SUITABLE)' 2>/dev/null && { echo $$p; break; }; done)
 SYSTEM_TORCH ?= $(shell nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import torch' 2>/dev/null && echo 1 || echo 0)
 
+TEST_JOBS ?= 2
 BIN := .venv/bin
 COMPILED := $(wildcard src/kernelwright/machine/csrc/* src/kernelwright/backends/host_include/*.h \
 	src/kernelwright/backends/host_include/*/*)
@@ -64,7 +65,7 @@ quickstart: setup
 	@bash examples/quickstart.sh
 
 test: setup .venv/.training
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
 
 .venv/.training: .venv/.installed
 	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"
