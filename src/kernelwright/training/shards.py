@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from functools import cached_property
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import Any
 
@@ -136,17 +136,22 @@ def make_shards(
     if not missing:
         return
     context = get_context("spawn")  # a forked copy of a process with threads may hang
-    with ProcessPoolExecutor(
+    # No `with`: leaving it would ask once more to end, without cancelling, and the shards that wait would all be made.
+    pool = ProcessPoolExecutor(
         min(workers, len(missing)), mp_context=context, initializer=_start, initargs=(tokenizer, make, folder)
-    ) as pool:
-        try:
-            waiting = {pool.submit(_one, n) for n in missing}
-            while waiting:
-                finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    made, size = future.result()
-                    done, pairs, tokens = done + 1, pairs + made, tokens + size
-                on_shard(done, pairs, tokens)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    )
+    try:
+        waiting = {pool.submit(_one, n) for n in missing}
+        while waiting:
+            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+            for future in finished:
+                made, size = future.result()
+                done, pairs, tokens = done + 1, pairs + made, tokens + size
+            on_shard(done, pairs, tokens)
+    except BaseException:
+        workers_left = active_children()
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in workers_left:  # what they were making is made again
+            child.terminate()
+        raise
+    pool.shutdown()
