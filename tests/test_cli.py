@@ -80,7 +80,9 @@ def test_help_is_quick_and_lists_the_verbs() -> None:
         seconds.append(time.perf_counter() - started)
     assert min(seconds) < 0.5
     listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1], re.MULTILINE)
-    assert listed == ["eval", "worker", "optimize", "profile", "report", "doctor", "tasks", "machine"]
+    assert listed[:6] == ["eval", "worker", "optimize", "profile", "report", "doctor"]
+    more = "tasks machine solutions bench compare export corpus decontaminate curate train serve"
+    assert sorted(listed[6:]) == sorted(more.split())
 
 
 def test_help_loads_no_heavy_library() -> None:

@@ -339,7 +339,10 @@ def test_speeds_are_those_of_the_records(tmp_path: Path) -> None:
     assert found["cost"]["judge_seconds"] == 8.0
 
 
-def test_two_runs_are_compared_on_what_both_have(tmp_path: Path, kernelwright: Command) -> None:
+def test_two_runs_are_compared_on_what_both_have(
+    tmp_path: Path, kernelwright: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # the runs' paths are in the table
     every = {f"t{i}": [None, None] for i in range(12)}
     first = timed_run(tmp_path / "a", {**every, "t0": [2.0, 2.0], "only here": [1.0, 1.0]})
     better = {f"t{i}": [1.0, 1.0] for i in range(9)}

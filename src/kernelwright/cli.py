@@ -41,13 +41,7 @@ app = typer.Typer(
 )
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
-app.add_typer(machine_app, name="machine")
-app.add_typer(solutions_app, name="solutions")
-app.add_typer(bench_app)
-register_corpus(app)
 tasks_app.command("generate")(tasks_generate)
-app.add_typer(train_app, name="train")
-app.command()(serve)
 
 INTERRUPTED = 130
 
@@ -507,6 +501,15 @@ def tasks_check(
     if out is not None:
         taskcheck.write(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
     raise typer.Exit(0 if all(facts["ok"] for facts in checked) and passed else 1)
+
+
+# After the verbs of this file, so that --help begins with `eval`.
+app.command()(serve)
+app.add_typer(machine_app, name="machine")
+app.add_typer(solutions_app, name="solutions")
+app.add_typer(bench_app)
+register_corpus(app)
+app.add_typer(train_app, name="train")
 
 
 def main() -> None:
