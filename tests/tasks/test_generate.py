@@ -45,6 +45,19 @@ def warm_torch() -> None:
         torch.nn.functional.gelu(x).logsumexp(dim=1)
 
 
+def test_a_name_lent_to_one_step_stays_as_kept_as_it_was() -> None:
+    """A formula that reads its operand twice once gave free a name that a residual connection still needed."""
+    for seed in range(20):
+        random = Random(seed)
+        draft = Draft(random, draw(random))
+        draft.phrases.append("sum")
+        draft.input("other", (2, 3))
+        residual = draft.named(draft.step("a + b", (2, 3)))
+        assert draft.named_once(residual) == residual and residual.text in draft.kept
+        free = draft.named_once(draft.step("c + d", (2, 3)))
+        assert free.text not in draft.kept and free.text != residual.text
+
+
 @pytest.mark.parametrize("group", registry.groups())
 @pytest.mark.usefixtures("warm_torch")
 def test_every_family_runs_at_the_shapes_that_it_says(group: str) -> None:

@@ -72,7 +72,7 @@ def generate(
         attempt += 1
         try:
             task, sizes = _one(family, random, f"{family.name}_{seed}_{attempt - 1:06d}")
-        except Stale:  # one draft in some hundred thousand
+        except Stale:  # no family is known to draw one; it would be a task that means something else than its graph
             continue
         keys = [_digest(task.source), _digest(f"{task.signature} {sizes}")]
         if splits.split_of(task.operators, family) != split or any(k in seen for k in keys):

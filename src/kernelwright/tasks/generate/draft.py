@@ -321,6 +321,14 @@ class Draft:
         self.kept.add(value.text)
         return value
 
+    def named_once(self, value: Tensor) -> Tensor:
+        """The value under a name, for one step that reads it more than once; the name is left as free as it was."""
+        kept = value.text in self.kept
+        value = self.named(value)
+        if not kept:
+            self.kept.discard(value.text)
+        return value
+
     def keep(self, value: Tensor) -> Tensor:
         """For a value read again later: its own name, or a copy's (`residual = x`)."""
         if value.text.isidentifier() and (self.style.flow != "rebind" or self.chance(0.3)):

@@ -117,11 +117,12 @@ def _text(t: Draft, x: Tensor, kind: Reduction, dims: tuple[int, ...] | None, ke
 
 def _range(t: Draft, x: Tensor, dims: tuple[int, ...] | None, keepdim: bool, shape: tuple[int, ...]) -> Tensor:
     """Largest less smallest, with the same options."""
+    before = set(t.kept)
     x = t.keep(x)
     options = "".join(f", {o}" for o in _options(t, dims, keepdim))
     high = f"torch.amax({x}{options})"
     low = f"torch.amin({x}{options})"
-    t.kept.discard(x.text)
+    t.kept = before
     return t.step(f"{high} - {low}", shape, "reduction", flops=2.0 * x.elements)
 
 

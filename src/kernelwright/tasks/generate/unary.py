@@ -158,8 +158,7 @@ def _function(t: Draft, op: Unary, x: Tensor, values: dict[str, Option]) -> str:
 def _formula(t: Draft, op: Unary, x: Tensor) -> str:
     formula = t.random.choice(op.formulas)
     if formula.count("{x}") > 1:
-        x = t.named(x, "value")
-        t.kept.discard(x.text)
+        x = t.named_once(x)
     if "math." in formula:
         t.math("")
     return _library(t, formula).format(x=x.atom if "({x}" not in formula else x)
