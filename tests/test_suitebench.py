@@ -339,10 +339,8 @@ def test_speeds_are_those_of_the_records(tmp_path: Path) -> None:
     assert found["cost"]["judge_seconds"] == 8.0
 
 
-def test_two_runs_are_compared_on_what_both_have(
-    tmp_path: Path, kernelwright: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "300")  # the runs' paths are in the table
+def test_two_runs_are_compared_on_what_both_have(tmp_path: Path, kernelwright: Command) -> None:
+    tmp_path = tmp_path / ("long" * 60)  # however long the runs' names are, the table has room
     every = {f"t{i}": [None, None] for i in range(12)}
     first = timed_run(tmp_path / "a", {**every, "t0": [2.0, 2.0], "only here": [1.0, 1.0]})
     better = {f"t{i}": [1.0, 1.0] for i in range(9)}
@@ -354,5 +352,6 @@ def test_two_runs_are_compared_on_what_both_have(
     assert (row["first"], row["second"]) == (pytest.approx(1 / 12), pytest.approx(8.5 / 12))
     assert (row["first_only"], row["second_only"]) == (0, 8) and row["p_exact"] == pytest.approx(2 / 2**8)
     assert found["rows"]["log speedup (eager)"]["tasks"] == 1
-    shown = kernelwright("compare", first, second)
-    assert "12 tasks in both" in shown.stdout and "pass@2" in shown.stdout and "0 : 8" in shown.stdout
+    shown = kernelwright("compare", first, second).stdout
+    assert f"A: {first}" in shown and f"B: {second}" in shown
+    assert "12 tasks in both" in shown and "pass@2" in shown and "0 : 8" in shown

@@ -139,7 +139,9 @@ def section(summary: dict[str, Any]) -> str:
 
 
 def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console) -> None:
-    """Two runs side by side."""
+    """Two runs side by side. Their names stand above the table: a path in its head would leave the columns no room."""
+    for letter, name in zip("AB", names, strict=True):
+        out.print(f"{letter}: {escape(name)}", soft_wrap=True)
     rows = []
     for name, row in found["rows"].items():
         percent = not name.startswith("log")
@@ -149,11 +151,11 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
         better = f"{row['first_only']} : {row['second_only']}"
         p_values = (f"{row['p_exact']:.3g}", f"{row['p_bootstrap']:.3g}")
         rows.append((name, str(row["tasks"]), *values, cell(interval, percent), better, *p_values))
-    head = ("", "tasks", *names, "difference B - A", "A : B better", "p exact", "p bootstrap")
+    head = ("", "tasks", "A", "B", "difference B - A", "A : B better", "p exact", "p bootstrap")
     _print(out, f"{found['common_tasks']} tasks in both", head, rows)
-    for side, name in (("only_in_first", names[0]), ("only_in_second", names[1])):
+    for side, letter in (("only_in_first", "A"), ("only_in_second", "B")):
         if found[side]:
-            out.print(f"{found[side]} tasks only in {escape(name)}: left out", soft_wrap=True)
+            out.print(f"{found[side]} tasks only in {letter}: left out")
     for name, (a, b) in found["differences"].items():
         out.print(f"[yellow]differs[/] {escape(name)}: {escape(str(a))} and {escape(str(b))}", soft_wrap=True)
     out.print("[dim]p exact: sign test (McNemar's where each task has one sample); intervals: paired bootstrap[/]")
