@@ -146,7 +146,7 @@ class OperatorLog(TorchDispatchMode):
         if own := func.namespace not in self._libraries:
             result = self._inside(func, args, kwargs or {})
         else:
-            result = func(*args, **(kwargs or {}))
+            result = self.compute(func, args, kwargs or {})
         name = func.overloadpacket.__name__
         if name not in _GLUE and not own:
             sizes = [_numel(value) for value in (*args, result)]
@@ -157,6 +157,10 @@ class OperatorLog(TorchDispatchMode):
         self._known.update(made)
         (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
+
+    def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carries out a library operator."""
+        return func(*args, **kwargs)
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that the candidate registered, run so that what it calls is noted, too."""

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import ahead, answers, compare, guards, lines, plain, static_rules
+from kernelwright.evaluation import ahead, answers, compare, guards, lines, plain, sampled, static_rules
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import (
     Builder,
@@ -110,7 +110,33 @@ def judge(
         attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder)
     if attempt.failed is None:
         attempt.failed = guard_verdict(advice)
+    size = sampled.size_to_sample(plan, trials, options, candidate)
+    if attempt.failed is None and attempt.launches and size is not None:
+        _look_at_large(attempt, size, trials[0], candidate, source, task, options, oracle, builder)
     return evaluation(task, candidate, options, attempt, advice, started)
+
+
+def _look_at_large(
+    attempt: Attempt,
+    size: Workload,
+    trial: Trial,
+    candidate: Candidate,
+    source: str,
+    task: Task,
+    options: EvalOptions,
+    oracle: TaskSession,
+    builder: Builder,
+) -> None:
+    """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
+    seen = sampled.look(candidate, source, size, trial, task, options, oracle, builder)
+    attempt.environment["sampled_size"] = seen.note
+    if seen.session is None:
+        return
+    attempt.build_seconds += seen.session.build_seconds
+    found = machine_findings(seen.session, {"findings": seen.faults}, f"{size.name} (sampled)")[0]
+    attempt.findings.extend(found)
+    if found:
+        attempt.failed = sampled.verdict(found[0], size)
 
 
 def value_kinds(plan: Plan) -> list[Distribution]:

@@ -120,6 +120,14 @@ def signature(source: str, overrides: dict[str, Any], device: str, seconds: floa
     return Signature(_shapes(values), repr(task_inputs.map_tensors(init, lambda t: tuple(t.shape))))
 
 
+def outline(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> tuple[Sequence[Any], Any]:
+    """The arguments of forward and of the constructor at one size, their tensors on `meta`. Raises `ReferenceFails`."""
+    with _failures("get_inputs"), time_limit(seconds):
+        namespace = instantiate(source, overrides)
+        with torch.no_grad(), task_inputs.OnDevice("meta"):
+            return _values(namespace), task_inputs.init_arguments(namespace)
+
+
 def measure(source: str, overrides: dict[str, Any], device: str, seconds: float = 10.0) -> Cost:
     """Runs constructor, `get_inputs` and forward on a device, `meta` or `cpu`. Raises `ReferenceFails`."""
     with _failures("the reference"), time_limit(seconds):
