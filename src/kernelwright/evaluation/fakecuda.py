@@ -152,8 +152,8 @@ class OperatorLog(TorchDispatchMode):
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
         # Views and writes in place come out as they went in; what is made anew, as its inputs are.
-        made = [_address(t) for t in _tensors(result)]
-        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in _tensors(args))
+        made = [_address(t) for t in tensors_in(result)]
+        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in tensors_in(args))
         self._known.update(made)
         (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
@@ -164,7 +164,7 @@ class OperatorLog(TorchDispatchMode):
 
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that the candidate registered, run so that what it calls is noted, too."""
-        key = "CUDA" if any(t.is_cuda for t in _tensors(args)) else "CPU"
+        key = "CUDA" if any(t.is_cuda for t in tensors_in(args)) else "CPU"
         with self:
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
@@ -193,12 +193,13 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a nest of lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _numel(value: Any) -> int:

@@ -204,7 +204,7 @@ class Pool:
         """A fresh confined child; raises `WorkerDied` when it does not come up.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
-        A child that holds more than `resident_mb` of memory is killed (0: `memory_mb`, its address space, is the bound).
+        A child that holds more than `resident_mb` of memory is killed (0: only its address space is bounded).
         `preload` names what the zygote shall have imported before it forks (`zygote.PRELOADS`).
         """
         with self._lock:

@@ -126,7 +126,7 @@ class SparseOperators(fakecuda.OperatorLog):
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As torch does it up to `SMALL` elements and for views; beyond, the result's shape without its values."""
-        tensors = list(fakecuda._tensors([*args, *kwargs.values()]))
+        tensors = list(fakecuda.tensors_in([*args, *kwargs.values()]))
         if tensors and _tells_values(func) and (self.doubtful or any(t.numel() > SMALL for t in tensors)):
             self.asked = True
             raise Undecided(f"{func} asks for values that are not there")
@@ -140,7 +140,7 @@ class SparseOperators(fakecuda.OperatorLog):
         if made is None and large:
             self.asked = True
             raise Undecided(f"{func} of a tensor that is too large to compute with")
-        if made is None or (not large and all(t.numel() <= SMALL for t in fakecuda._tensors(made))):
+        if made is None or (not large and all(t.numel() <= SMALL for t in fakecuda.tensors_in(made))):
             return func(*args, **kwargs)
         self.doubtful = True
         return _sparse(made)
@@ -164,7 +164,9 @@ def _makes_tensors(func: Any) -> bool:
 def _unchanged(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operator that writes into large tensors returns, with nothing written."""
     schema = func._schema
-    written = [(i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    written = [
+        (i, a.name) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
+    ]
     given = [args[i] if i < len(args) else kwargs[name] for i, name in written]
     if not schema.returns:
         return None

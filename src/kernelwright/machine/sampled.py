@@ -1,4 +1,4 @@
-"""A runtime that runs a few blocks of each launch: for sizes that are too large to run, over memory that is mostly empty.
+"""A runtime that runs a few blocks of each launch: for sizes too large to run, over memory that is mostly empty.
 
 It looks for what can be told without right values: launches that exceed a limit, indices that overflow 32 bits, and
 accesses out of bounds. Whatever else a sampled launch does wrong says nothing about the kernel.
@@ -10,9 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.builds import BuildResult
 from kernelwright.machine import Fault, MachineFault, Program
-from kernelwright.machine.runtime import _ERRORS, LaunchRecord, Runtime, _three
+from kernelwright.machine.runtime import ERRORS, LaunchRecord, Runtime, three
 
 if TYPE_CHECKING:
     import torch
@@ -64,14 +63,14 @@ class SampledRuntime(Runtime):
     ) -> None:
         """Runs some blocks. Raises the RuntimeError that a GPU would give, for what is sure to happen on one."""
         table = self._named(self.allocations(), program, kernel, args)
-        total = grid[0] * _three(grid)[1] * _three(grid)[2]
+        total = grid[0] * three(grid)[1] * three(grid)[2]
         self.launched += 1
         self.blocks += total
         try:
             report = program.launch(
                 kernel,
-                _three(grid),
-                _three(block),
+                three(grid),
+                three(block),
                 list(args),
                 shared_bytes,
                 table,
@@ -116,5 +115,5 @@ class SampledRuntime(Runtime):
         self.faults.append(fault)
         some = f"; {min(BLOCKS, total)} of {total} blocks were run" if fault.kind != "invalid-launch" else ""
         self._find(dataclasses.replace(fault, message=fault.message + some), "fault")
-        text = _ERRORS.get(fault.kind, "an illegal memory access was encountered")
+        text = ERRORS.get(fault.kind, "an illegal memory access was encountered")
         raise RuntimeError(f"CUDA error: {text} ({fault.message})")
