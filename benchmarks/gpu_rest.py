@@ -2,10 +2,11 @@
 
     python benchmarks/gpu_rest.py OUT [--parts exploits,faults,tests,corpus,triton,pair] [--seconds 570] [--dry-run]
 
-Parts take turns on the GPUs (CUDA_VISIBLE_DEVICES), the longest first; `pair` waits for two. All of them keep what they
-have on disk as they go, and so a part that is cut, or this script, loses nothing: `facts.json` says after each part how it
-ended. `exploits` and `corpus` go on from benchmarks/results/ or from an earlier OUT; `confusion.py` then writes OUT/conformance.md
-of however much of the corpus there is. `--dry-run` goes the same way without a GPU, on a few members of each.
+Parts take turns on the GPUs (CUDA_VISIBLE_DEVICES), the longest first, or on one GPU the shortest; `pair` waits for two.
+All keep what they have on disk as they go, so that a part that is cut, or this script, loses nothing: `facts.json` says
+after each part how it ended. `exploits` and `corpus` go on from benchmarks/results/ or from an earlier OUT;
+`confusion.py` then writes OUT/conformance.md of however much of the corpus there is. `--dry-run` goes the same way
+without a GPU, on a few members of each.
 """
 
 from __future__ import annotations
@@ -203,6 +204,8 @@ def main() -> int:
             shutil.copy(RESULTS / name, args.out / name)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as an interrupt: `timeout` sends it
     rest = Rest(args.out.resolve(), visible_gpus() or (("none",) if args.dry_run else ()), args.seconds)
+    if rest.count == 1:
+        chosen.reverse()
     if not rest.count:
         parser.error("there is no GPU here; --dry-run goes the same way without one")
     try:
