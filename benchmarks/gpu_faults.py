@@ -39,15 +39,21 @@ Case = tuple[str, str, Task, Candidate]
 """Name, expected verdict, task, candidate."""
 
 
-def work(count: int) -> list[Case]:
+SMALL = TASK.replace("1024, 2048", "256, 512")
+"""What fits into the file that stands for a card's memory."""
+
+
+def work(count: int, device: str) -> list[Case]:
     """A good candidate after every two bad ones."""
+    source_of_task = TASK if device == "cuda" else SMALL
     names = [name for name in FAULTS if name != RARE]
     made = []
     for i in range(count):
         name = RARE if i % 60 == 59 else "good" if i % 3 == 2 else names[(i - i // 3) % len(names)]
         source, verdict = (text(), "correct") if name == "good" else FAULTS[name]
         file = SourceFile(path="candidate.py", content=f"{source}\n# {i}\n")
-        made.append((name, verdict, Task(task_id="plus", source=TASK), Candidate(sources=(file,), language="cuda")))
+        task = Task(task_id="plus", source=source_of_task)
+        made.append((name, verdict, task, Candidate(sources=(file,), language="cuda")))
     return made
 
 
@@ -100,7 +106,7 @@ def main() -> int:
     parser.add_argument("--victim", action="store_true", help="only judge, and say when a verdict is there")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    cases = work(args.count)
+    cases = work(args.count, args.device)
     if args.victim:
         judge_all(cases, args.jobs, args.device, lambda judged, _: print(judged, flush=True))
         return 0

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_rest.py OUT [--parts exploits,faults,tests,corpus,triton,pair] [--seconds 570] [--dry-run]
 
-Parts take turns on the GPUs (CUDA_VISIBLE_DEVICES), the longest first, or on one GPU the shortest; `pair` waits for two.
+Parts take turns on the GPUs (CUDA_VISIBLE_DEVICES), the longest first, on one GPU the shortest; `pair` waits for two.
 All keep what they have on disk as they go, so that a part that is cut, or this script, loses nothing: `facts.json` says
 after each part how it ended. `exploits` and `corpus` go on from benchmarks/results/ or from an earlier OUT;
 `confusion.py` then writes OUT/conformance.md of however much of the corpus there is. `--dry-run` goes the same way
