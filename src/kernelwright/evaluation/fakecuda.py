@@ -127,9 +127,19 @@ class OperatorLog(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, int]] = []
+        self._quiet = False
         self._known: set[int] = set()
         self._foreign: set[int] = set()
         self._libraries = _libraries()
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Notes no operators, while torch does another library's work for it."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
 
     def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
         """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
@@ -148,7 +158,7 @@ class OperatorLog(TorchDispatchMode):
         else:
             result = self.compute(func, args, kwargs or {})
         name = func.overloadpacket.__name__
-        if name not in _GLUE and not own:
+        if name not in _GLUE and not own and not self._quiet:
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
         # Views and writes in place come out as they went in; what is made anew, as its inputs are.

@@ -7,12 +7,14 @@ they mean for the verdict is decided in the judge.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import hashlib
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -109,6 +111,8 @@ class Runtime:
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
+        self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """Within it the runner notes no operators of torch: a library's call is noted as such."""
         self.textures: dict[int, Texture] = {}
         """Texture and surface objects that are alive, by handle: every launch gets them all."""
         self.printed: list[str] = []
