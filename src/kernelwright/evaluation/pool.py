@@ -213,11 +213,13 @@ class Pool:
         programs: bool = False,
         executables: tuple[Path, ...] = (),
         file_mb: int = 0,
+        resident_mb: int = 0,
         preload: tuple[str, ...] = (),
     ) -> Child:
         """A fresh confined child; raises `WorkerDied` when it does not come up.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
+        A child that holds more than `resident_mb` of memory is killed (0: only its address space is bounded).
         `preload` names what the zygote shall have imported before it forks (`zygote.PRELOADS`).
         """
         with self._lock:
@@ -241,6 +243,7 @@ class Pool:
                 "programs": programs,
                 "executables": [str(path) for path in executables],
                 "file_mb": file_mb,
+                "resident_mb": resident_mb,
                 "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
