@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,12 @@ from safetensors.torch import load_file  # noqa: E402
 from training.sample_pairs import pair, write_corpus  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
-from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.inference.tokenizer import ChatTokenizer  # noqa: E402
 from kernelwright.training.card import write_card  # noqa: E402
 from kernelwright.training.pretrain import pretrain  # noqa: E402
 from kernelwright.training.progress import read_log  # noqa: E402
-from kernelwright.training.settings import PretrainSettings, config_path  # noqa: E402
+from kernelwright.training.settings import DataSettings, PretrainSettings, config_path  # noqa: E402
 from kernelwright.training.sources import Corpus, Generated, open_source  # noqa: E402
 
 SMALL = """
@@ -160,16 +161,16 @@ def test_shipped_settings_are_valid() -> None:
 
 def test_a_corpus_without_pairs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too few"):
-        Corpus.open(tmp_path, 5)
+        Corpus.open(DataSettings(corpus=str(tmp_path), held_out=5))
     (tmp_path / "a.jsonl").write_text('{"reference": "x"}\n')
     with pytest.raises(ConfigError, match="line 1"):
-        Corpus.open(tmp_path, 5)
+        Corpus.open(DataSettings(corpus=str(tmp_path), held_out=5))
 
 
 def test_held_out_references_are_not_trained_on(tmp_path: Path) -> None:
-    source = Corpus.open(write_corpus(tmp_path, 200), 20)
-    held = {reference for reference, _ in source.held_out()}
-    trained = {reference for n in range(source.count) for reference, _ in source(n)}
+    source = Corpus.open(DataSettings(corpus=str(write_corpus(tmp_path, 200)), held_out=20))
+    held = {reference for reference, _ in source.held_out(Counter())}
+    trained = {reference for n in range(source.count) for reference, _ in source(n, Counter())}
     assert held and not held & trained and 5 <= len(held) <= 40
 
 
@@ -180,17 +181,42 @@ def test_parquet_is_a_corpus_too(tmp_path: Path) -> None:
     rows = [("a", "b"), ("c", "d"), ("e", "f")]
     table = pyarrow.table({"reference": [r for r, _ in rows], "answer": [a for _, a in rows], "other": [1, 2, 3]})
     parquet.write_table(table, tmp_path / "x.parquet")
-    source = Corpus.open(tmp_path, 1)
-    assert sorted(source(0) + source.held_out()) == rows
+    source = Corpus.open(DataSettings(corpus=str(tmp_path), held_out=1))
+    assert sorted([*source(0, Counter()), *source.held_out(Counter())]) == rows
 
 
 def test_generated_pairs_do_not_depend_on_who_makes_them() -> None:
     settings = load_config(config_path("tiny"), ["data.generate.shard=6", "data.generate.count=15"], PretrainSettings)
     source = open_source(settings.data)
-    assert source.count == 3 and [len(source(n)) for n in range(3)] == [6, 6, 3]
-    assert source(1) == source(1) and source(1) != source(0)
-    assert all("class Model(" in reference and "class ModelNew" in answer for reference, answer in source(2))
-    assert not {r for r, _ in source.held_out()} & {r for n in range(3) for r, _ in source(n)}
+    shards = [list(source(n, Counter())) for n in range(source.count)]
+    assert list(map(len, shards)) == [6, 6, 3]
+    assert list(source(1, Counter())) == shards[1] != shards[0]
+    assert all("class Model(" in reference and "class ModelNew" in answer for reference, answer in shards[2])
+    assert not {r for r, _ in source.held_out(Counter())} & {r for shard in shards for r, _ in shard}
+
+
+def test_training_keeps_away_from_suites_that_are_named(tmp_path: Path) -> None:
+    fresh = ["data.generate.shard=40", "data.generate.count=40"]
+    open_ = open_source(load_config(config_path("tiny"), fresh, PretrainSettings).data)
+    usual = list(open_(0, Counter()))
+    suite = tmp_path / "suite.jsonl"
+    near = [r for r, _ in usual[:5]]
+    suite.write_text("".join(json.dumps({"task_id": str(n), "reference": r}) + "\n" for n, r in enumerate(near)))
+    for rule in ("remove", "keep"):
+        named = [*fresh, f"data.against={suite}", f"data.one_operator={rule}"]
+        source = open_source(load_config(config_path("tiny"), named, PretrainSettings).data)
+        counts: Counter[str] = Counter()
+        left = list(source(0, counts))
+        assert len(left) == 40 and counts["contaminated"] >= 5 and not set(near) & {r for r, _ in left}
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    rows = [{"reference": r, "answer": a} for r, a in usual]
+    (corpus / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept = Corpus.open(DataSettings(corpus=str(corpus), held_out=1, against=(str(suite),)))
+    counts = Counter()
+    assert not set(near) & {r for r, _ in kept(0, counts)} and counts["contaminated"] >= 4
+    with pytest.raises(TaskError):
+        open_source(DataSettings(corpus=str(corpus), held_out=1, against=(str(tmp_path / "none.jsonl"),)))
 
 
 def test_card_takes_results(finished: Path, tmp_path: Path) -> None:
