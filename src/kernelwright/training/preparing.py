@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count, takewhile
 from pathlib import Path
 
 from kernelwright.errors import ConfigError
@@ -78,16 +79,17 @@ def _held_out(source: Source, number: int, skipped: Counter[str]) -> Iterable[Te
 def _first_pairs(source: Source, wanted: int, workers: int, patience: float) -> list[Texts]:
     """Pairs of the first shards, as many as are wanted or all that there are. A shard that cannot be made is left out.
 
-    As many shards at once as there are processes, so that hardly more is made than is used.
+    Ends when the shards that are there without a gap hold enough, so that the pairs do not depend on who was fast.
     """
-    shards: dict[int, list[Texts]] = {}
-    for first in range(0, source.count, workers):
-        numbers = range(first, min(first + workers, source.count))
-        for ended in run_jobs(partial(_texts, source), numbers, workers, patience):
-            shards[ended.number] = [] if ended.lost else [(task, answer) for task, answer in ended.value]
-        if sum(map(len, shards.values())) >= wanted:
-            break
-    return list(chain.from_iterable(shards[n] for n in sorted(shards)))[:wanted]
+    ended: dict[int, list[Texts]] = {}
+    texts: list[Texts] = []
+    with closing(run_jobs(partial(_texts, source), range(source.count), workers, patience)) as jobs:
+        for job in jobs:
+            ended[job.number] = [] if job.lost else [(task, answer) for task, answer in job.value]
+            texts = list(chain.from_iterable(ended[n] for n in takewhile(ended.__contains__, count())))
+            if len(texts) >= wanted:
+                break
+    return texts[:wanted]
 
 
 def _texts(source: Source, number: int, beat: Beat) -> list[Texts]:

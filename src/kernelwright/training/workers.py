@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,7 +62,7 @@ class _Seat:
     unread: bytes = b""
 
 
-def run_jobs(job: Job, numbers: Sequence[int], workers: int, patience: float) -> Iterator[Ended]:
+def run_jobs(job: Job, numbers: Sequence[int], workers: int, patience: float) -> Generator[Ended, None, None]:
     """Calls `job` with each number in some order, `workers` at a time. Yields each as it ends.
 
     `patience`: seconds that a job may be silent. An error of ours (`KernelwrightError`) in a job ends everything and is
