@@ -3,15 +3,15 @@
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
 
-Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
-so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
-is one; answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright
-bench --form load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
+Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less so
+that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there is one;
+answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright bench --form
+load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
 
-OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs)
-and the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something,
-at the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what
-they hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
+OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs) and
+the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something, at
+the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what they
+hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560

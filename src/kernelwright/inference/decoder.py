@@ -7,7 +7,6 @@ once and written in place, and a step makes no tensor whose shape depends on dat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.errors import ConfigError
-
-Linear = Callable[..., Tensor]
-"""`F.linear`, or what computes the same."""
 
 KNOWN = ("llama", "qwen2")
 """Values of `model_type` that this module computes."""
@@ -123,16 +119,8 @@ class Cache:
             part[:, target, :, :length] = part[:, source, :, :length]
 
 
-PACKED_FOR = 8
-"""Rows that packed weights are laid out for; any number may be multiplied by them."""
-
-
 class Decoder:
-    """A checkpoint's weights on one device. Not a module: nothing here is trained.
-
-    On the processor in float32 a step multiplies by copies of the weights in oneDNN's own order: few rows by a large
-    matrix take about a third less time so.
-    """
+    """A checkpoint's weights on one device. Not a module: nothing here is trained."""
 
     def __init__(
         self, config: DecoderConfig, weights: dict[str, Tensor], device: torch.device, dtype: torch.dtype
@@ -151,29 +139,10 @@ class Decoder:
             self.norm = take("model.norm.weight")
             self.head = self.embedding if config.tied else take("lm_head.weight")
             self.layers = [_layer(f"model.layers.{i}.", weights, take) for i in range(config.layers)]
-            self._packed = self._pack() if device.type == "cpu" and dtype == torch.float32 else {}
         except KeyError as error:
             raise ConfigError(
                 f"the checkpoint has no weight {error}", hint="its config.json may be of another model"
             ) from error
-
-    def _pack(self) -> dict[int, Tensor]:
-        """Copies of all matrices in oneDNN's order, by the address of the plain one; none where torch lacks oneDNN."""
-        if not (torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
-            return {}
-        matrices = [m for layer in self.layers for m in (layer.qkv, layer.out, layer.gate_up, layer.down)]
-        with torch.inference_mode():
-            return {
-                m.data_ptr(): torch.ops.mkldnn._reorder_linear_weight(m, PACKED_FOR) for m in [*matrices, self.head]
-            }
-
-    def _product(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        """`F.linear` for the few rows (rows, width) of a step."""
-        packed = self._packed.get(weight.data_ptr())
-        if packed is None:
-            return F.linear(x, weight, bias)
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
-        return made
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype) -> Decoder:
@@ -240,16 +209,16 @@ class Decoder:
         mask = mask[:, None, None]
         for number, layer in enumerate(self.layers):
             h = F.rms_norm(x, (c.hidden,), layer.norm, c.epsilon)
-            q, k, v = self._heads(self._product(h, layer.qkv, layer.bias), cos, sin)
+            q, k, v = self._heads(F.linear(h, layer.qkv, layer.bias), cos, sin)
             keys, values = cache.keys[number], cache.values[number]
             keys[at, :, positions] = k
             values[at, :, positions] = v
             # the query heads of one key head are its rows: keys and values are read once, and never expanded
             q = q.view(rows, c.kv_heads, c.heads // c.kv_heads, c.head_width)
             attended = F.scaled_dot_product_attention(q, keys[:rows, :, :length], values[:rows, :, :length], mask)
-            x = x + self._product(attended.reshape(rows, -1), layer.out)
-            x = x + self._feed_forward(x, layer, self._product)
-        return self._logits(x, self._product)
+            x = x + F.linear(attended.reshape(rows, -1), layer.out)
+            x = x + self._feed_forward(x, layer)
+        return self._logits(x)
 
     def _heads(self, qkv: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys (both turned by their positions) and values: (…, heads, head width)."""
@@ -259,13 +228,13 @@ class Decoder:
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return turned[..., : c.heads, :], turned[..., c.heads :, :], split[..., c.heads + c.kv_heads :, :]
 
-    def _feed_forward(self, x: Tensor, layer: Layer, linear: Linear = F.linear) -> Tensor:
+    def _feed_forward(self, x: Tensor, layer: Layer) -> Tensor:
         h = F.rms_norm(x, (self.config.hidden,), layer.norm_after, self.config.epsilon)
-        gate, up = linear(h, layer.gate_up).chunk(2, dim=-1)
-        return linear(F.silu(gate) * up, layer.down)
+        gate, up = F.linear(h, layer.gate_up).chunk(2, dim=-1)
+        return F.linear(F.silu(gate) * up, layer.down)
 
-    def _logits(self, x: Tensor, linear: Linear = F.linear) -> Tensor:
-        return linear(F.rms_norm(x, (self.config.hidden,), self.norm, self.config.epsilon), self.head).float()
+    def _logits(self, x: Tensor) -> Tensor:
+        return F.linear(F.rms_norm(x, (self.config.hidden,), self.norm, self.config.epsilon), self.head).float()
 
 
 def _layer(prefix: str, weights: dict[str, Tensor], take: Any) -> Layer:
