@@ -3,15 +3,15 @@
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
 
-Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less so
-that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there is one;
-answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright bench --form
-load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
+Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
+so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
+is one; answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright
+bench --form load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
 
-OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs) and
-the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something, at
-the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what they
-hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
+OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs)
+and the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something,
+at the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what
+they hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
@@ -20,6 +20,7 @@ hold is not done again. Needs the package's dependencies; without network, from 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -68,6 +69,7 @@ class Call:
     notes: list[str] = field(default_factory=list)
     earlier: list[Any] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    finished: bool = False
 
     @property
     def left(self) -> float:
@@ -79,7 +81,8 @@ class Call:
         logs = self.work / "logs"
         logs.mkdir(parents=True, exist_ok=True)
         visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
-        environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **os.environ, **visible}
+        paths = os.pathsep.join(filter(None, (str(HERE.parent / "src"), os.environ.get("PYTHONPATH", ""))))
+        environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **os.environ, **visible, "PYTHONPATH": paths}
         with open(logs / f"{name}.log", "ab") as log, open(stdout or os.devnull, "wb") as answers:
             process = subprocess.Popen(
                 [sys.executable, *line],
@@ -87,7 +90,7 @@ class Call:
                 stdout=answers if stdout else log,
                 stderr=log,
                 env=environment,
-                cwd=HERE.parent,
+                cwd=self.work,  # paths below it are the same in a second call elsewhere
                 start_new_session=True,
             )
         part = Part(name, process, time.monotonic(), max(1.0, min(limit, self.left - RESERVED["packing"])))
@@ -192,6 +195,7 @@ class Wish:
     count: int | None
     train_seconds: float | None
     dev: str
+    """A path below the work folder with its number of samples, as `splits` are."""
     splits: list[str]
     max_tokens: int
     jobs: int
@@ -203,11 +207,11 @@ class Wish:
 
     def starter(self, call: Call, name: str, *more: str) -> list[str]:
         """A command line of `starter.py` for one configuration."""
-        sets = [*self.overrides, f"data.against={_path(self.dev)}"]
+        sets = [*self.overrides, f"data.against={call.work / _path(self.dev)}"]
         sets += [f"data.generate.count={self.count}"] if self.count and name == self.configs[0] else []
         words = [word for one in sets for word in ("--set", one)]
         facts = str(call.work / f"{Path(name).stem}.json")
-        return [str(HERE / "starter.py"), str(call.work / "models"), "--configs", name, *words, "--json", facts, *more]
+        return [str(HERE / "starter.py"), "models", "--configs", name, *words, "--json", facts, *more]
 
 
 def _path(suite: str) -> str:
@@ -259,7 +263,7 @@ def answers(call: Call, wish: Wish) -> None:
         groups = [[wish.dev if config == first else _path(wish.dev)], wish.splits if config == first else []]
         for suites in filter(None, groups):
             name = f"answers-{Path(config).stem}-{Path(_path(suites[0])).stem}"
-            out = call.work / "answers" / Path(config).stem
+            out = Path("answers") / Path(config).stem
             line = [str(HERE / "starter_answers.py"), str(model(call, config)), str(out), *suites]
             line += ["--max-tokens", str(wish.max_tokens)]
             started.append(call.start(name, line, RESERVED["answers"], wish.gpu(len(started))))
@@ -277,8 +281,8 @@ def judge(call: Call, wish: Wish) -> None:
         for config in wish.configs:
             for suite in suites:
                 path, _, samples = suite.partition(":")
-                script = call.work / "answers" / Path(config).stem / f"{Path(path).stem}.{kind}.jsonl"
-                if not script.exists():
+                script = Path("answers") / Path(config).stem / f"{Path(path).stem}.{kind}.jsonl"
+                if not (call.work / script).exists():
                     continue
                 if call.left < RESERVED["packing"] + 20.0:
                     call.notes.append(f"no time to judge {script.name} of {Path(config).stem}")
@@ -287,7 +291,7 @@ def judge(call: Call, wish: Wish) -> None:
                 words = ["--policy", f"scripted:{script}", "--samples", samples if kind == "sampled" else "1"]
                 words += ["--form", "load_inline", "--trials", "3", "--timing-seconds", "0.15", "--json"]
                 words += ["--backend", "gpu" if wish.gpus else "cpu", "--jobs", str(wish.jobs)]
-                line = ["-m", "kernelwright.cli", "bench", path, "--run", str(call.work / "runs" / name), *words]
+                line = ["-m", "kernelwright.cli", "bench", path, "--run", f"runs/{name}", *words]
                 call.wait(call.start(f"judge-{name}", line, call.left, None))
 
 
@@ -325,13 +329,26 @@ def guard(call: Call) -> None:
     """Ends the call at its guard time, whatever hangs, with what there is."""
     while call.left > GUARD:
         time.sleep(min(1.0, max(0.05, call.left - GUARD)))
-    call.notes.append("the guard ended this call")
-    for part in call.parts:
-        if not part.status:
-            part.status = "cut"
-            os.killpg(part.process.pid, signal.SIGKILL)
-    call.pack("at the guard time")
-    os._exit(1)
+    with call.lock:
+        if call.finished:
+            return
+        call.notes.append("the guard ended this call")
+        for part in call.parts:
+            if not part.status:
+                part.status = "cut"
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(part.process.pid, signal.SIGKILL)
+        call.pack("at the guard time")
+        os._exit(1)
+
+
+def take_suite(call: Call, suite: str) -> str:
+    """Copies a suite into the work folder. Returns its path there, with its number of samples."""
+    path, sign, samples = suite.partition(":")
+    kept = Path("suites") / Path(path).name
+    (call.work / "suites").mkdir(exist_ok=True)
+    (call.work / kept).write_bytes(Path(path).read_bytes())
+    return f"{kept}{sign}{samples}"
 
 
 def main() -> int:
@@ -360,16 +377,19 @@ def main() -> int:
             (folder / "training.json").unlink(missing_ok=True)
     call.earlier = _read(call.work / "device_starter.json", {}).get("calls", [])
     gpus = _gpus()
-    splits = [suite for suite in asked.splits.split(",") if suite]
+    splits = [take_suite(call, suite) for suite in asked.splits.split(",") if suite]
+    dev = take_suite(call, asked.dev)
     jobs = asked.jobs or (10 * gpus if gpus else len(os.sched_getaffinity(0)))
     seconds = asked.train_seconds or None
     configs = asked.configs.split(",")
-    wish = Wish(configs, asked.overrides, asked.count, seconds, asked.dev, splits, asked.max_tokens, jobs, gpus)
+    wish = Wish(configs, asked.overrides, asked.count, seconds, dev, splits, asked.max_tokens, jobs, gpus)
     threading.Thread(target=guard, args=(call,), daemon=True).start()
     try:
         play(call, wish)
     finally:
-        call.pack()
+        with call.lock:
+            call.pack()
+            call.finished = True
     return 0
 
 

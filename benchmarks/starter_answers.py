@@ -3,9 +3,9 @@
     python benchmarks/starter_answers.py CHECKPOINT OUT SUITE.jsonl[:SAMPLES]... [--max-tokens 2048] [--seed 0]
 
 OUT/SUITE.greedy.jsonl has one greedy answer for each task, OUT/SUITE.sampled.jsonl SAMPLES (0 by default) at T = 0.8,
-each with a seed of its own. `kernelwright bench SUITE.jsonl --policy scripted:OUT/SUITE.greedy.jsonl --samples 1` judges
-them, `--samples SAMPLES` the others: so drawing does not disturb what is timed. A file that is there is not made again.
-OUT/speed.json has the tokens a second of each.
+each with a seed of its own. `kernelwright bench SUITE.jsonl --policy scripted:OUT/SUITE.greedy.jsonl --samples 1`
+judges them, `--samples SAMPLES` the others: so drawing does not disturb what is timed. A file that is there is not
+made again. OUT/speed.json has the tokens a second of each.
 """
 
 from __future__ import annotations
