@@ -26,7 +26,9 @@ BLOCK = 4_000_000
 LIVE = (".sqlite-wal", ".sqlite-shm", ".lock")
 
 
-def pack(root: Path, files: Iterable[Path], out: Path, name: str, room: int) -> tuple[list[Path], str]:
+def pack(
+    root: Path, files: Iterable[Path], out: Path, name: str, room: int, piece: int = PIECE
+) -> tuple[list[Path], str]:
     """Packs files as pieces in `out`, in place of earlier ones of that name, if they take `room` bytes at most.
 
     Returns the pieces, or none and why. What disappears while it is packed is left out.
@@ -34,7 +36,7 @@ def pack(root: Path, files: Iterable[Path], out: Path, name: str, room: int) -> 
     compressed = b"".join(_compressed(_tar(root, files)))
     if len(compressed) > room:
         return [], f"{name} takes {len(compressed):,} bytes, and there is room for {room:,}"
-    parts = [compressed[at : at + PIECE] for at in range(0, len(compressed), PIECE)]
+    parts = [compressed[at : at + piece] for at in range(0, len(compressed), piece)]
     out.mkdir(parents=True, exist_ok=True)
     pieces = []
     for number, part in enumerate(parts):
