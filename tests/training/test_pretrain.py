@@ -14,7 +14,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from running import Command
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
@@ -87,32 +86,37 @@ def test_the_checkpoint_loads_in_transformers(finished: Path) -> None:
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_ends_with_the_same_weights(
-    small: Path, finished: Path, tmp_path: Path, how: signal.Signals, kernelwright: Command
+def test_a_run_that_is_stopped_twice_ends_with_the_same_weights(
+    small: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished / "data", tmp_path / "data")
-    words = ["train", "pretrain", str(small), "--out", str(tmp_path), "--json"]
-    command = [sys.executable, "-m", "kernelwright.cli", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 120
-    while not read_log(tmp_path / "log.jsonl") and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
-    before = read_log(tmp_path / "log.jsonl")
-    assert before and before[-1]["step"] < 14, "it was over before it could be stopped"
-    if how is signal.SIGINT:
-        assert process.returncode == 130 and "kept" in errors and "Traceback" not in errors
-    done = kernelwright(*words, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert "resumed after update" in done.stderr
-    assert json.loads(done.stdout)["updates"] == 14
+    stopped(small, tmp_path, signal.SIGKILL, 1)
+    status, errors = stopped(small, tmp_path, signal.SIGINT, 5)
+    assert status == 130 and "kept" in errors and "Traceback" not in errors and "resumed after update" in errors
+    facts = pretrain(load_config(small, [], PretrainSettings), tmp_path).facts
+    assert "resumed after update" in capsys.readouterr().err
+    assert facts["updates"] == 14
     right, found = load_file(finished / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(right[name], found[name]) for name in right)
     logs = [[(row["step"], row["tokens"]) for row in read_log(f / "log.jsonl")] for f in (finished, tmp_path)]
     assert logs[0] == logs[1]
+
+
+def stopped(small: Path, out: Path, how: signal.Signals, step: int) -> tuple[int, str]:
+    """The command, sent a signal once its log has an update of at least `step`. Its exit status and messages."""
+    command = [sys.executable, "-m", "kernelwright.cli", "train", "pretrain", str(small), "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(row["step"] >= step for row in read_log(out / "log.jsonl")):
+            break
+        time.sleep(0.005)
+    process.send_signal(how)
+    errors = process.communicate(timeout=60)[1]
+    last = read_log(out / "log.jsonl")[-1]["step"]
+    assert step <= last < 14, "it was over before it could be stopped"
+    return process.returncode, errors
 
 
 def test_a_finished_run_is_not_done_again(small: Path, finished: Path) -> None:
