@@ -57,7 +57,8 @@ class _Rows:
 class Engine:
     """A checkpoint that answers requests. Raises `ConfigError`.
 
-    `rows`: answers at once. `threads`: of torch, on the processor; all cores by default.
+    `rows`: answers at once. `threads`: of torch, on the processor; all cores by default. `tempered`: log-probabilities
+    are those after the temperature.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Engine:
         rows: int | None = None,
         dtype: str = "auto",
         threads: int | None = None,
+        tempered: bool = False,
     ) -> None:
+        self.tempered = tempered
         self.device = _device(device)
         gpu = self.device.type == "cuda"
         if not gpu:
@@ -228,7 +231,7 @@ class Engine:
     def _draw(self, logits: Tensor, rows: slice, filtered: bool) -> tuple[Tensor, Tensor]:
         s = self._state
         uniform = s.uniforms[rows].gather(1, s.positions[rows, None])[:, 0]
-        return draw(logits, uniform, s.temperature[rows], s.top_p[rows], s.top_k[rows], filtered)
+        return draw(logits, uniform, s.temperature[rows], s.top_p[rows], s.top_k[rows], filtered, self.tempered)
 
     def _advance(self, rows: int, length: int, filtered: bool) -> None:
         """One token for the first rows: reads and writes tensors that stay where they are."""

@@ -118,7 +118,7 @@ def make_trainer(settings: SftSettings, out: Path, training: Samples, held_out: 
         train_dataset=dataset(training, settings.data.length if packing else None),
         eval_dataset=dataset(held_out, settings.data.length if packing else None) if held_out is not None else None,
         processing_class=tokenizer,
-        peft_config=_adapter(settings.model),
+        peft_config=lora_adapter(settings.model),
         callbacks=callbacks(settings, out),
     )
     trainer.remove_callback(PrinterCallback)  # it writes to stdout, which is for data
@@ -167,7 +167,8 @@ def _reference(settings: SftSettings) -> Any:
     return model
 
 
-def _adapter(settings: BaseModelSettings) -> Any:
+def lora_adapter(settings: BaseModelSettings) -> Any:
+    """peft's configuration of the adapter; None for full tuning."""
     if settings.tune == "full":
         return None
     from peft import LoraConfig
