@@ -95,23 +95,18 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     from kernelwright import report
     from kernelwright.policies import load_policy
     from kernelwright.rollout import best_turn
-    from kernelwright.suitebench import Bench, open_run
+    from kernelwright.suitebench import play
 
     policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p)
     total = len(suite.tasks) * len(options.numbers())
-    with (
-        open_run(run, options, judging) as store,
-        report.BatchView(total, run, not quiet) as view,
-        suite.judging() as judge,
-    ):
+    with report.BatchView(total, run, not quiet) as view:
 
         def show(name: str, trajectory: Trajectory | None, note: str) -> None:
             best = best_turn(trajectory.turns) if trajectory else None
             failure = trajectory.turns[-1].parse_failure if trajectory and best is None else note
             view.show(name, best.evaluation if best else None, failure or note)
 
-        settled = judge.settle(judging)
-        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=show).run()
+        play(suite, policy, options, judging, run, show)
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:

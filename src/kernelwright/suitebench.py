@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kernelwright import programbench
@@ -131,7 +132,7 @@ def exchange_of(form: str) -> Exchange:
     return PYTHON if form == "module" else Exchange(parse=exported)
 
 
-def open_run(folder: Any, options: BenchOptions, eval_options: EvalOptions) -> Store:
+def open_run(folder: Path, options: BenchOptions, eval_options: EvalOptions) -> Store:
     """The run folder, new or continued. Raises `UsageError` for a run of other settings."""
     meta = {"verb": "bench", **asdict(options), "options": eval_options.model_dump(mode="json")}
     store = Store.open_or_create(folder, meta)
@@ -145,6 +146,20 @@ def open_run(folder: Any, options: BenchOptions, eval_options: EvalOptions) -> S
             f"the run in {str(folder)!r} {what}", hint="name another folder with --run, or use its settings"
         )
     return store
+
+
+def play(
+    suite: BenchSuite,
+    policy: Policy,
+    options: BenchOptions,
+    judging: EvalOptions,
+    run: Path,
+    on_sample: OnSample | None = None,
+) -> None:
+    """Draws and judges what the run folder does not hold yet. Raises what `open_run` and `Bench.run` raise."""
+    with open_run(run, options, judging) as store, suite.judging() as judge:
+        settled = judge.settle(judging)
+        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=on_sample).run()
 
 
 class Bench:

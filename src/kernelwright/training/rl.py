@@ -30,11 +30,12 @@ from kernelwright.records import Task
 from kernelwright.rewards import annealed_judge_weight
 from kernelwright.rewards_judge import Judge
 from kernelwright.tasks import load_suite
+from kernelwright.training.merging import save_tokenizer_files
+from kernelwright.training.post_run import keep_settings, load_model
 from kernelwright.training.progress import Live, Log, read_log
 from kernelwright.training.rl_rollouts import ConversationPolicy, Rollouts, Row
 from kernelwright.training.rl_settings import RlSettings, TaskSettings
 from kernelwright.training.rl_update import Updater
-from kernelwright.training.sft import keep_settings, load_model, save_tokenizer_files
 
 
 @dataclass(frozen=True)
