@@ -36,12 +36,11 @@ def train_rejection(settings: RlSettings, out: Path, processes: int = 1) -> dict
 
     Raises `ConfigError` where no rollout was worth keeping.
     """
-    from kernelwright.training.sft import keep_settings
+    from kernelwright.training.post_run import begin
 
     wanted = settings.rejection
     assert wanted is not None
-    out.mkdir(parents=True, exist_ok=True)
-    keep_settings(settings, out)
+    begin(settings, out)
     warm = _train("rl", settings.model_copy(update={"rejection": None}), out / WARM_UP, processes)
     collected = _collect(settings, wanted, out)
     chosen = _choose(wanted, out)

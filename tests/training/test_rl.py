@@ -273,7 +273,7 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
 
     from kernelwright.training.ranks import Ranks
     from kernelwright.training.rl import train_rl
-    from kernelwright.training.rl_state import State, merged_weights
+    from kernelwright.training.rl_state import State, weights_of
 
     wanted = rl_settings(
         home, model={"path": str(home / "model"), "tune": "lora"}, rollout={"turns": 1}, train={"steps": 1, "lr": 1e-2}
@@ -285,7 +285,8 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     assert (tmp_path / "adapter" / "adapter_config.json").is_file() and not torch.equal(base[name], tuned[name])
     kept = torch.load(tmp_path / "state.pt", weights_only=True)
     assert all("lora_" in key for key in kept["model"])
-    resumed = merged_weights(State.open(wanted, tmp_path, Ranks()).model)
+    state = State.open(wanted, tmp_path, Ranks())
+    resumed = weights_of(state.model, wanted.model.lora)
     assert all(torch.allclose(resumed[key], tuned[key], atol=1e-6) for key in tuned)
 
 

@@ -17,9 +17,10 @@ from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
 from kernelwright.training.explain import explain, page  # noqa: E402
+from kernelwright.training.post_run import begin, last_checkpoint  # noqa: E402
 from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa: E402
 from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
-from kernelwright.training.sft import dataset, last_checkpoint, make_trainer, train_sft  # noqa: E402
+from kernelwright.training.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
 from kernelwright.training.texts import Conversation  # noqa: E402
 from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
 
@@ -122,10 +123,10 @@ def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -
     ]
     from datasets import Dataset
 
+    from kernelwright.training.post_run import load_model
     from kernelwright.training.samples import load_tokenizer
-    from kernelwright.training.sft import arguments, load_model
 
-    args = arguments(wanted, tmp_path / "theirs", False).to_dict()
+    args = arguments(wanted, tmp_path / "theirs").to_dict()
     keep = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "learning_rate", "seed")
     more = ("data_seed", "lr_scheduler_type", "warmup_steps", "max_grad_norm", "use_cpu", "logging_steps", "bf16")
     trainer = SFTTrainer(
@@ -233,12 +234,9 @@ def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -
     wanted = settings(home, steps=6, save_every=2)
     train_sft(wanted, tmp_path / "whole")
     out = tmp_path / "stopped"
-    out.mkdir()
+    begin(wanted, out)
     training, held_out = split(prepare(wanted)[0], 0)
-    from kernelwright.training.sft import keep_settings
-
-    keep_settings(wanted, out)
-    trainer = make_trainer(wanted, out, training, held_out)
+    trainer = make_trainer(wanted, out, arguments(wanted, out), training, held_out)
     trainer.add_callback(StopAtFive())
     with pytest.raises(Stopped):
         trainer.train()

@@ -30,6 +30,7 @@ from kernelwright.rewards_judge import Judge
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.filters import dynamic_sampling
+from kernelwright.training.post_run import begin
 from kernelwright.training.progress import Live, Log, read_log
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
@@ -38,7 +39,6 @@ from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_op
 from kernelwright.training.rl_settings import RlSettings, TaskSettings
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained
-from kernelwright.training.sft import keep_settings
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,7 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     `executor` judges where it is given, else one that is made for the run.
     """
     ranks = Ranks.join()
-    if ranks.first:
-        out.mkdir(parents=True, exist_ok=True)
-        keep_settings(settings, out)
+    begin(settings, out)
     ranks.wait()
     state = State.open(settings, out, ranks)
     tasks = _usable_tasks(settings, state, ranks)

@@ -16,10 +16,12 @@ import torch
 from kernelwright.inference import load_engine
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
+from kernelwright.training.merging import merged, save_tokenizer_files
+from kernelwright.training.post_run import adapter, load_model
+from kernelwright.training.post_settings import LoraSettings
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 from kernelwright.training.rl_update import Bounds, Updater
-from kernelwright.training.sft import load_model, lora_adapter, save_tokenizer_files
 
 STATE = "state.pt"
 
@@ -29,7 +31,7 @@ class State:
 
     def __init__(self, settings: RlSettings, model: Any, engine: Any, ranks: Ranks) -> None:
         train, r = settings.train, settings.rollout
-        self.model = model.eval()
+        self.model, self.lora = model.eval(), settings.model.lora
         trained = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(trained, lr=train.lr, betas=(0.9, 0.95), weight_decay=train.weight_decay)
         self.updater = Updater(settings, model, self.optimizer, _autocast(settings, model), ranks)
@@ -51,7 +53,7 @@ class State:
         if settings.model.tune == "lora":
             from peft import get_peft_model
 
-            model = get_peft_model(model, lora_adapter(settings.model))
+            model = get_peft_model(model, adapter(settings.model))
         if torch.cuda.is_available():
             model = model.cuda()
         threads = max(1, len(os.sched_getaffinity(0)) // ranks.count)
@@ -90,7 +92,7 @@ class State:
         from kernelwright.inference.decoder import Decoder
 
         old = self.policy.engine.decoder
-        new = Decoder(old.config, merged_weights(self.model), old.device, old.dtype)
+        new = Decoder(old.config, weights_of(self.model, self.lora), old.device, old.dtype)
         pairs = [(old.embedding, new.embedding), (old.norm, new.norm), (old.head, new.head)]
         for before, after in zip(old.layers, new.layers, strict=True):
             pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
@@ -107,22 +109,10 @@ class State:
         save_tokenizer_files(settings.model.path, out)
 
 
-def merged_weights(model: Any) -> dict[str, Any]:
-    """The weights by the base model's names, with what an adapter adds; the model is left as it is."""
-    weights = dict(model.state_dict())
-    if not hasattr(model, "peft_config"):
-        return weights
-    prefix = "base_model.model."
-    found = {
-        name.removeprefix(prefix).replace(".base_layer", ""): value
-        for name, value in weights.items()
-        if ".lora_" not in name
-    }
-    for name, module in model.named_modules():
-        if hasattr(module, "get_delta_weight") and hasattr(module, "base_layer"):
-            key = f"{name.removeprefix(prefix)}.weight"
-            found[key] = found[key] + module.get_delta_weight("default").to(found[key].dtype)
-    return found
+def weights_of(model: Any, lora: LoraSettings) -> dict[str, Any]:
+    """The weights under the base model's names, with what an adapter adds; the model is left as it is."""
+    state = dict(model.state_dict())
+    return merged(state, lora.alpha / lora.r) if hasattr(model, "peft_config") else state
 
 
 def _autocast(settings: RlSettings, model: Any) -> Any:
