@@ -211,11 +211,13 @@ class Rollouts:
     def _play(self, asker: Asker, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
         seed = hash_seed(self.settings.seed, step, group, trajectory)
+        # Inputs differ from step to step, and are those of the group: its rollouts are judged alike, a second time too.
+        options = self._options.changed(seed=hash_seed(self.settings.seed, step, group))
         judged: list[tuple[Turn, Candidate | None]] = []
         played = rollout(
             task,
             recorder,
-            self._evaluate,
+            lambda of, candidate: self._evaluate(of, candidate, options),
             budget=Budget(turns=self.settings.rollout.turns),
             seed=seed,
             on_turn=lambda turn, candidate: judged.append((turn, candidate)),
@@ -243,10 +245,10 @@ class Rollouts:
             )
         return rows
 
-    def _evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
+    def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
         began = time.monotonic()
         try:
-            evaluation = self.executor.submit(task, candidate, self._options).result()
+            evaluation = self.executor.submit(task, candidate, options).result()
         except TaskError as error:  # no candidate's fault: no reward, and the other tasks go on
             evaluation = Evaluation(
                 task_id=task.task_id,
