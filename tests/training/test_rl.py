@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
-from rl_home import make_home, rl_table  # noqa: E402
+from undecided_model import rl_table  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, StoreError  # noqa: E402
@@ -141,13 +141,6 @@ def test_settings_name_what_there_is(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two tasks, and a model that answers either with either's kernel."""
-    pytest.importorskip("trl")
-    return make_home(tmp_path_factory.mktemp("rl"))
-
-
-@pytest.fixture(scope="module")
 def judges() -> Iterator[Executor]:
     """What judges in all runs of this file: starting it imports torch."""
     with load_executor("local", 2, "cpu") as executor:
@@ -155,19 +148,19 @@ def judges() -> Iterator[Executor]:
 
 
 @pytest.fixture(scope="module")
-def whole(home: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A run that nothing stopped: its folder and its facts."""
     from kernelwright.training.rl import train_rl
 
     out = tmp_path_factory.mktemp("whole") / "run"
-    return out, train_rl(rl_settings(home), out, judges).facts
+    return out, train_rl(rl_settings(undecided), out, judges).facts
 
 
-def rl_settings(home: Path, **more: Any) -> RlSettings:
+def rl_settings(undecided: Path, **more: Any) -> RlSettings:
     """Two steps of two tasks, four rollouts each, two turns; saved after each step but the first."""
     shape = {"rollout": {"rollouts": 4, "turns": 2}, "train": {"save_every": 2}}
     merged = {name: {**shape.get(name, {}), **more.get(name, {})} for name in {*shape, *more}}
-    return RlSettings.model_validate(rl_table(home, **merged))
+    return RlSettings.model_validate(rl_table(undecided, **merged))
 
 
 def played(out: Path, step: int) -> dict[tuple[int, int], list[Row]]:
@@ -179,7 +172,7 @@ def logged(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_run_plays_judges_credits_and_updates(home: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Path, dict[str, Any]]) -> None:
     from safetensors.torch import load_file
 
     out, facts = whole
@@ -195,9 +188,9 @@ def test_a_run_plays_judges_credits_and_updates(home: Path, whole: tuple[Path, d
     credit = [json.loads(line) for line in (out / "credit" / "step-000000.jsonl").read_text().splitlines()]
     wanted = ADVANTAGES["trloo"](*([getattr(r, n) for r in first] for n in ("reward", "group", "trajectory", "turn")))
     assert [line["advantage"] for line in credit] == wanted.tolist()
-    before, after = load_file(home / "model" / "model.safetensors"), load_file(out / "model.safetensors")
+    before, after = load_file(undecided / "model" / "model.safetensors"), load_file(out / "model.safetensors")
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    assert (out / "tokenizer.json").read_bytes() == (home / "model" / "tokenizer.json").read_bytes()
+    assert (out / "tokenizer.json").read_bytes() == (undecided / "model" / "tokenizer.json").read_bytes()
     assert "reward" in (out / "curves.html").read_text()
 
 
@@ -208,7 +201,7 @@ def plain(found: dict[tuple[int, int], list[Row]]) -> Any:
 
 @pytest.mark.slow
 def test_a_stopped_run_loses_and_repeats_nothing(
-    home: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path
+    undecided: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file
 
@@ -232,8 +225,8 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         patch.setattr(Rollouts, "_keep", stopping)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                rl.train_rl(rl_settings(home), out, judges)
-        facts = rl.train_rl(rl_settings(home), out, judges).facts
+                rl.train_rl(rl_settings(undecided), out, judges)
+        facts = rl.train_rl(rl_settings(undecided), out, judges).facts
     assert {name: facts[name] for name in ("steps", "rollouts", "updates")} == {
         "steps": 2,
         "rollouts": 16,
@@ -248,12 +241,12 @@ def test_a_stopped_run_loses_and_repeats_nothing(
 
 
 @pytest.mark.slow
-def test_groups_that_teach_nothing_are_replaced_and_counted(home: Path, judges: Executor, tmp_path: Path) -> None:
+def test_groups_that_teach_nothing_are_replaced_and_counted(undecided: Path, judges: Executor, tmp_path: Path) -> None:
     """The reward of every answer is the same: all groups are redrawn as often as may be, and none is trained on."""
     from kernelwright.training.rl import train_rl
 
     wanted = rl_settings(
-        home,
+        undecided,
         reward={"name": "kevin", "parameters": {"correct": 0.0}},
         rollout={"turns": 1, "rollouts": 2},
         filters={"redraw": 2},
@@ -267,7 +260,7 @@ def test_groups_that_teach_nothing_are_replaced_and_counted(home: Path, judges: 
 
 @pytest.mark.slow
 def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
-    home: Path, judges: Executor, tmp_path: Path
+    undecided: Path, judges: Executor, tmp_path: Path
 ) -> None:
     from safetensors.torch import load_file
 
@@ -276,11 +269,14 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     from kernelwright.training.rl_state import State, weights_of
 
     wanted = rl_settings(
-        home, model={"path": str(home / "model"), "tune": "lora"}, rollout={"turns": 1}, train={"steps": 1, "lr": 1e-2}
+        undecided,
+        model={"path": str(undecided / "model"), "tune": "lora"},
+        rollout={"turns": 1},
+        train={"steps": 1, "lr": 1e-2},
     )
     train_rl(wanted, tmp_path, judges)
     assert logged(tmp_path)[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)
-    base, tuned = load_file(home / "model" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    base, tuned = load_file(undecided / "model" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"
     assert (tmp_path / "adapter" / "adapter_config.json").is_file() and not torch.equal(base[name], tuned[name])
     kept = torch.load(tmp_path / "state.pt", weights_only=True)
@@ -291,12 +287,12 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
 
 
 def test_a_full_disk_is_an_error_and_keeps_the_last_state(
-    home: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from kernelwright.training.ranks import Ranks
     from kernelwright.training.rl_state import State
 
-    state = State.open(rl_settings(home), tmp_path, Ranks())
+    state = State.open(rl_settings(undecided), tmp_path, Ranks())
     state.save(tmp_path)
     before = (tmp_path / "state.pt").read_bytes()
     with monkeypatch.context() as patch:

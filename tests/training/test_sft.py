@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from running import Command  # noqa: E402
+from tiny_model import ROWS, log, settings_table, weights  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
@@ -22,64 +23,6 @@ from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa
 from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
 from kernelwright.training.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
 from kernelwright.training.texts import Conversation  # noqa: E402
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
-
-REFERENCE = "import torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
-ANSWER = '''import torch
-from kernelwright.cuda import Module
-
-kernels = Module(r"""
-extern "C" __global__ void {name}_kernel(const float* x, float* y, int n) {{
-    int i = blockIdx.x * 256 + threadIdx.x;  // größer
-    if (i < n) y[i] = {expression};
-}}
-""")
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        y = torch.empty_like(x)
-        kernels.{name}_kernel[((x.numel() + 255) // 256, 1, 1), (256, 1, 1)](x, y, x.numel())
-        return y
-'''
-KERNELS = {
-    "relu": ("torch.relu(x)", "fmaxf(x[i], 0.0f)"),
-    "abs": ("torch.abs(x)", "fabsf(x[i])"),
-    "square": ("x * x", "x[i] * x[i]"),
-    "tanh": ("torch.tanh(x)", "tanhf(x[i])"),
-    "exp": ("torch.exp(x) + 1 - 1", "expf(x[i])"),
-    "negate": ("-x", "-x[i]"),
-}
-ROWS = [
-    {"row_id": name, "reference": REFERENCE.format(torch_side), "answer": ANSWER.format(name=name, expression=cuda)}
-    for name, (torch_side, cuda) in KERNELS.items()
-]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny random Qwen2 in `base` and rows in `rows.jsonl`."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    folder = tmp_path_factory.mktemp("sft")
-    save_tokenizer(train_tokenizer([text for row in ROWS for text in row.values()], 400), folder / "base", 1024)
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=400,
-        hidden_size=48,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=1024,
-        pad_token_id=0,
-        eos_token_id=2,
-        bos_token_id=None,
-        tie_word_embeddings=True,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder / "base")
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -87,27 +30,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
 
 
-def settings(home: Path, loss: Any = "cuset", data: Any = None, model: Any = None, **train: Any) -> SftSettings:
-    return SftSettings.model_validate(
-        {
-            "name": "test",
-            "model": {"path": str(home / "base"), **(model or {})},
-            "data": {"path": str(home / "rows.jsonl"), "length": 1024, **(data or {})},
-            "loss": loss if isinstance(loss, dict) else {"name": loss},
-            "train": {"steps": 2, "batch": 4, "micro_batch": 2, "lr": 1e-3, "log_every": 1, **train},
-        }
-    )
-
-
-def log(out: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [row for row in rows if "loss" in row]
-
-
-def weights(out: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    return dict(load_file(out / "model.safetensors"))
+def settings(home: Path, *args: Any, **more: Any) -> SftSettings:
+    return SftSettings.model_validate(settings_table(home, *args, **more))
 
 
 def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -> None:

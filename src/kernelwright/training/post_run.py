@@ -145,6 +145,7 @@ def arguments(
         "disable_tqdm": True,
         "max_length": None,
         "remove_unused_columns": False,
+        "ddp_find_unused_parameters": False,  # every weight has a part in every update
         # Where the first process measures by execution, the others wait.
         "ddp_timeout": 1800 if bench is None else 24 * 3600,
         **_sharding(train, processes),

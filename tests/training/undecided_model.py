@@ -1,4 +1,4 @@
-"""A world for tests of reinforcement learning: two tasks, and a tiny model that answers either with either's kernel."""
+"""Two tasks and a tiny model that answers either with either's kernel: half of its answers are right."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ EXPRESSIONS = ("fmaxf(x[i], 0.0f)", "x[i] * x[i]")
 CONTEXT = 512
 
 
-def make_home(home: Path) -> Path:
-    """Writes `tasks.jsonl` and `model` into a folder. The model's answers are right about every second time."""
+def make_undecided(home: Path) -> Path:
+    """Writes `rows.jsonl`, `tasks.jsonl`, the random model `base` and the trained one, `model`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
@@ -51,8 +51,16 @@ def make_home(home: Path) -> Path:
     tasks = [{"task_id": name, "reference": REFERENCE.format(body)} for name, body in TASKS.items()]
     (home / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
     answers = [ANSWER.format(expression) for expression in EXPRESSIONS]
+    pairs = [
+        {"row_id": f"{task['task_id']}-{i}", "reference": task["reference"], "answer": answer}
+        for task in tasks
+        for i, answer in enumerate(answers)
+    ]
+    (home / "rows.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
     texts = [text for task in tasks for text in (task["reference"], *answers)] * 3
-    save_tokenizer(train_tokenizer(texts, 512), home / "model", CONTEXT)
+    bpe = train_tokenizer(texts, 512)
+    for folder in ("base", "model"):
+        save_tokenizer(bpe, home / folder, CONTEXT)
     torch.manual_seed(0)
     config = Qwen2Config(
         vocab_size=512,
@@ -69,6 +77,7 @@ def make_home(home: Path) -> Path:
         kernelwright={"prompt": "task"},
     )
     model = Qwen2ForCausalLM(config)
+    model.save_pretrained(home / "base")
     tokenizer = ChatTokenizer.load(home / "model")
     rows = []
     for task in tasks:
