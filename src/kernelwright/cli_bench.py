@@ -77,7 +77,6 @@ def bench(
     the policy does not give are counted apart.
     """
     from kernelwright import programbench
-    from kernelwright.benchgrid import parse_grid
     from kernelwright.cli_options import cores, eval_options
     from kernelwright.errors import ConfigError
     from kernelwright.suitebench import BenchOptions, load_bench_suite
@@ -86,9 +85,7 @@ def bench(
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
     options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop)
-    shapes = parse_grid(grid) if grid is not None else []
-    if shapes and (compare is not None or greedy):
-        raise ConfigError("--grid goes with neither --compare nor --greedy", hint="compare the runs of its shapes")
+    shapes = _shapes(grid, compare is not None or greedy)
     if not options.numbers():
         raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
     if compare is not None:
@@ -129,6 +126,15 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
             view.show(name, best.evaluation if best else None, failure or note)
 
         play(suite, policy, options, judging, run, show)
+
+
+def _shapes(grid: str | None, more: bool) -> list[Shape]:
+    from kernelwright.benchgrid import parse_grid
+    from kernelwright.errors import ConfigError
+
+    if grid is not None and more:
+        raise ConfigError("--grid goes with neither --compare nor --greedy", hint="compare the runs of its shapes")
+    return [] if grid is None else parse_grid(grid)
 
 
 def _play_grid(

@@ -116,11 +116,13 @@ def train_rl(
     config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: kevin, drkernel, …")],
     out: Out = None,
     settings: Settings = None,
+    processes: Processes = 1,
     as_json: Json = False,
 ) -> None:
     """Train a model on what its own kernels turn out to be: play, judge, reward, credit each turn, update.
 
-    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again.
+    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again. With
+    --processes N a step stays what it is, N GPUs share its rollouts and its rows.
     """
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import recipe_path
@@ -128,11 +130,24 @@ def train_rl(
 
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
     folder = out or Path("runs") / wanted.name
-    from kernelwright.training.rl import show
-    from kernelwright.training.rl import train_rl as train
+    if wanted.rejection is not None:
+        from kernelwright.rejection import train_rejection
 
-    result = train(wanted, folder)
-    if as_json:
-        print(json.dumps(result.facts))
+        facts = train_rejection(wanted, folder, processes)
+    elif processes > 1:
+        from kernelwright.training.processes import train_in_processes
+
+        facts = train_in_processes("rl", wanted, folder, processes)
     else:
-        show(result, folder)
+        from kernelwright.training.rl import train_rl as train
+
+        facts = train(wanted, folder).facts
+    print(json.dumps(facts) if as_json else f"{folder}: {_rl_line(facts)}")
+    sys.stdout.flush()
+
+
+def _rl_line(facts: dict[str, Any]) -> str:
+    reward = f"{facts['last_reward']:.3f}" if "last_reward" in facts else "none"
+    why = f", stopped by its alarms: {', '.join(facts['stopped_by'])}" if facts["stopped_by"] else ""
+    more = f", then tuned on {facts['chosen']['rows']} answers" if "chosen" in facts else ""
+    return f"{facts['steps']} steps, {facts['rollouts']} rollouts, reward {reward}{why}{more}"

@@ -5,6 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -116,7 +121,9 @@ def test_contexts() -> None:
     assert talk("recent", 0) == []
 
 
-@pytest.mark.parametrize("recipe", ["stanford_grpo", "kevin", "drkernel", "starter_rl"])
+@pytest.mark.parametrize(
+    "recipe", ["stanford_grpo", "kevin", "drkernel", "cuda_agent_rft", "starter_rl", "starter_rft"]
+)
 def test_shipped_recipes_load(recipe: str) -> None:
     assert load_config(recipe_path(recipe), [], RlSettings).name == recipe
 
@@ -238,6 +245,63 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         assert plain(played(out, step)) == plain(played(whole[0], step))
     again, first = load_file(out / "model.safetensors"), load_file(whole[0] / "model.safetensors")
     assert all(torch.allclose(again[name], first[name], atol=1e-3) for name in first)
+
+
+@pytest.mark.slow
+def test_two_processes_credit_and_learn_what_one_does(
+    undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Both runs have the same rollouts, so that rounding of sampled log-probabilities is no matter."""
+    from safetensors.torch import load_file
+
+    from kernelwright.training.processes import train_in_processes
+
+    alone, _ = whole
+    out = tmp_path / "shared"
+    shutil.copytree(alone / "rollouts", out / "rollouts")
+    facts = train_in_processes("rl", rl_settings(undecided), out, 2)
+    assert (facts["steps"], facts["rollouts"], facts["updates"]) == (2, 16, 2)
+    for step in range(2):
+        name = f"credit/step-{step:06d}.jsonl"
+        assert (out / name).read_text() == (alone / name).read_text()
+    for mine, theirs in zip(logged(out), logged(alone), strict=True):
+        assert [mine[k] for k in ("loss", "grad_norm")] == pytest.approx(
+            [theirs[k] for k in ("loss", "grad_norm")], 1e-3
+        )
+    again, first = load_file(out / "model.safetensors"), load_file(alone / "model.safetensors")
+    assert all(torch.allclose(again[name], first[name], atol=1e-4) for name in first)
+
+
+RANK = """
+import os, torch
+from kernelwright.training.ranks import PeerLost, Ranks
+ranks = Ranks.join()
+tensors = [torch.full((3,), float(ranks.rank + 1)), torch.ones(2)]
+ranks.add(tensors)
+assert [t.tolist() for t in tensors] == [[3.0, 3.0, 3.0], [2.0, 2.0]]
+assert ranks.gather(ranks.rank) == [0, 1] and ranks.from_first(str(ranks.rank)) == "0"
+if ranks.rank:
+    os._exit(9)
+try:
+    ranks.wait()
+except PeerLost as error:
+    print("lost:", error)
+"""
+
+
+def test_a_process_whose_peer_dies_says_so() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    where = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK], env={**where, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    assert said[0].startswith("lost: another process of this run is gone") and started[1].returncode == 9
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""A fine-tuning run in several processes of this machine, one a GPU: started together, ended together.
+"""A training run in several processes of this machine, one a GPU: started together, ended together.
 
 The parent waits. The first process that fails ends the others, and its error is raised here, once; the others' words
 and all tracebacks are in the run's folder, `processes/rank-N.log`. Ctrl-C ends all; so does the parent's death.
@@ -22,14 +22,16 @@ from typing import Any
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
 from kernelwright.training.post_settings import DpoSettings, SftSettings
+from kernelwright.training.rl_settings import RlSettings
 
 _PR_SET_PDEATHSIG = 1
-_PATIENCE = 5.0
-"""Seconds that a process gets to end by itself."""
-_KINDS: dict[str, type[SftSettings] | type[DpoSettings]] = {"sft": SftSettings, "dpo": DpoSettings}
+_PATIENCE = {"sft": 5.0, "dpo": 5.0, "rl": 40.0}
+"""Seconds that a process gets to end by itself: reinforcement learning keeps what is just being judged."""
+Settings = SftSettings | DpoSettings | RlSettings
+_KINDS: dict[str, type[Settings]] = {"sft": SftSettings, "dpo": DpoSettings, "rl": RlSettings}
 
 
-def train_in_processes(kind: str, settings: SftSettings | DpoSettings, out: Path, count: int) -> dict[str, Any]:
+def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> dict[str, Any]:
     """Trains in `count` processes. Returns the facts of `training.json`; raises what the first to fail raised."""
     gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
     if gpus and count > len(gpus):
@@ -40,11 +42,14 @@ def train_in_processes(kind: str, settings: SftSettings | DpoSettings, out: Path
         old.unlink()
     job = {"kind": kind, "settings": settings.model_dump(mode="json"), "out": str(out)}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    children = [_start(folder, rank, count, port) for port in [_free_port()] for rank in range(count)]
+    # A process that plays and judges sees its own GPU only, so that all of its parts use that one.
+    own = gpus if kind == "rl" else ()
+    port = _free_port()
+    children = [_start(folder, rank, count, port, own[rank] if own else None) for rank in range(count)]
     try:
         failed = _wait(children)
     finally:
-        _end(children)
+        _end(children, _PATIENCE[kind])
     if failed is not None:
         raise _error(folder, failed, children[failed].returncode)
     facts: dict[str, Any] = json.loads((out / "training.json").read_text(encoding="utf-8"))
@@ -58,7 +63,7 @@ def _free_port() -> int:
         return port
 
 
-def _start(folder: Path, rank: int, count: int, port: int) -> subprocess.Popen[bytes]:
+def _start(folder: Path, rank: int, count: int, port: int, gpu: str | None) -> subprocess.Popen[bytes]:
     """One process in a session of its own, so that a Ctrl-C of the terminal reaches it through us, once."""
     where = {
         "RANK": str(rank),
@@ -68,6 +73,8 @@ def _start(folder: Path, rank: int, count: int, port: int) -> subprocess.Popen[b
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
+    if gpu is not None:
+        where |= {"CUDA_VISIBLE_DEVICES": gpu, "LOCAL_RANK": "0"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
     command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]
     with open(folder / f"rank-{rank}.log", "wb") as log:
@@ -98,13 +105,13 @@ def _first(failed: list[int], children: list[subprocess.Popen[bytes]]) -> int:
     return min(failed, key=lambda rank: (children[rank].returncode > 0, rank))
 
 
-def _end(children: list[subprocess.Popen[bytes]]) -> None:
+def _end(children: list[subprocess.Popen[bytes]], patience: float) -> None:
     """Ends whatever still runs, with its own children: asked at first, as by Ctrl-C, then killed."""
-    for sign, patience in ((signal.SIGINT, _PATIENCE), (signal.SIGKILL, 5.0)):
+    for sign, wait in ((signal.SIGINT, patience), (signal.SIGKILL, 5.0)):
         left = [child for child in children if child.poll() is None]
         for child in left:
             _signal(child, sign)
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + wait
         while any(child.poll() is None for child in left) and time.monotonic() < deadline:
             time.sleep(0.05)
     for child in children:  # what a process that died left behind in its session
@@ -174,6 +181,10 @@ def _train(kind: str, settings: Any, out: Path) -> None:
         from kernelwright.training.sft import train_sft
 
         train_sft(settings, out)
+    elif kind == "rl":
+        from kernelwright.training.rl import train_rl
+
+        train_rl(settings, out)
     else:
         from kernelwright.training.dpo import train_dpo
 
