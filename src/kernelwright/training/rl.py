@@ -125,11 +125,11 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
     live = Live(ranks.first)
     history = ranks.from_first(read_log(out / "log.jsonl") if ranks.first else None)
     stopped = standing(history, settings.alarms.stop_after)
-    while state.step < total and not stopped:
-        row = _step(settings, state, rollouts, tasks, out, history)
+    while state.step < total and not stopped and not _out_of_time(settings, history):
+        row = ranks.from_first(_step(settings, state, rollouts, tasks, out, history))
         history.append(row)
         stopped = standing(history, settings.alarms.stop_after)
-        over = state.step == total or bool(stopped)
+        over = state.step == total or bool(stopped) or _out_of_time(settings, history)
         if log is not None:
             log.add(row)
             live.say(_line(row, total), last=over)
@@ -137,6 +137,12 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
                 state.save(out)
                 write_curves(settings.name, history, out / "curves.html")
     return stopped
+
+
+def _out_of_time(settings: RlSettings, history: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the steps so far, those before a resume included, have used up the run's seconds."""
+    limit = settings.train.seconds
+    return limit is not None and sum(row["step_s"] for row in history) >= limit
 
 
 def _step(

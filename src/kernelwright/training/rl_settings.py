@@ -98,6 +98,8 @@ class RlUpdateSettings(Table):
     """The updates of a step."""
 
     steps: int = Field(default=50, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+    """Wall seconds of steps after which the run ends, if it has not before."""
     updates: int = Field(default=1, ge=1)
     """Gradient steps on each step's rows: 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1)
