@@ -26,8 +26,9 @@ class Job:
     """One command, or one function of this process. `gpus` are held while it runs."""
 
     name: str
-    do: list[str] | Callable[[Path, float], dict[str, Any]]
-    """A command; or a function of the folder for its files and the seconds it may take, that returns its result."""
+    do: list[str] | Callable[[Path, float, dict[str, str]], dict[str, Any]]
+    """A command; or a function of a folder for its files, the seconds it may take and the environment of what it starts,
+    that returns its result."""
     seconds: float
     needs: tuple[str, ...] = ()
     gpus: int = 1
@@ -87,7 +88,8 @@ class Runner:
         print(f"{job.name}: at most {seconds:.0f} s", flush=True)
         try:
             if callable(job.do):
-                row = {"status": "done", "result": job.do(self.out / "work" / job.name, seconds)}
+                folder = self.out / "work" / job.name
+                row = {"status": "done", "result": job.do(folder, seconds, _environment(job, held))}
             else:
                 row = self._command(job, held, seconds)
         except Exception as error:  # a part that fails is a result, and the others go on
@@ -112,13 +114,15 @@ class Runner:
 
     def _command(self, job: Job, held: list[str], seconds: float) -> dict[str, Any]:
         assert isinstance(job.do, list)
-        environment = {**os.environ, **job.environment}
-        if any(held):
-            environment["CUDA_VISIBLE_DEVICES"] = ",".join(held)
         log = self.out / "jobs" / f"{job.name}.log"
         with open(log, "ab") as errors, open(log.with_suffix(".out"), "wb") as output:
             child = subprocess.Popen(
-                job.do, stdout=output, stderr=errors, env=environment, stdin=subprocess.DEVNULL, start_new_session=True
+                job.do,
+                stdout=output,
+                stderr=errors,
+                env=_environment(job, held),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
             )
             status = wait(child, seconds)
         text = log.with_suffix(".out").read_text(encoding="utf-8", errors="replace").strip()
@@ -127,6 +131,12 @@ class Runner:
             return {"status": "done", "result": json.loads(last) if last.startswith("{") else last}
         said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
         return {"status": "failed" if status is not None else "cut", "exit": status, "said": said}
+
+
+def _environment(job: Job, held: Sequence[str]) -> dict[str, str]:
+    """That of this process, with the GPUs that the job holds."""
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(held)} if any(held) else {}
+    return {**os.environ, **job.environment, **gpus}
 
 
 def wait(child: subprocess.Popen[Any], seconds: float) -> int | None:

@@ -63,9 +63,9 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def served() -> Iterator[str]:
-    """An endpoint at a free port of this machine; yields its base URL."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+def served(port: int = 0) -> Iterator[str]:
+    """An endpoint at a port of this machine (0: a free one); yields its base URL."""
+    server = ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/v1"
