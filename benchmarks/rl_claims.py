@@ -6,8 +6,8 @@
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs a job of
 its own. `--minutes` is that of this call: what is not done then is begun, or gone on with, by the next call on OUT.
-OUT/results.json is written after each job, by `rl_report`. Tasks to measure on are generated, of a split that is kept out
-of training (or `--suite`); so are the right answers of the seeded policy (or `--rows`, with reference and answer).
+OUT/results.json is written after each job, by `rl_report`. Tasks to measure on are generated, of a split that is kept
+out of training (or `--suite`); so are the right answers of the seeded policy (or `--rows`: reference and answer).
 
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup

@@ -27,8 +27,8 @@ class Job:
 
     name: str
     do: list[str] | Callable[[Path, float, dict[str, str]], dict[str, Any]]
-    """A command; or a function of a folder for its files, the seconds it may take and the environment of what it starts,
-    that returns its result."""
+    """A command; or a function of a folder for its files, the seconds it may take and the environment of what it
+    starts, that returns its result."""
     seconds: float
     needs: tuple[str, ...] = ()
     gpus: int = 1

@@ -14,15 +14,16 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from kernelwright.curation import gather
 from kernelwright.curation.samples import Episode
 from kernelwright.curation.select import rft
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.executor import load_executor
+from kernelwright.executor import Executor, load_executor
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
@@ -31,19 +32,22 @@ from kernelwright.training.rl_settings import RejectionSettings, RlSettings
 WARM_UP, COLLECTED, CHOSEN, FINE_TUNE = "warm_up", "collected", "chosen.jsonl", "fine_tune"
 
 
-def train_rejection(settings: RlSettings, out: Path, processes: int = 1) -> dict[str, Any]:
+def train_rejection(
+    settings: RlSettings, out: Path, processes: int = 1, executor: Executor | None = None
+) -> dict[str, Any]:
     """All stages, or those that `out` does not hold. Returns their facts.
 
-    Raises `ConfigError` where no rollout was worth keeping.
+    `processes` train together; `executor` judges where it is given. Raises `ConfigError` where no rollout was worth
+    keeping.
     """
     from kernelwright.training.post_run import begin
 
     wanted = settings.rejection
     assert wanted is not None
     begin(settings, out)
-    warm = _train("rl", settings.model_copy(update={"rejection": None}), out / WARM_UP, processes)
-    collected = _collect(settings, wanted, out)
-    chosen = _choose(wanted, out)
+    warm = _train("rl", settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
+    collected = _collect(settings, wanted, out, executor)
+    chosen = _choose(wanted, out, collected["rollouts"])
     _say(f"{chosen['rows']} answers of {chosen['kept']} rollouts out of {chosen['rollouts']} are kept")
     tuned = _train("sft", fine_tune_settings(settings, wanted, out), out / FINE_TUNE, processes)
     facts = {**warm, "name": settings.name, "collected": collected, "chosen": chosen, "fine_tune": tuned}
@@ -52,7 +56,7 @@ def train_rejection(settings: RlSettings, out: Path, processes: int = 1) -> dict
     return facts
 
 
-def _train(kind: str, settings: Any, out: Path, processes: int) -> dict[str, Any]:
+def _train(kind: str, settings: Any, out: Path, processes: int, executor: Executor | None = None) -> dict[str, Any]:
     """A stage of training, in one process or several; its facts from the last time where it is done."""
     done = out / "training.json"
     if not done.is_file():
@@ -64,7 +68,7 @@ def _train(kind: str, settings: Any, out: Path, processes: int) -> dict[str, Any
         if kind == "rl":
             from kernelwright.training.rl import train_rl
 
-            return train_rl(settings, out).facts
+            return train_rl(settings, out, executor).facts
         from kernelwright.training.sft import train_sft
 
         return train_sft(settings, out).facts
@@ -72,7 +76,7 @@ def _train(kind: str, settings: Any, out: Path, processes: int) -> dict[str, Any
     return facts
 
 
-def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path) -> dict[str, Any]:
+def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executor: Executor | None) -> dict[str, Any]:
     """Plays the rollouts that are not there yet."""
     from kernelwright.training.rl import load_tasks
     from kernelwright.training.rl_rollouts import fitting
@@ -101,7 +105,11 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path) -> dict
         }
     )
     jobs = judging.jobs or len(os.sched_getaffinity(0))
-    suite = BenchSuite(tasks, exchange_of(options, policy), lambda: load_executor("local", jobs, judging.backend))
+
+    def judges() -> AbstractContextManager[Executor]:
+        return nullcontext(executor) if executor else load_executor("local", jobs, judging.backend)
+
+    suite = BenchSuite(tasks, exchange_of(options, policy), judges)
     play(suite, policy, options, judged, out / COLLECTED)
     facts = {"tasks": len(tasks), "rollouts": len(tasks) * c.rollouts}
     write_json(done, facts)
@@ -122,16 +130,21 @@ def _policy(settings: RlSettings, wanted: RejectionSettings, out: Path) -> Any:
     )
 
 
-def _choose(wanted: RejectionSettings, out: Path) -> dict[str, Any]:
+def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]:
     """Writes the answers of the rollouts that pass CUDA Agent's filters, and how many did not and why."""
-    episodes = gather([out / COLLECTED])
+    try:
+        episodes = gather([out / COLLECTED])
+    except StoreError:  # not one answer held a candidate
+        episodes = []
     kept, dropped = rft(episodes, wanted.reward)
+    if played > len(episodes):
+        dropped = {**dropped, "no-candidate": played - len(episodes)}
     rows = chosen_rows(kept)
-    facts = {"rollouts": len(episodes), "kept": len(kept), "dropped": dropped, "rows": len(rows)}
+    facts = {"rollouts": played, "kept": len(kept), "dropped": dropped, "rows": len(rows)}
     if not rows:
         why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
         raise ConfigError(
-            f"none of {len(episodes)} rollouts is worth fine-tuning on: {why}",
+            f"none of {played} rollouts is worth fine-tuning on: {why}",
             hint="warm up for longer (train.steps), or collect more (rejection.collect.rollouts)",
         )
     part = out / f"{CHOSEN}.part"
