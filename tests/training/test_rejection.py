@@ -91,7 +91,8 @@ def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: P
         task = Task(task_id="t", source="x = 1")
         samples = []
         for number, (code, verdict) in enumerate(turns):
-            judged = Evaluation(task_id="t", task_hash="0", candidate_id=code, verdict=verdict, reason="r")  # type: ignore
+            why = "" if verdict == "correct" else "r"
+            judged = Evaluation(task_id="t", task_hash="0", candidate_id=code, verdict=verdict, reason=why)  # type: ignore
             asked = (Message(role="user", content=f"{name} {number}"),)
             samples.append(Sample(task, f"<{code}>", code, judged, "run", name, number, asked))
         return Episode(tuple(samples))
