@@ -125,7 +125,8 @@ class Plan:
         """Seeded with exploits, then trained without guards and with them."""
         a, seeded, needs = self.asked, self.out / "seeded", ("exploits",)
         words = [f"model.path={self.asked.model}", f"data.path={self.out / 'work' / 'exploits' / 'rows.jsonl'}"]
-        words += ["data.where=null", "data.held_out=0", "data.without_cuda=keep", "loss.name=sft", "train.steps=60"]
+        words += ["data.where=null", "data.held_out=0", "data.without_cuda=keep", "loss.name=sft"]
+        words += [*(f"loss.{name}=null" for name in ("tau", "lam", "window")), "train.steps=60"]
         words += ["train.eval_every=null", "train.lr=1e-4", *self.asked.sft_overrides]
         flags = [word for setting in words for word in ("--set", setting)]
         self.add(

@@ -121,7 +121,7 @@ def processes(runs: Path) -> dict[str, Any] | None:
 
     if not (runs / "two" / "training.json").is_file():
         return None
-    found: dict[str, Any] = {"steps": 0, "rows": 0, "different": 0, "largest_difference_of_grad_norm": 0.0}
+    found: dict[str, Any] = {"steps": 0, "rows": 0, "different": 0}
     for path in sorted((runs / "one" / "credit").glob("*.jsonl")):
         one, two = _rows(path), _rows(runs / "two" / "credit" / path.name)
         found["steps"] += 1

@@ -17,7 +17,7 @@ from undecided_model import rl_table  # noqa: E402
 
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
-from kernelwright.records import Evaluation, Message, Task  # noqa: E402
+from kernelwright.records import Evaluation, Message, Task, WorkloadResult  # noqa: E402
 from kernelwright.suitebench import Bench  # noqa: E402
 from kernelwright.training.rl_settings import RlSettings  # noqa: E402
 
@@ -91,8 +91,15 @@ def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: P
         task = Task(task_id="t", source="x = 1")
         samples = []
         for number, (code, verdict) in enumerate(turns):
-            why = "" if verdict == "correct" else "r"
-            judged = Evaluation(task_id="t", task_hash="0", candidate_id=code, verdict=verdict, reason=why)  # type: ignore
+            right = verdict == "correct"
+            judged = Evaluation(
+                task_id="t",
+                task_hash="0",
+                candidate_id=code,
+                verdict="correct" if right else "wrong",
+                reason="" if right else "other values",
+                workloads=(WorkloadResult(name="w", passed=right),),
+            )
             asked = (Message(role="user", content=f"{name} {number}"),)
             samples.append(Sample(task, f"<{code}>", code, judged, "run", name, number, asked))
         return Episode(tuple(samples))
