@@ -9,13 +9,12 @@ openai:MODEL@BASE_URL       any OpenAI-compatible endpoint
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.records import Message, Task, Usage
 
 
@@ -89,8 +88,6 @@ def load_policy(
         from kernelwright.policies.local_hf import HFPolicy
 
         return HFPolicy.from_spec(rest, temperature=temperature, top_p=top_p)
-    near = difflib.get_close_matches(kind, ("template", "scripted", "openai", "starter", "hf"), 1)
-    raise ConfigError(
-        f"there is no policy {spec!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"policies: {', '.join(POLICIES)}",
-    )
+    kinds = ("template", "scripted", "openai", "starter", "hf")
+    hint = did_you_mean(kind, kinds, f"policies: {', '.join(POLICIES)}")
+    raise ConfigError(f"there is no policy {spec!r}", hint=hint)
