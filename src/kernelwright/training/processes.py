@@ -16,12 +16,13 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
-from kernelwright.training.post_settings import DpoSettings, SftSettings
+from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE = 5.0
@@ -34,21 +35,35 @@ def train_in_processes(kind: str, settings: SftSettings | DpoSettings, out: Path
     gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
     if gpus and count > len(gpus):
         raise ConfigError(f"{count} processes, and {len(gpus)} GPUs to use", hint="give each process a GPU")
+    micro_batches(settings.train, count)
+    if settings.train.fsdp != "no" and not gpus:
+        raise ConfigError("train.fsdp needs GPUs: accelerate shards nothing on the processor", hint="set it to no")
     folder = out / "processes"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("rank-*"):
-        old.unlink()
     job = {"kind": kind, "settings": settings.model_dump(mode="json"), "out": str(out)}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    children = [_start(folder, rank, count, port) for port in [_free_port()] for rank in range(count)]
+    launch([sys.executable, "-m", "kernelwright.training.processes", str(folder)], folder, count)
+    facts: dict[str, Any] = json.loads((out / "training.json").read_text(encoding="utf-8"))
+    return facts
+
+
+def launch(command: list[str], folder: Path, count: int) -> None:
+    """Runs a command in `count` processes that know their ranks, and waits. Each calls `child`; logs go to `folder`.
+
+    Raises what the first process to fail raised, or `WorkerDied`.
+    """
+    for old in folder.glob("rank-*"):
+        old.unlink()
+    port = _free_port()
+    children: list[subprocess.Popen[bytes]] = []
     try:
+        for rank in range(count):
+            children.append(_start(command, folder, rank, count, port))
         failed = _wait(children)
     finally:
         _end(children)
     if failed is not None:
         raise _error(folder, failed, children[failed].returncode)
-    facts: dict[str, Any] = json.loads((out / "training.json").read_text(encoding="utf-8"))
-    return facts
 
 
 def _free_port() -> int:
@@ -58,7 +73,7 @@ def _free_port() -> int:
         return port
 
 
-def _start(folder: Path, rank: int, count: int, port: int) -> subprocess.Popen[bytes]:
+def _start(command: list[str], folder: Path, rank: int, count: int, port: int) -> subprocess.Popen[bytes]:
     """One process in a session of its own, so that a Ctrl-C of the terminal reaches it through us, once."""
     where = {
         "RANK": str(rank),
@@ -69,7 +84,6 @@ def _start(folder: Path, rank: int, count: int, port: int) -> subprocess.Popen[b
         "MASTER_PORT": str(port),
     }
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]
     with open(folder / f"rank-{rank}.log", "wb") as log:
         return subprocess.Popen(
             command,
@@ -135,24 +149,22 @@ def _error(folder: Path, rank: int, code: int) -> Exception:
     return error
 
 
-def _main(folder: Path) -> int:
-    """One of the processes."""
-    rank = int(os.environ["RANK"])
+def child(folder: Path, work: Callable[[], None]) -> None:
+    """Does one process's work. What it raises is left for the parent in `folder`, and the process ends at once."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    name = f"rank-{os.environ['RANK']}"
     try:
-        _train(job["kind"], _KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"]))
+        work()
     except KeyboardInterrupt:
         _leave(130)
     except BaseException as error:
-        with open(folder / f"rank-{rank}.log", "a", encoding="utf-8") as log:
+        with open(folder / f"{name}.log", "a", encoding="utf-8") as log:
             traceback.print_exception(error, file=log)
-        row = {"time": time.time(), **_told(error, folder / f"rank-{rank}.log")}
-        part = folder / f"rank-{rank}.part"
+        row = {"time": time.time(), **_told(error, folder / f"{name}.log")}
+        part = folder / f"{name}.part"
         part.write_text(json.dumps(row), encoding="utf-8")
-        part.rename(folder / f"rank-{rank}.json")
+        part.rename(folder / f"{name}.json")
         _leave(1)
-    return 0
 
 
 def _leave(status: int) -> None:
@@ -169,8 +181,10 @@ def _told(error: BaseException, log: Path) -> dict[str, Any]:
     return {"message": f"unexpected {type(error).__name__}: {first}", "hint": f"{log} has all of it", "status": 3}
 
 
-def _train(kind: str, settings: Any, out: Path) -> None:
-    if kind == "sft":
+def _train(folder: Path) -> None:
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    settings, out = _KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"])
+    if isinstance(settings, SftSettings):
         from kernelwright.training.sft import train_sft
 
         train_sft(settings, out)
@@ -181,4 +195,5 @@ def _train(kind: str, settings: Any, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(Path(sys.argv[1])))
+    here = Path(sys.argv[1])
+    child(here, lambda: _train(here))
