@@ -352,16 +352,25 @@ def test_published_numbers_of_cuset() -> None:
 
 
 def test_the_command_line(home: Path, tmp_path: Path, kernelwright: Command) -> None:
+    """In two processes, whose update is that of one; then a look at a row; then a wrong word."""
+    from typer.testing import CliRunner
+
+    from kernelwright.cli import app
+
+    wanted = settings(home, {"name": "cuset", "window": 16, "sample_weight": "normalised"}, lr=1e-2, warm_up=0.0)
+    train_sft(wanted, tmp_path / "one")
     config = tmp_path / "run.yaml"
-    config.write_text(
-        f"name: small\nmodel: {{path: {home / 'base'}}}\ndata: {{path: {home / 'rows.jsonl'}, length: 1024}}\n"
-        "loss: {name: cuset, window: 16}\ntrain: {steps: 1, batch: 2, micro_batch: 2}\n"
-    )
-    done = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--json", timeout=250)
+    config.write_text(json.dumps(wanted.model_dump(mode="json")))
+    done = kernelwright("train", "sft", config, "--out", tmp_path / "two", "--processes", "2", "--json", timeout=250)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["updates"] == 1
-    seen = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--explain", "1", timeout=250)
-    assert seen.returncode == 0, seen.stderr
-    assert "explain-1.html" in seen.stdout and (tmp_path / "run" / "explain-1.html").stat().st_size > 3000
+    facts = json.loads(done.stdout)
+    assert (facts["updates"], facts["processes"]) == (2, 2)
+    assert [r["loss"] for r in log(tmp_path / "two")] == pytest.approx([r["loss"] for r in log(tmp_path / "one")])
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in one:  # Adam's first steps are the gradient's sign: weights with next to no gradient may differ
+        assert ((one[name] - two[name]).abs() > 1e-4).float().mean() < 0.02, name
+    seen = CliRunner().invoke(app, ["train", "sft", str(config), "--out", str(tmp_path / "two"), "--explain", "1"])
+    assert seen.exit_code == 0, seen.output
+    assert "explain-1.html" in seen.stdout and (tmp_path / "two" / "explain-1.html").stat().st_size > 3000
     wrong = kernelwright("train", "sft", config, "--set", "loss.name=cusett")
     assert wrong.returncode == 2 and "cuset" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -57,15 +57,16 @@ class ExecutionCallback(TrainerCallback):
     def _measure(self, state: Any) -> None:
         """All processes come here; the first one judges, and what it raises ends the run."""
         step = int(state.global_step)
-        if any(row["step"] == step for row in read_log(self.out / BENCHES)):
+        known = read_log(self.out / BENCHES)
+        if any(row["step"] == step for row in known):
             return
         folder = self.out / "bench" / f"step-{step:06d}"
         write_model(self.trainer, folder / "model")
         if state.is_world_process_zero:
             row = self._bench(folder, step)
             Trainer.log(self.trainer, {f"eval_{k}": v for k, v in row.items() if isinstance(v, float)})
-            with open(self.out / BENCHES, "a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
+            text = "".join(json.dumps(r) + "\n" for r in [*known, row])  # whole, since its last line may be torn
+            (self.out / BENCHES).write_text(text, encoding="utf-8")
         self.trainer.accelerator.wait_for_everyone()
 
     def _bench(self, folder: Path, step: int) -> dict[str, Any]:

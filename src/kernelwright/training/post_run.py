@@ -15,7 +15,7 @@ from typing import Any
 from kernelwright.config import dump_config
 from kernelwright.errors import ConfigError
 from kernelwright.training.merging import save_tokenizer_files, write_model
-from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings
+from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
 from kernelwright.training.progress import BENCHES, read_log
 
 
@@ -109,20 +109,13 @@ def arguments(
 
     gpu = torch.cuda.is_available()
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    accumulate, rest = divmod(train.batch, train.micro_batch * processes)
-    if rest or not accumulate:
-        raise ConfigError(
-            f"train.batch = {train.batch} rows cannot be made of micro-batches of {train.micro_batch} on "
-            f"{processes} processes",
-            hint="make train.batch a multiple of train.micro_batch times the processes",
-        )
     return {
         "output_dir": str(out / "checkpoints"),
         "seed": seed,
         "data_seed": seed,
         "per_device_train_batch_size": train.micro_batch,
         "per_device_eval_batch_size": train.micro_batch,
-        "gradient_accumulation_steps": accumulate,
+        "gradient_accumulation_steps": micro_batches(train, processes),
         "num_train_epochs": train.epochs or 1.0,
         "max_steps": train.steps or -1,
         "learning_rate": train.lr,
@@ -155,8 +148,10 @@ def arguments(
 def _sharding(train: UpdateSettings, processes: int) -> dict[str, Any]:
     if train.fsdp == "no":
         return {}
-    if processes == 1:
-        raise ConfigError("train.fsdp shards a model over processes, and there is one", hint="give --processes N")
+    import torch
+
+    if processes == 1 or not torch.cuda.is_available():
+        raise ConfigError("train.fsdp shards a model over the GPUs of several processes", hint="give --processes N")
     return {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": train.fsdp == "full"}}
 
 
@@ -176,6 +171,7 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
         "loss": float(result.training_loss),
         "seconds": float(result.metrics.get("train_runtime", math.nan)),
         "processes": int(trainer.accelerator.num_processes),
+        "fsdp": bool(trainer.is_fsdp_enabled),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
         "trained_parameters": sum(p.numel() for p in trainer.model.parameters() if p.requires_grad),
     }

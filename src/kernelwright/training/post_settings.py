@@ -145,6 +145,18 @@ class UpdateSettings(Table):
         return self
 
 
+def micro_batches(train: UpdateSettings, processes: int) -> int:
+    """How many micro-batches of a process make an update. Raises `ConfigError` where rows do not divide."""
+    accumulate, rest = divmod(train.batch, train.micro_batch * processes)
+    if rest or not accumulate:
+        raise ConfigError(
+            f"train.batch = {train.batch} rows cannot be made of micro-batches of {train.micro_batch} on "
+            f"{processes} processes",
+            hint="make train.batch a multiple of train.micro_batch times the processes",
+        )
+    return accumulate
+
+
 class BenchSettings(Table):
     """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates and at the end.
 

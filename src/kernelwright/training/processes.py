@@ -16,17 +16,20 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
-from kernelwright.training.post_settings import DpoSettings, SftSettings
+from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
 from kernelwright.training.rl_settings import RlSettings
 
 _PR_SET_PDEATHSIG = 1
-_PATIENCE = {"sft": 5.0, "dpo": 5.0, "rl": 40.0}
-"""Seconds that a process gets to end by itself: reinforcement learning keeps what is just being judged."""
+_PATIENCE = 5.0
+"""Seconds that a process gets to end by itself."""
+_JUDGING_PATIENCE = 40.0
+"""The same where it keeps what is just being judged."""
 Settings = SftSettings | DpoSettings | RlSettings
 _KINDS: dict[str, type[Settings]] = {"sft": SftSettings, "dpo": DpoSettings, "rl": RlSettings}
 
@@ -36,24 +39,44 @@ def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> 
     gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
     if gpus and count > len(gpus):
         raise ConfigError(f"{count} processes, and {len(gpus)} GPUs to use", hint="give each process a GPU")
+    if not isinstance(settings, RlSettings):
+        micro_batches(settings.train, count)
+        if settings.train.fsdp != "no" and not gpus:
+            raise ConfigError("train.fsdp needs GPUs: accelerate shards nothing on the processor", hint="set it to no")
     folder = out / "processes"
     folder.mkdir(parents=True, exist_ok=True)
-    for old in folder.glob("rank-*"):
-        old.unlink()
     job = {"kind": kind, "settings": settings.model_dump(mode="json"), "out": str(out)}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    # A process that plays and judges sees its own GPU only, so that all of its parts use that one.
-    own = gpus if kind == "rl" else ()
-    port = _free_port()
-    children = [_start(folder, rank, count, port, own[rank] if own else None) for rank in range(count)]
-    try:
-        failed = _wait(children)
-    finally:
-        _end(children, _PATIENCE[kind])
-    if failed is not None:
-        raise _error(folder, failed, children[failed].returncode)
+    command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]
+    if kind == "rl":  # it plays and judges as well, and all of its parts use the one GPU that it sees
+        launch(command, folder, count, gpus, _JUDGING_PATIENCE)
+    else:
+        launch(command, folder, count)
     facts: dict[str, Any] = json.loads((out / "training.json").read_text(encoding="utf-8"))
     return facts
+
+
+def launch(
+    command: list[str], folder: Path, count: int, own_gpus: Sequence[str] = (), patience: float = _PATIENCE
+) -> None:
+    """Runs a command in `count` processes that know their ranks, and waits. Each calls `child`; logs go to `folder`.
+
+    `own_gpus`: one a process, the only one that it sees. `patience`: seconds that a process gets to end by itself.
+    Raises what the first process to fail raised, or `WorkerDied`.
+    """
+    for old in folder.glob("rank-*"):
+        old.unlink()
+    port = _free_port()
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank in range(count):
+            gpu = own_gpus[rank] if own_gpus else None
+            children.append(_start(command, folder, rank, count, port, gpu))
+        failed = _wait(children)
+    finally:
+        _end(children, patience)
+    if failed is not None:
+        raise _error(folder, failed, children[failed].returncode)
 
 
 def _free_port() -> int:
@@ -63,7 +86,9 @@ def _free_port() -> int:
         return port
 
 
-def _start(folder: Path, rank: int, count: int, port: int, gpu: str | None) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], folder: Path, rank: int, count: int, port: int, gpu: str | None
+) -> subprocess.Popen[bytes]:
     """One process in a session of its own, so that a Ctrl-C of the terminal reaches it through us, once."""
     where = {
         "RANK": str(rank),
@@ -76,7 +101,6 @@ def _start(folder: Path, rank: int, count: int, port: int, gpu: str | None) -> s
     if gpu is not None:
         where |= {"CUDA_VISIBLE_DEVICES": gpu, "LOCAL_RANK": "0"}
     threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
-    command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]
     with open(folder / f"rank-{rank}.log", "wb") as log:
         return subprocess.Popen(
             command,
@@ -142,24 +166,22 @@ def _error(folder: Path, rank: int, code: int) -> Exception:
     return error
 
 
-def _main(folder: Path) -> int:
-    """One of the processes."""
-    rank = int(os.environ["RANK"])
+def child(folder: Path, work: Callable[[], None]) -> None:
+    """Does one process's work. What it raises is left for the parent in `folder`, and the process ends at once."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    name = f"rank-{os.environ['RANK']}"
     try:
-        _train(job["kind"], _KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"]))
+        work()
     except KeyboardInterrupt:
         _leave(130)
     except BaseException as error:
-        with open(folder / f"rank-{rank}.log", "a", encoding="utf-8") as log:
+        with open(folder / f"{name}.log", "a", encoding="utf-8") as log:
             traceback.print_exception(error, file=log)
-        row = {"time": time.time(), **_told(error, folder / f"rank-{rank}.log")}
-        part = folder / f"rank-{rank}.part"
+        row = {"time": time.time(), **_told(error, folder / f"{name}.log")}
+        part = folder / f"{name}.part"
         part.write_text(json.dumps(row), encoding="utf-8")
-        part.rename(folder / f"rank-{rank}.json")
+        part.rename(folder / f"{name}.json")
         _leave(1)
-    return 0
 
 
 def _leave(status: int) -> None:
@@ -176,12 +198,14 @@ def _told(error: BaseException, log: Path) -> dict[str, Any]:
     return {"message": f"unexpected {type(error).__name__}: {first}", "hint": f"{log} has all of it", "status": 3}
 
 
-def _train(kind: str, settings: Any, out: Path) -> None:
-    if kind == "sft":
+def _train(folder: Path) -> None:
+    job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    settings, out = _KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"])
+    if isinstance(settings, SftSettings):
         from kernelwright.training.sft import train_sft
 
         train_sft(settings, out)
-    elif kind == "rl":
+    elif isinstance(settings, RlSettings):
         from kernelwright.training.rl import train_rl
 
         train_rl(settings, out)
@@ -192,4 +216,5 @@ def _train(kind: str, settings: Any, out: Path) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(_main(Path(sys.argv[1])))
+    here = Path(sys.argv[1])
+    child(here, lambda: _train(here))
