@@ -108,12 +108,11 @@ class Encoder:
 
     def encode(self, row: Conversation) -> Sample | BadRow:
         """A sample, or what is wrong with it."""
-        for message in row.messages:
-            for special in self.specials:
-                if special in message["content"]:
-                    return BadRow(row.name, "special-token", special)
+        bad = self.misspelt(row)
+        if bad is not None:
+            return bad
         before, answer = self.texts(row)
-        prompt = self.tokenizer(before, add_special_tokens=False)["input_ids"]
+        prompt = self.ids(before)
         target, offsets = self.answer(answer)
         ids = np.array(prompt + target, dtype=np.int32)
         if len(ids) > self.length:
@@ -126,6 +125,24 @@ class Encoder:
         flags = np.zeros(len(ids), dtype=np.uint8)
         flags[len(prompt) :] = TARGET + CUDA * cuda + THOUGHT * thought_mask(answer, offsets)
         return Sample(row.name, ids, flags)
+
+    def misspelt(self, row: Conversation) -> BadRow | None:
+        """A row that spells a special token of the tokenizer."""
+        for message in row.messages:
+            for special in self.specials:
+                if special in message["content"]:
+                    return BadRow(row.name, "special-token", special)
+        return None
+
+    def ids(self, text: str) -> list[int]:
+        """A text's tokens, special ones included where it spells them."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def until_end(self, text: str) -> str:
+        """An answer's text up to the token that ends it, which is included."""
+        end = self.tokenizer.eos_token
+        head, found, _ = text.rpartition(end) if end else (text, "", "")
+        return head + found if found else text
 
     def answer(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The answer's tokens with their places, up to the token that ends it, which is added where there is none."""

@@ -26,6 +26,8 @@ REASONS = {
     "too-long": "prompt and answer have more tokens than data.length",
     "no-cuda": "the answer has no kernel and no launch",
     "all-masked": "not one token is left to train on",
+    "same-answers": "the preferred answer is the rejected one",
+    "rewritten": "the chat template changes earlier turns when later ones follow",
 }
 """Names of what can be wrong with a row."""
 
@@ -83,6 +85,16 @@ class Report:
 
 def conversations(settings: TextSettings, report: Report) -> Iterator[Conversation]:
     """The good rows in their order; the others go to `report`. Raises `ConfigError` where there is no data set."""
+    for name, row in named_rows(settings, report):
+        found = conversation(row, name, settings)
+        if isinstance(found, BadRow):
+            report.bad.append(found)
+        else:
+            yield found
+
+
+def named_rows(settings: TextSettings, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows that are wanted and can be read, with their names; the others go to `report`."""
     given = 0
     for name, row in _rows(settings):
         if isinstance(row, BadRow):
@@ -95,11 +107,7 @@ def conversations(settings: TextSettings, report: Report) -> Iterator[Conversati
             return
         given += 1
         report.rows += 1
-        found = conversation(row, _name(row, settings, name), settings)
-        if isinstance(found, BadRow):
-            report.bad.append(found)
-        else:
-            yield found
+        yield _name(row, settings, name), row
 
 
 def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> Conversation | BadRow:
