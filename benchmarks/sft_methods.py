@@ -1,8 +1,9 @@
 """What each method of supervised post-training is worth on a base checkpoint, by execution: one call, all measurements.
 
     python benchmarks/sft_methods.py OUT --base CHECKPOINT [--parts losses,selection,deciles,dpo,confidence,cost,gpus]
-        [--preset full|rehearsal] [--seeds 0,1,2] [--suite NAME=FILE.jsonl[:LIMIT]]... [--seconds 570]
-        [--limit PART=SECONDS]... [--per-gpu 2] [--judge cpu|gpu|later] [--set KEY=VALUE]...
+        [--preset full|rehearsal] [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
+        [--suite NAME=FILE.jsonl[:LIMIT]]... [--limit PART=SECONDS]... [--per-gpu 2] [--judge cpu|gpu|later]
+        [--set KEY=VALUE]...
 
 losses      vanilla, SFT, DFT, ProFit, EAFT, ASFT, CuSeT, and CuSeT's ablation, on the same rows, steps and rate
 selection   ConCuR's rows against as many random, longest, shortest, fastest ones (a corpus timed on the GPU)
@@ -97,7 +98,7 @@ class Preset:
 
 PRESETS = {
     "full": Preset(),
-    "rehearsal": Preset(24, 3, 2, 4096, 2, 3, 3, 48, 10, 4, 2, 4, TINY),
+    "rehearsal": Preset(24, 3, 2, 4096, 2, 3, 3, 200, 10, 4, 2, 4, TINY),
 }
 
 
@@ -410,6 +411,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--preset", choices=list(PRESETS), default="full")
     parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--methods", default=",".join(LOSSES), help="of the part losses")
     parser.add_argument("--suite", action="append", default=[], metavar="NAME=FILE[:LIMIT]")
     parser.add_argument("--seconds", type=float, default=570.0)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
@@ -418,9 +420,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     args = parser.parse_args()
     args.parts = [part for part in args.parts.split(",") if part]
-    unknown = [part for part in args.parts if part not in PARTS]
-    if unknown:
-        parser.error(f"no part {unknown[0]!r}: {', '.join(PARTS)}")
+    args.methods = [name for name in args.methods.split(",") if name]
+    for given, known in ((args.parts, PARTS), (args.methods, tuple(LOSSES))):
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            parser.error(f"there is no {unknown[0]!r}: use {', '.join(known)}")
     args.seeds = [int(seed) for seed in args.seeds.split(",")]
     args.limits = {name: float(seconds) for name, _, seconds in (text.partition("=") for text in args.limit)}
     args.suites = []

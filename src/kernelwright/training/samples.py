@@ -141,9 +141,8 @@ class Encoder:
             return np.zeros(len(segment.ids), dtype=np.uint8)
         offsets = list(segment.offsets)
         cuda = token_mask(segment.text, offsets, device_functions=self.device_functions)
-        flags: NDArray[np.uint8] = (TARGET + CUDA * cuda + THOUGHT * thought_mask(segment.text, offsets)).astype(
-            np.uint8
-        )
+        thought = thought_mask(segment.text, offsets)
+        flags: NDArray[np.uint8] = (TARGET + CUDA * cuda + THOUGHT * thought).astype(np.uint8)
         return flags
 
     def segments(self, row: Conversation, own: Sequence[int]) -> list[Segment] | BadRow:
