@@ -24,6 +24,7 @@ from kernelwright.cli_options import eval_options as _options
 from kernelwright.cli_post import train_app
 from kernelwright.cli_serve import serve
 from kernelwright.cli_solutions import solutions_app
+from kernelwright.cli_warm import warm
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -511,6 +512,7 @@ def tasks_check(
 
 # After the verbs of this file, so that --help begins with `eval`.
 app.command()(serve)
+app.command()(warm)
 app.add_typer(machine_app, name="machine")
 app.add_typer(solutions_app, name="solutions")
 app.add_typer(bench_app)

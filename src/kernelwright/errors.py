@@ -17,6 +17,9 @@ What a *candidate* does wrong is not an exception at all: it is a verdict in an 
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class KernelwrightError(Exception):
     """Base of every error that Kernelwright raises on purpose.
@@ -73,3 +76,9 @@ class WorkerDied(HarnessError):
 
 class MachineError(HarnessError):
     """The functional CUDA machine met an internal fault."""
+
+
+def did_you_mean(name: str, known: Iterable[str], otherwise: str) -> str:
+    """The hint for a name that is not among the known ones: the nearest of them, or what to say where none is near."""
+    near = difflib.get_close_matches(name, known, 1)
+    return f"did you mean {near[0]!r}?" if near else otherwise

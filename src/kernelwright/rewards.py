@@ -11,13 +11,12 @@ for being correct only, or not at all with `timed_only`. Formulas and papers: ea
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 
 from pydantic import Field
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.records import Evaluation, Record
 
 
@@ -185,9 +184,8 @@ def load_reward(name: str) -> RewardFunction:
     """The reward of that name. Raises `ConfigError`."""
     if name in REWARDS:
         return REWARDS[name]
-    near = difflib.get_close_matches(name, REWARDS, 1)
     raise ConfigError(
-        f"there is no reward {name!r}", hint=f"did you mean {near[0]!r}?" if near else f"rewards: {', '.join(REWARDS)}"
+        f"there is no reward {name!r}", hint=did_you_mean(name, REWARDS, f"rewards: {', '.join(REWARDS)}")
     )
 
 

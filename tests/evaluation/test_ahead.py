@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
@@ -59,6 +61,43 @@ def test_what_could_change_the_build_is_left_to_the_runner(before: str) -> None:
 @pytest.mark.parametrize("text", ["", "x = (", "\0", "(" * 5000, "a = load_inline('n', *b)", "a.b.c()"])
 def test_other_texts_are_nothing(text: str) -> None:
     assert first_build(text) is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "name=b'n', cpp_sources=cpp, cuda_sources=cuda",
+        "name='n', cpp_sources=cpp, cuda_sources=3",
+        "name='n', cpp_sources=cpp, cuda_sources=[[cuda]]",
+        "name='n', cpp_sources=cpp, cuda_sources=cuda, functions=3",
+        "name='n', cpp_sources=cpp, cuda_sources=cuda, extra_cflags=-1",
+        "'n', cpp, cuda, name='n'",
+    ],
+)
+def test_arguments_of_other_types_are_left_to_the_runner(arguments: str) -> None:
+    assert first_build(HEAD + f"cuda = 'c'\ncpp = 'c'\ne = load_inline({arguments})\n") is None
+
+
+def grown(kind: str) -> str:
+    """A module of a few kilobytes whose constants would fill any memory."""
+    first = "a = 'x'\n"
+    if kind == "doubled":
+        return first + "a = a + a\n" * 40 + "e = load_inline('n', a, a)\n"
+    if kind == "kept":
+        return first + "a = a + a\n" * 19 + "".join(f"b{i} = a + 'y'\n" for i in range(4000))
+    if kind == "nested lists":
+        return first + "a = [a, a]\n" * 60 + "e = load_inline('n', '', '', functions=a)\n"
+    return first + "a = a + a\n" * 18 + f"e = load_inline('n', '', [{'a, ' * 5000}])\n"
+
+
+@pytest.mark.parametrize("kind", ["doubled", "kept", "nested lists", "repeated"])
+def test_a_text_that_would_fill_the_memory_is_not_made(kind: str) -> None:
+    source = HEAD + grown(kind)
+    tracemalloc.start()
+    assert first_build(source) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 32 << 20
 
 
 TASK = """

@@ -19,7 +19,9 @@ from kernelwright.tasks import candidate_from_text, generate
 CHAIN = task("return torch.tanh(F.leaky_relu(x, 0.2) * self.s + torch.sigmoid(x)) - x / 3", "torch.randn(6, 200)",
              init="self.s = 2")  # fmt: skip
 SOFTMAX = task("return torch.softmax(x, dim=1) * 2.0", "torch.randn(6, 37, 5)")
-JUDGED = {"chain": CHAIN, "softmax": SOFTMAX, "linear": PRODUCTS["linear chain"]}
+SCALED = task("return torch.log_softmax(x, dim=1) * self.s", "torch.randn(6, 37, 5)",
+              init="self.s = nn.Parameter(torch.randn(5))")  # fmt: skip
+JUDGED = {"chain": CHAIN, "scaled softmax": SCALED, "softmax": SOFTMAX, "linear": PRODUCTS["linear chain"]}
 
 
 @pytest.mark.parametrize("group", ["activation", "elementwise", "softmax", "attention"])
@@ -29,6 +31,11 @@ def test_every_generated_task_of_these_groups_has_a_triton_answer(group: str) ->
         functions = [n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef)]
         assert functions and "kernelwright" not in text
         assert all(ast.unparse(f.decorator_list[0]) == "triton.jit" for f in functions)
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_is_written_parses(name: str) -> None:
+    ast.parse(write(JUDGED[name], form="triton"))  # a size of the input once had no name before it
 
 
 def test_other_operators_are_refused_by_name() -> None:

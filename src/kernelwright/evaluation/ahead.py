@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright.builds import BuildRequest
@@ -23,42 +24,61 @@ _BUILDERS = {
 }
 
 
+MAX_MADE = 1 << 20
+"""Characters of all texts together that are put together here: thirty lines of `a = a + a` would be a gigabyte."""
+
+
 class _Unknown(Exception):
     """The text alone does not say what happens."""
+
+
+@dataclass
+class _Seen:
+    """What the statements so far have defined."""
+
+    constants: dict[str, Any] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Full names of what was imported."""
+    room: int = MAX_MADE
+
+    def made(self, length: int) -> None:
+        """Counts a text that is about to be made; raises `_Unknown` where that is too much."""
+        self.room -= length
+        if self.room < 0:
+            raise _Unknown
 
 
 def first_build(source: str) -> BuildRequest | None:
     """The build that executing this module starts with, whatever else it does; None where that is not certain."""
     try:
         tree = ast.parse(source)
-        constants: dict[str, Any] = {}
-        names: dict[str, str] = {}
+        seen = _Seen()
         for statement in tree.body:
-            request = _statement(statement, constants, names)
+            request = _statement(statement, seen)
             if request is not None:
                 return request
-    except (_Unknown, SyntaxError, ValueError, RecursionError):
+    except (_Unknown, SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     return None
 
 
-def _statement(node: ast.stmt, constants: dict[str, Any], names: dict[str, str]) -> BuildRequest | None:
+def _statement(node: ast.stmt, seen: _Seen) -> BuildRequest | None:
     """Notes what a statement defines; the build that it starts, if any. Raises `_Unknown` for all other statements."""
     if _is_text(node):
         return None
     if isinstance(node, (ast.Import, ast.ImportFrom)):
-        _imported(node, constants, names)
+        _imported(node, seen)
         return None
     if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
         target = node.targets[0].id
         if isinstance(node.value, ast.Call):
-            return _built(node.value, constants, names)
-        names.pop(target, None)
-        constants[target] = _literal(node.value, constants)
+            return _built(node.value, seen)
+        seen.names.pop(target, None)
+        seen.constants[target] = _literal(node.value, seen)
         return None
     if isinstance(node, (ast.FunctionDef, ast.ClassDef)) and _only_defines(node):
-        names.pop(node.name, None)
-        constants.pop(node.name, None)
+        seen.names.pop(node.name, None)
+        seen.constants.pop(node.name, None)
         return None
     raise _Unknown
 
@@ -82,7 +102,7 @@ def _only_defines(node: ast.FunctionDef | ast.ClassDef) -> bool:
     return bases and not node.keywords and plain
 
 
-def _imported(node: ast.Import | ast.ImportFrom, constants: dict[str, Any], names: dict[str, str]) -> None:
+def _imported(node: ast.Import | ast.ImportFrom, seen: _Seen) -> None:
     origin = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]
     if any(not {name, name.split(".")[0]} & _SAFE_IMPORTS for name in origin):
         raise _Unknown
@@ -93,13 +113,13 @@ def _imported(node: ast.Import | ast.ImportFrom, constants: dict[str, Any], name
         bound = alias.asname or alias.name
         if isinstance(node, ast.Import) and not alias.asname:
             full = bound = alias.name.split(".")[0]
-        constants.pop(bound, None)
-        names[bound] = full
+        seen.constants.pop(bound, None)
+        seen.names[bound] = full
 
 
-def _built(call: ast.Call, constants: dict[str, Any], names: dict[str, str]) -> BuildRequest:
+def _built(call: ast.Call, seen: _Seen) -> BuildRequest:
     first, _, rest = _dotted(call.func).partition(".")
-    full = names.get(first, "") + (f".{rest}" if rest else "")
+    full = seen.names.get(first, "") + (f".{rest}" if rest else "")
     builder = _BUILDERS.get(full)
     if (
         builder is None
@@ -110,15 +130,26 @@ def _built(call: ast.Call, constants: dict[str, Any], names: dict[str, str]) -> 
     if builder == "Module":
         if len(call.args) != 1 or call.keywords:
             raise _Unknown
-        text = _literal(call.args[0], constants)
+        text = _literal(call.args[0], seen)
         if not isinstance(text, str) or "__global__" not in text:
             raise _Unknown
         return BuildRequest("device", cuda_source=text)
-    given = dict(zip(_PARAMETERS, (_literal(a, constants) for a in call.args), strict=False))
+    given = dict(zip(_PARAMETERS, (_literal(a, seen) for a in call.args), strict=False))
     if len(call.args) > len(_PARAMETERS):
         raise _Unknown
-    given |= {str(k.arg): _literal(k.value, constants) for k in call.keywords}
-    return extension_request(**{name: given[name] for name in _PARAMETERS if name in given})
+    if any(k.arg in given for k in call.keywords):
+        raise _Unknown
+    given |= {str(k.arg): _literal(k.value, seen) for k in call.keywords}
+    return extension_request(**{name: _texts(given[name], seen) for name in _PARAMETERS if name in given})
+
+
+def _texts(value: Any, seen: _Seen) -> Any:
+    """An argument that is a text, some texts, or None; raises `_Unknown` for all others."""
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(text, str) for text in listed):
+        raise _Unknown
+    seen.made(sum(map(len, listed)))  # a list may name one long text many times
+    return value
 
 
 def extension_request(
@@ -146,20 +177,21 @@ def _joined(sources: str | Sequence[str] | None) -> str:
     return sources if isinstance(sources, str) else "\n".join(sources or ())
 
 
-def _literal(node: ast.expr, constants: dict[str, Any]) -> Any:
+def _literal(node: ast.expr, seen: _Seen) -> Any:
     """A value of constants only; raises `_Unknown`."""
     if isinstance(node, ast.Constant):
         return node.value
-    if isinstance(node, ast.Name) and node.id in constants:
-        return constants[node.id]
+    if isinstance(node, ast.Name) and node.id in seen.constants:
+        return seen.constants[node.id]
     if isinstance(node, (ast.List, ast.Tuple)):
-        return [_literal(item, constants) for item in node.elts]
+        return [_literal(item, seen) for item in node.elts]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _literal(node.left, constants), _literal(node.right, constants)
+        left, right = _literal(node.left, seen), _literal(node.right, seen)
         if isinstance(left, str) and isinstance(right, str):
+            seen.made(len(left) + len(right))
             return left + right
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        value = _literal(node.operand, constants)
+        value = _literal(node.operand, seen)
         if isinstance(value, (int, float)):
             return -value
     raise _Unknown

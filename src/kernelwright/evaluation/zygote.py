@@ -106,17 +106,27 @@ def _preload_for(order: dict[str, Any]) -> None:
             # What is missing or broken shows in the child, as the candidate's import.
             with contextlib.suppress(Exception):
                 PRELOADS[name]()
-            gc.collect()
-            gc.freeze()
+            settle()
 
 
 def main(control_fd: int) -> None:
-    """Serves until the control socket closes."""
+    """Imports what children need, then serves until the control socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
     preload()
+    settle()
+    serve(control_fd)
+
+
+def settle() -> None:
+    """Keeps the collector away from what was imported, whose pages forks share."""
     gc.collect()
     gc.freeze()
+
+
+def serve(control_fd: int) -> None:
+    """Forks children as they are ordered, until the control socket closes."""
+    control = socket.socket(fileno=control_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)

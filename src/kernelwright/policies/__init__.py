@@ -9,13 +9,12 @@ openai:MODEL@BASE_URL       any OpenAI-compatible endpoint
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.records import Message, Task, Usage
 
 
@@ -55,11 +54,17 @@ POLICIES = ("template", "starter[:FOLDER]", "hf:FOLDER_OR_HUB_ID", "scripted:FIL
 
 
 def load_policy(
-    spec: str, *, cache: Path | None = None, temperature: float | None = None, top_p: float | None = None
+    spec: str,
+    *,
+    cache: Path | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    conversation: bool = False,
 ) -> Policy:
     """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`.
 
-    `temperature` and `top_p` hold for policies that sample; the others have no use for them.
+    `temperature` and `top_p` hold for policies that sample; the others have no use for them. `conversation` has a
+    starter model asked with whole conversations, in place of the task alone.
     """
     kind, _, rest = spec.partition(":")
     if kind == "template":
@@ -75,15 +80,14 @@ def load_policy(
 
         return OpenAIPolicy.from_spec(rest, cache, temperature=temperature, top_p=top_p)
     if kind == "starter":
-        from kernelwright.policies.starter import StarterPolicy
+        from kernelwright.policies.starter import ConversationPolicy, StarterPolicy
 
-        return StarterPolicy.from_spec(spec, temperature=temperature, top_p=top_p)
+        starter = ConversationPolicy if conversation else StarterPolicy
+        return starter.from_spec(spec, temperature=temperature, top_p=top_p)
     if kind == "hf":
         from kernelwright.policies.local_hf import HFPolicy
 
         return HFPolicy.from_spec(rest, temperature=temperature, top_p=top_p)
-    near = difflib.get_close_matches(kind, ("template", "scripted", "openai", "starter", "hf"), 1)
-    raise ConfigError(
-        f"there is no policy {spec!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"policies: {', '.join(POLICIES)}",
-    )
+    kinds = ("template", "scripted", "openai", "starter", "hf")
+    hint = did_you_mean(kind, kinds, f"policies: {', '.join(POLICIES)}")
+    raise ConfigError(f"there is no policy {spec!r}", hint=hint)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Protocol
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.policies import Policy
 from kernelwright.records import Task, Trajectory
 from kernelwright.rollout import Budget, Evaluate, OnTurn
@@ -32,9 +31,6 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {"refine": _refine}
 def load_strategy(name: str) -> Strategy:
     """The strategy of a name; raises `ConfigError`."""
     if name not in STRATEGIES:
-        near = difflib.get_close_matches(name, STRATEGIES, 1)
-        raise ConfigError(
-            f"there is no strategy {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"strategies: {', '.join(STRATEGIES)}",
-        )
+        hint = did_you_mean(name, STRATEGIES, f"strategies: {', '.join(STRATEGIES)}")
+        raise ConfigError(f"there is no strategy {name!r}", hint=hint)
     return STRATEGIES[name]()

@@ -33,7 +33,8 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     if form == "triton":
         from kernelwright.solutions import triton
 
-        return triton.write(source, schedule)
+        with readable():
+            return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
     with readable():

@@ -178,17 +178,23 @@ class Fusion:
         if node.op in ("number", "constant"):
             return self.number(node.text)
         if node.op in COMPARISONS or node.op in LOGIC:
-            return self._assign(node, f"{self.truth(node)} ? 1.0f : 0.0f")
+            return self._assign(node, self.choice(self.truth(node), self.number("1.0"), self.number("0.0")))
         if node.op == "cast":
             self._left[node.args[0]] += self._left[node]
             self._known[node] = self.value(node.args[0])
             return self._known[node]
+        if node.op == "where":
+            condition = self.truth(node.args[0])
+            return self._assign(node, self.choice(condition, self.value(node.args[1]), self.value(node.args[2])))
+        return self._operator(node)
+
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        """C text of one value or the other."""
+        return f"{condition} ? {yes} : {no}"
+
+    def _operator(self, node: Node) -> str:
         if node.op in POSITIONS:
             return self._assign(node, POSITIONS[node.op](self, node))
-        if node.op == "where":
-            choice = self.truth(node.args[0])
-            yes, no = self.value(node.args[1]), self.value(node.args[2])
-            return self._assign(node, f"{choice} ? {yes} : {no}")
         if node.op == "pow" and (text := self._power(node)):
             return self._assign(node, text)
         if node.op in ELEMENTWISE:

@@ -196,16 +196,25 @@ _plant("missing_colon")(_in_host(r"def forward\(([^)\n]*)\):", lambda m: f"def f
 _plant("unknown_name")(_in_host(r"(torch\.empty(?:_like)?\()(\w+)", lambda m: f"{m[1]}{m[2]}_in"))
 
 
+_LAUNCH = r"^( *)kernels\.\w+\[.*\]\(.*\)$"
+
+
+def _launch(match: re.Match[str]) -> ast.Call | None:
+    """The launch on a line of Python, if it has arguments to spare."""
+    try:
+        call = ast.parse(match[0].strip(), mode="eval").body
+    except SyntaxError:
+        return None
+    return call if isinstance(call, ast.Call) and len(call.args) >= 2 else None
+
+
 @_plant("swapped_arguments")
 def _swapped_arguments(answer: Answer, draw: random.Random) -> str | None:
     """Two neighbouring arguments of a launch in the wrong order."""
 
     def swap(match: re.Match[str]) -> str | None:
-        try:
-            call = ast.parse(match[0].strip(), mode="eval").body
-        except SyntaxError:
-            return None
-        if not isinstance(call, ast.Call) or len(call.args) < 2:
+        call = _launch(match)
+        if call is None:
             return None
         texts = [ast.unparse(a) for a in call.args]
         at = [i for i in range(len(texts) - 1) if texts[i] != texts[i + 1] and "*" not in texts[i] + texts[i + 1]]
@@ -215,7 +224,7 @@ def _swapped_arguments(answer: Answer, draw: random.Random) -> str | None:
         call.args[i], call.args[i + 1] = call.args[i + 1], call.args[i]
         return f"{match[1]}{ast.unparse(call)}"
 
-    return _in_host(r"^( *)kernels\.\w+\[.*\]\(.*\)$", swap)(answer, draw)
+    return _in_host(_LAUNCH, swap)(answer, draw)
 
 
 @_plant("missing_argument")
@@ -223,13 +232,10 @@ def _missing_argument(answer: Answer, draw: random.Random) -> str | None:
     """The last argument of a launch forgotten."""
 
     def drop(match: re.Match[str]) -> str | None:
-        try:
-            call = ast.parse(match[0].strip(), mode="eval").body
-        except SyntaxError:
-            return None
-        if not isinstance(call, ast.Call) or len(call.args) < 2:
+        call = _launch(match)
+        if call is None:
             return None
         call.args.pop()
         return f"{match[1]}{ast.unparse(call)}"
 
-    return _in_host(r"^( *)kernels\.\w+\[.*\]\(.*\)$", drop)(answer, draw)
+    return _in_host(_LAUNCH, drop)(answer, draw)

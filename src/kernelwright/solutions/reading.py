@@ -52,6 +52,18 @@ class Node:
         return dict(self.options).get(name, default)
 
 
+def nodes(root: Node) -> Iterator[Node]:
+    """All values of an expression, each once, the root first."""
+    seen: set[Node] = set()
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(node.args)
+
+
 @dataclass
 class Reference:
     """What the templates need to know of a reference."""

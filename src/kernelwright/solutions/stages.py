@@ -34,7 +34,7 @@ from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
-from kernelwright.solutions.reading import Node, Reference, Unreadable
+from kernelwright.solutions.reading import Node, Reference, Unreadable, nodes
 from kernelwright.solutions.schedule import Schedule
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
@@ -274,15 +274,8 @@ class Writer:
 
     def count_users(self, root: Node) -> None:
         """Counts how often each value is used; needed once before lowering."""
-        seen: set[Node] = set()
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
+        for node in nodes(root):
             self._users.update(node.args)
-            stack.extend(node.args)
 
     # Facts -------------------------------------------------------------------------------------------------------
 

@@ -155,25 +155,10 @@ class TritonFusion(Fusion):
 
     mask = "mask"
 
-    def value(self, node: Node) -> str:
-        """A variable or literal with a node's value."""
-        if node in self._known:
-            return self._known[node]
-        if node in self.reads:
-            return self._read(node)
-        if node.op in ("count", "size"):
-            return self._counted(node)
-        if node.op in ("number", "constant"):
-            return self.number(node.text)
-        if node.op in COMPARISONS or node.op in LOGIC:
-            return self._assign(node, f"tl.where({self.truth(node)}, 1.0, 0.0)")
-        if node.op == "cast":
-            self._left[node.args[0]] += self._left[node]
-            self._known[node] = self.value(node.args[0])
-            return self._known[node]
-        if node.op == "where":
-            choice = self.truth(node.args[0])
-            return self._assign(node, f"tl.where({choice}, {self.value(node.args[1])}, {self.value(node.args[2])})")
+    def choice(self, condition: str, yes: str, no: str) -> str:
+        return f"tl.where({condition}, {yes}, {no})"
+
+    def _operator(self, node: Node) -> str:
         if node.op in ("tril", "triu", "causal"):
             return self._assign(node, self._triangle(node))
         if node.op in POSITIONS or (node.op in FUSED and node.op not in _ELEMENTWISE):
@@ -253,9 +238,9 @@ class RowFusion(TritonFusion):
     mask = ""
 
 
-def _parameters(operands: Operands, y: str) -> tuple[str, str, str, str]:
+def _parameters(operands: Operands, y: str, x: str = "") -> tuple[str, str, str, str]:
     """Names of pointers and of numbers, and their launch arguments, each list with a comma after or before."""
-    (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
+    (pointers, tensors), (numbers, values) = operands.pointers(y, x), operands.numbers(y, x)
     strip = lambda text: ", ".join(part.split()[-1].lstrip("*") for part in text.split(", ") if part.strip())  # noqa: E731
     plain, counted = strip(pointers), strip(numbers)
     return (f"{plain}, " if plain else ""), (f", {counted}" if counted else ""), tensors, values
@@ -350,7 +335,7 @@ class TritonRows(rows.RowKernel):
         x = self._sized()
         y = writer.fresh("y")
         name = writer.kernel_name(rows._title(writer, group))
-        pointers, numbers, tensors, values = _parameters(self.operands, y)
+        pointers, numbers, tensors, values = _parameters(self.operands, y, x)
         base = "row // inner * n * inner + row % inner" if self.inner else "row * n"
         writer.kernel(
             f"@triton.jit\ndef {name}({pointers}y, n{', inner' if self.inner else ''}{numbers}, BLOCK: tl.constexpr):\n"

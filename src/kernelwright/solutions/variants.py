@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.solutions.reading import Node
+from kernelwright.solutions.reading import Node, nodes
 from kernelwright.solutions.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, Schedule, choices
 
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
@@ -44,11 +44,4 @@ def _plainest(found: list[Schedule]) -> list[Schedule]:
 
 def operators(root: Node) -> set[str]:
     """The operators of an expression."""
-    seen: set[Node] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            stack.extend(node.args)
-    return {node.op for node in seen}
+    return {node.op for node in nodes(root)}

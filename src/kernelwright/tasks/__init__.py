@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Policy, Task
 from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
 from kernelwright.tasks.folder import is_task_folder, load_folder, write_gate
@@ -66,13 +66,8 @@ def load_task(
         return load_file(path, policy)
     if text in bundled_tasks():
         return load_folder(_BUNDLED / text, policy)
-    near = difflib.get_close_matches(text, bundled_tasks(), 1)
-    raise TaskError(
-        f"there is no task {text!r}",
-        hint=f"did you mean {near[0]!r}?"
-        if near
-        else "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows",
-    )
+    otherwise = "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows"
+    raise TaskError(f"there is no task {text!r}", hint=did_you_mean(text, bundled_tasks(), otherwise))
 
 
 def _robust(text: str) -> Path | None:

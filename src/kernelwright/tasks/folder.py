@@ -17,7 +17,6 @@ purpose = "functional"            # or "timing"
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import tomllib
 from pathlib import Path
@@ -26,7 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from kernelwright.config import dump_config
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Gate, Policy, Provenance, Record, Task, Workload
 from kernelwright.tasks.files import read_text
 from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
@@ -118,10 +117,9 @@ def _workloads(values: list[Any], defined: set[str], where: str) -> tuple[Worklo
             raise TaskError(f"task.toml of {where} has two workloads named {workload.name!r}")
         for constant in workload.constants:
             if constant not in defined:
-                near = difflib.get_close_matches(constant, defined, 1)
                 raise TaskError(
                     f"workload {workload.name!r} of {where} sets {constant!r}, which reference.py does not define",
-                    hint=f"did you mean {near[0]!r}?" if near else "name a constant at the top level of reference.py",
+                    hint=did_you_mean(constant, defined, "name a constant at the top level of reference.py"),
                 )
     return workloads
 
@@ -140,8 +138,5 @@ def _workload(value: Any, index: int, where: str) -> Workload:
 def _known(settings: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
     for key in settings:
         if key not in keys:
-            near = difflib.get_close_matches(key, keys, 1)
-            raise TaskError(
-                f"{where} has an unknown key {key!r}",
-                hint=f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(keys)}",
-            )
+            hint = did_you_mean(key, keys, f"known keys: {', '.join(keys)}")
+            raise TaskError(f"{where} has an unknown key {key!r}", hint=hint)

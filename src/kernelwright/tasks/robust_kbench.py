@@ -12,7 +12,6 @@ setting becomes a workload. Reading executes nothing.
 from __future__ import annotations
 
 import ast
-import difflib
 import itertools
 import json
 import keyword
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Policy, Provenance, Task, Workload
 from kernelwright.tasks.files import read_text
 from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
@@ -107,8 +106,7 @@ def _settings(file: Path, where: str) -> list[Setting]:
         raise TaskError(f"{what} is not a JSON object", hint=f"known keys: {', '.join(KEYS)}")
     for key in value:
         if key not in KEYS:
-            near = difflib.get_close_matches(key, KEYS, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(KEYS)}"
+            hint = did_you_mean(key, KEYS, f"known keys: {', '.join(KEYS)}")
             raise TaskError(f"{what} has an unknown key {key!r}", hint=hint)
     configs = {key: _configs(value[key], key, what) for key in KEYS if key in value}
     found = _product(configs, "single", what)

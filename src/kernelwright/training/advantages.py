@@ -9,13 +9,12 @@ row, in the caller's kind of array. Padding and rows without a score have advant
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.training.rows import Array, Rows, counts, like, numbered, read_rows, sums
 
 if TYPE_CHECKING:
@@ -130,11 +129,8 @@ def load_advantage(name: str) -> Advantage:
     """The estimator of that name. Raises `ConfigError`."""
     if name in ADVANTAGES:
         return ADVANTAGES[name]
-    near = difflib.get_close_matches(name, ADVANTAGES, 1)
-    raise ConfigError(
-        f"there is no advantage {name!r}",
-        hint=f"did you mean {near[0]!r}?" if near else f"advantages: {', '.join(ADVANTAGES)}",
-    )
+    hint = did_you_mean(name, ADVANTAGES, f"advantages: {', '.join(ADVANTAGES)}")
+    raise ConfigError(f"there is no advantage {name!r}", hint=hint)
 
 
 def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str = "unknown") -> NDArray[np.float64]:

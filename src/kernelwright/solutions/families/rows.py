@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, same
 from kernelwright.solutions.operators import FUSED
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.reading import Node, Unreadable, nodes
 from kernelwright.solutions.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
 
 _KINDS = {
@@ -342,7 +342,7 @@ class RowKernel:
                 stack.extend(node.args)
                 wanted += [a for a in node.args if a.op in FUSED and group.level(a) == "row" and a not in self.known]
         for node in dict.fromkeys(wanted):
-            if all(m in self.known for m in _within(node) if m.op == "reduce" and group.owns(m)):
+            if all(m in self.known for m in nodes(node) if m.op == "reduce" and group.owns(m)):
                 fusion = self._row_fusion("    ")
                 value = fusion.start(node, self.known)
                 self.text += fusion.statements
@@ -452,17 +452,6 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
 
 
-def _within(root: Node) -> Iterator[Node]:
-    seen: set[Node] = set()
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(node.args)
-
-
 def _alike(a: Node, b: Node) -> bool:
     return a.text == b.text and a.args == b.args and a.option("dims") == b.option("dims")
 
@@ -484,7 +473,7 @@ def _depths(group: Group) -> list[list[Node]]:
     depth: dict[Node, int] = {}
     found: list[list[Node]] = []
     for node in group.members:
-        inside = [depth[m] for m in _within(node.args[0]) if m in depth]
+        inside = [depth[m] for m in nodes(node.args[0]) if m in depth]
         depth[node] = max(inside, default=-1) + 1
         while len(found) <= depth[node]:
             found.append([])

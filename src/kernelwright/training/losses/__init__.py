@@ -10,12 +10,11 @@ torch. Formulas are those of the papers named in each module.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.training.losses.asft import asft, gold_event_kl
 from kernelwright.training.losses.cuset import cuset
 from kernelwright.training.losses.dft import dft
@@ -35,11 +34,8 @@ _GIVEN = ("log_probs", "target_mask", "cuda_mask")
 def load_loss(name: str, parameters: Mapping[str, Any] | None = None) -> Loss:
     """The loss of that name, after a look at the names of its parameters. Raises `ConfigError`."""
     if name not in LOSSES:
-        near = difflib.get_close_matches(name, LOSSES, 1)
-        raise ConfigError(
-            f"there is no loss {name!r}",
-            hint=f"did you mean {near[0]!r}?" if near else f"losses: {', '.join(LOSSES)}",
-        )
+        hint = did_you_mean(name, LOSSES, f"losses: {', '.join(LOSSES)}")
+        raise ConfigError(f"there is no loss {name!r}", hint=hint)
     known = [p for p in inspect.signature(LOSSES[name]).parameters if p not in _GIVEN]
     for parameter in parameters or {}:
         if parameter not in known:
