@@ -98,7 +98,7 @@ class Preset:
 
 PRESETS = {
     "full": Preset(),
-    "rehearsal": Preset(24, 3, 2, 4096, 2, 3, 3, 200, 10, 4, 2, 4, TINY),
+    "rehearsal": Preset(24, 3, 2, 2048, 2, 3, 3, 200, 10, 4, 2, 3, TINY),
 }
 
 
@@ -228,7 +228,7 @@ class Plan:
 
     def several(self) -> list[Job]:
         batch = {"batch": 4 * self.size.batch, "micro_batch": self.size.batch, "log_every": 1}
-        table = self.settings("corpus", 0, {"name": "cuset"}, max(6, self.size.cost_steps), **batch)
+        table = self.settings("corpus", 0, {"name": "cuset"}, self.size.cost_steps, **batch)
         runs = [("one", 1, "no"), ("two", 2, "no")] + ([("sharded", 2, "full")] if len(self.gpus) > 1 else [])
         return [Job("gpus", "several", {"settings": table, "runs": runs}, 0, alone=True)]
 
