@@ -1,6 +1,6 @@
 # Every target works by itself on a fresh machine: it first sets up .venv/ if that is missing or out of date.
 #
-#   make quickstart   judge the bundled examples, search for a kernel with the template policy, show the report
+#   make quickstart   judge the bundled examples, search for a kernel with the starter model or the templates, show the report
 #   make test         run the tests (those that need a GPU are skipped, with the reason, where there is none)
 #   make lint         ruff, ruff format and mypy
 #   make triton       add Triton (1 GB installed), so that Triton candidates are judged without a GPU, too
@@ -65,7 +65,7 @@ quickstart: setup
 	@bash examples/quickstart.sh
 
 test: setup .venv/.training
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 .venv/.training: .venv/.installed
 	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"

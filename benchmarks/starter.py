@@ -1,12 +1,15 @@
 """The starter model from nothing: pairs, tokenizer, training of each checkpoint, then the speed of sampling from it.
 
     python benchmarks/starter.py OUT [--configs starter,base] [--seconds N] [--set KEY=VALUE]...
-                                 [--kinds varlen,flex,rows] [--samples 256] [--cpu-samples 8] [--json FILE]
+                                 [--kinds varlen,flex,rows] [--samples 256] [--cpu-samples 0] [--json FILE]
+                                 [--only data|train|export] [--shards N]
 
 OUT/NAME holds each checkpoint with its log.jsonl (loss, held-out loss, tokens/s and MFU by update). `--seconds` is that
 of the updates of every checkpoint, in place of what its settings say. `--kinds` then times 60 updates with each kind of
 attention, on the first checkpoint's pairs. Sampling asks for held-out tasks at T = 0.8, on the GPU where there is one,
 and for one task with `--cpu-samples` samples on the processor. Run again, it goes on. Prints one JSON object.
+`--only data` makes the pairs, `export` writes the weights that a stopped run had reached as a checkpoint. `--shards`
+says how many shards are there: those that are not are left out instead of made.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ import torch
 from kernelwright.config import load_config
 from kernelwright.inference.engine import Engine
 from kernelwright.inference.sampling import Sampling
+from kernelwright.inference.tokenizer import ChatTokenizer
+from kernelwright.training.checkpoint import load_state, save_model
+from kernelwright.training.model import Decoder, Shape
+from kernelwright.training.preparing import prepare_data
 from kernelwright.training.pretrain import pretrain
 from kernelwright.training.progress import read_log
 from kernelwright.training.settings import PretrainSettings, config_path
@@ -40,6 +47,31 @@ def settings_of(name: str, overrides: list[str], seconds: float | None) -> Pretr
     if seconds is not None:
         overrides = [*overrides, "train.steps=null", "train.tokens=null", f"train.seconds={seconds}"]
     return load_config(config_path(name), overrides, PretrainSettings)
+
+
+def without_missing(settings: PretrainSettings, shards: int) -> PretrainSettings:
+    """The settings for as many pairs as the shards that are there hold; as they are where none or all are."""
+    made = settings.data.generate
+    if made is None or not 0 < shards * made.shard < made.count:
+        return settings
+    fewer = settings.data.model_copy(update={"generate": made.model_copy(update={"count": shards * made.shard})})
+    return settings.model_copy(update={"data": fewer})
+
+
+def export(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
+    """The weights that a stopped run kept, as a checkpoint, with a card that says so."""
+    folder = out / name
+    state = load_state(folder / "state" / "state.pt")
+    if state is None:
+        raise SystemExit(f"error: {folder} holds no state to export")
+    tokenizer = ChatTokenizer.load(folder / "data")
+    model = Decoder(Shape(tokenizer.size, **settings.model.model_dump()), "dense")
+    model.load_state_dict(state["model"])
+    save_model(model, folder / "data", folder)
+    progress = state["progress"]
+    words = f"# {name}\n\nNot finished: stopped after {progress['step']} updates, {progress['tokens']:,} tokens.\n"
+    (folder / "README.md").write_text(words, encoding="utf-8")
+    return {"stopped": True, **progress}
 
 
 def train(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
@@ -133,15 +165,23 @@ def hardware() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=Path, nargs="?")
     parser.add_argument("--configs", default="starter,base")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--kinds", default="")
     parser.add_argument("--samples", type=int, default=256)
-    parser.add_argument("--cpu-samples", type=int, default=8)
+    parser.add_argument("--cpu-samples", type=int, default=0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--only", choices=("data", "train", "export"))
+    parser.add_argument("--shards", type=int, default=0)
+    parser.add_argument("--hardware", type=Path, help="only write to this file where it runs")
     asked = parser.parse_args()
+    if asked.hardware:
+        asked.hardware.write_text(json.dumps(hardware(), indent=1) + "\n", encoding="utf-8")
+        return
+    if asked.out is None:
+        parser.error("OUT is missing")
     names = [name for name in asked.configs.split(",") if name]
     result: dict[str, Any] = {"hardware": hardware(), "checkpoints": {}, "sampling": {}}
 
@@ -149,8 +189,16 @@ def main() -> None:
         text = json.dumps(result, indent=1)
         (asked.json or asked.out / "starter.json").write_text(text + "\n", encoding="utf-8")
 
-    for name in names:
-        settings = settings_of(name, asked.overrides, asked.seconds)
+    for config in names:
+        name = Path(config).stem
+        settings = without_missing(settings_of(config, asked.overrides, asked.seconds), asked.shards)
+        if asked.only == "data":
+            prepare_data(settings, asked.out / name / "data", lambda text: print(text, file=sys.stderr, flush=True))
+            continue
+        if asked.only == "export":
+            result["checkpoints"][name] = export(name, asked.out, settings)
+            keep()
+            continue
         result["checkpoints"][name] = train(name, asked.out, settings)
         keep()
         result["sampling"][name] = sample(asked.out / name, asked.samples, asked.cpu_samples)

@@ -1,11 +1,11 @@
-"""Answers of a checkpoint to whole suites, drawn on a GPU and kept for judging elsewhere.
+"""Answers of a checkpoint to whole suites, drawn on a GPU where there is one, as scripts that `bench` replays.
 
-    python benchmarks/starter_answers.py CHECKPOINT OUT.jsonl SUITE.jsonl[:SAMPLES]... [--reference-field reference]
-                                         [--id-field task_id] [--seeds 0,1,2]
+    python benchmarks/starter_answers.py CHECKPOINT OUT SUITE.jsonl[:SAMPLES]... [--max-tokens 2048] [--seed 0]
 
-For each task of each suite one greedy answer, and SAMPLES (0 by default) at T = 0.8 for each seed. Rows have `id`
-(suite/task/seed-sample), suite, task_id, family, seed, sample (-1: greedy), reference, candidate, tokens and log_prob;
-`kernelwright eval --jsonl OUT.jsonl --reference-field reference --candidate-field candidate --id-field id` judges them.
+OUT/SUITE.greedy.jsonl has one greedy answer for each task, OUT/SUITE.sampled.jsonl SAMPLES (0 by default) at T = 0.8,
+each with a seed of its own. `kernelwright bench SUITE.jsonl --policy scripted:OUT/SUITE.greedy.jsonl --samples 1`
+judges them, `--samples SAMPLES` the others: so drawing does not disturb what is timed. A file that is there is not
+made again. OUT/speed.json has the tokens a second of each.
 """
 
 from __future__ import annotations
@@ -19,25 +19,46 @@ from typing import Any
 
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.engine import Engine
 from kernelwright.inference.sampling import Sampling
-from kernelwright.records import Message
+from kernelwright.records import Message, Task
+from kernelwright.tasks import load_suite
 
-TEMPERATURE, MAX_TOKENS = 0.8, 2048
+TEMPERATURE = 0.8
 
 
-def asked(suite: str, seeds: list[int], reference: str, name: str) -> list[dict[str, Any]]:
-    """The rows of one suite, still without answers."""
-    path, _, samples = suite.partition(":")
-    rows = []
-    for number, line in enumerate(Path(path).read_text().splitlines()):
-        task = json.loads(line)
-        task_id = str(task.get(name, number))
-        known = {"suite": Path(path).stem, "task_id": task_id, "family": task.get("family", "")}
-        wanted = [(0, -1)] + [(seed, sample) for seed in seeds for sample in range(int(samples or 0))]
-        for seed, sample in wanted:
-            label = f"{known['suite']}/{task_id}/{seed}-{sample}"
-            rows.append({"id": label, **known, "seed": seed, "sample": sample, "reference": task[reference]})
-    return rows
+def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Sampling]], out: Path) -> dict[str, Any]:
+    """Writes one script: for each task an answer by each sampling, given with the number that `bench` asks for."""
+    asked = [(task, number, sampling) for task in tasks for number, sampling in samplings]
+    prompts = {t.task_id: engine.tokenizer.prompt([Message(role="user", content=task_prompt(t.source))]) for t in tasks}
+    fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context]
+    began = time.monotonic()
+    done = engine.generate([prompts[t.task_id] for t, _, _ in fits], [s for _, _, s in fits])
+    seconds = time.monotonic() - began
+    rows = [
+        {
+            "task_id": task.task_id,
+            "seed": number,
+            "answer": running.text,
+            "tokens": len(running.ids),
+            "log_prob": round(sum(running.log_probs), 3),
+            "finish_reason": running.finish_reason,
+        }
+        for (task, number, _), running in zip(fits, done, strict=True)
+    ]
+    temporary = out.with_suffix(".new")
+    temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    temporary.replace(out)
+    tokens = sum(row["tokens"] for row in rows)
+    return {
+        "answers": len(rows),
+        "prompts_too_long": len(asked) - len(fits),
+        "tokens": tokens,
+        "seconds": round(seconds, 2),
+        "tokens_per_s": round(tokens / seconds),
+        "ended": sum(row["finish_reason"] == "stop" for row in rows),
+        "rows": engine.rows,
+    }
 
 
 def main() -> int:
@@ -45,26 +66,28 @@ def main() -> int:
     parser.add_argument("checkpoint")
     parser.add_argument("out", type=Path)
     parser.add_argument("suites", nargs="+")
-    parser.add_argument("--reference-field", default="reference")
-    parser.add_argument("--id-field", default="task_id")
-    parser.add_argument("--seeds", type=lambda text: [int(part) for part in text.split(",")], default=[0])
-    args = parser.parse_args()
-    rows = [row for suite in args.suites for row in asked(suite, args.seeds, args.reference_field, args.id_field)]
-    engine = load_engine(f"starter:{args.checkpoint}")
-    prompts = [engine.tokenizer.prompt([Message(role="user", content=task_prompt(r["reference"]))]) for r in rows]
-    samplings = [
-        Sampling(0.0 if r["sample"] < 0 else TEMPERATURE, 1.0, 0, MAX_TOKENS, 1000 * r["seed"] + r["sample"] + 1)
-        for r in rows
-    ]
-    began = time.monotonic()
-    done = engine.generate(prompts, samplings)
-    seconds = time.monotonic() - began
-    with args.out.open("w") as file:
-        for row, answer in zip(rows, done, strict=True):
-            row |= {"candidate": answer.text, "tokens": len(answer.ids), "log_prob": sum(answer.log_probs)}
-            file.write(json.dumps(row) + "\n")
-    tokens = sum(len(answer.ids) for answer in done)
-    print(f"{len(done)} answers, {tokens} tokens, {seconds:.1f} s, {tokens / seconds:.0f} tokens/s", file=sys.stderr)
+    parser.add_argument("--max-tokens", type=int, default=2048)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    engine: Engine | None = None
+    for suite in asked.suites:
+        path, _, samples = suite.partition(":")
+        tasks = list(load_suite(path))
+        drawn = [
+            (n, Sampling(TEMPERATURE, 1.0, 0, asked.max_tokens, 1000 * asked.seed + n + 1))
+            for n in range(int(samples or 0))
+        ]
+        for kind, samplings in (("greedy", [(0, Sampling(0.0, 1.0, 0, asked.max_tokens, 0))]), ("sampled", drawn)):
+            out = asked.out / f"{Path(path).stem}.{kind}.jsonl"
+            if out.exists() or not samplings:
+                continue
+            engine = engine or load_engine(f"starter:{asked.checkpoint}")
+            facts = answer(engine, tasks, samplings, out)
+            speeds = asked.out / "speed.json"
+            known = json.loads(speeds.read_text()) if speeds.exists() else {}
+            speeds.write_text(json.dumps(known | {out.stem: facts}, indent=1) + "\n", encoding="utf-8")
+            print(f"{out.stem}: {json.dumps(facts)}", file=sys.stderr)
     return 0
 
 

@@ -18,8 +18,7 @@ echo "# Judge the bundled candidates: right, wrong, racing, out of bounds, not c
 show python examples/judge_bundled.py "$RUN/candidates"
 
 echo
-echo "# Search for a kernel with the template policy: no key, no network."
-show kernelwright optimize row_softmax --policy template --strategy refine --run "$RUN/search"
+bash examples/search.sh row_softmax "$RUN"
 
 echo
 show kernelwright report "$RUN/search" --html "$RUN/search.html"

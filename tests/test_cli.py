@@ -81,7 +81,7 @@ def test_help_is_quick_and_lists_the_verbs() -> None:
     assert min(seconds) < 0.5
     listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1], re.MULTILINE)
     assert listed[:6] == ["eval", "worker", "optimize", "profile", "report", "doctor"]
-    more = "tasks machine solutions bench compare export corpus decontaminate curate train serve"
+    more = "tasks machine solutions bench compare export corpus decontaminate curate train serve warm"
     assert sorted(listed[6:]) == sorted(more.split())
 
 
@@ -197,7 +197,17 @@ def test_an_unforeseen_error_is_one_line_and_a_file(tmp_path: Path) -> None:
 def test_doctor_says_what_is_there(kernelwright: Command) -> None:
     done = kernelwright("doctor", "--json")
     checks = {c["name"]: c for c in json.loads(done.stdout)}
-    for name in ("python", "torch", "g++", "nvrtc", "CUDA machine", "sandbox: process", "GPU", "cache folder"):
+    for name in (
+        "python",
+        "torch",
+        "g++",
+        "nvrtc",
+        "CUDA machine",
+        "sandbox: process",
+        "GPU",
+        "starter model",
+        "cache folder",
+    ):
         assert name in checks
     assert done.returncode == (0 if all(c["ok"] for c in checks.values() if c["needed"]) else 1)
     assert all(c["hint"] for c in checks.values() if c["needed"] and not c["ok"])

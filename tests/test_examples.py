@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from kernelwright.store import Store
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -42,6 +45,41 @@ def test_reinforcement_learning_example() -> None:
     assert rewards[-1] >= 0.2
     for name in ("relu: correct", "square: correct"):
         assert name in done.stdout
+
+
+SHIM = """#!/bin/sh
+[ "$1" != optimize ] || [ -z "{listed}" ] || exec echo "asked: $*"
+exec {python} -m kernelwright.cli "$@"
+"""
+
+
+def search(folder: Path, starter: Path, *, listed: str = "") -> str:
+    """What examples/search.sh prints with a checkpoint's folder as the starter; `listed`: without searching."""
+    shim = folder / "kernelwright"
+    shim.write_text(SHIM.format(python=sys.executable, listed=listed))
+    shim.chmod(0o755)
+    more = {"PATH": f"{folder}:{os.environ['PATH']}", "KERNELWRIGHT_STARTER": str(starter), "OMP_NUM_THREADS": "1"}
+    more |= {"KERNELWRIGHT_MAX_TOKENS": "20", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["bash", str(EXAMPLES / "search.sh"), "bias_gelu", str(folder / "run")]
+    done = subprocess.run(command, env={**os.environ, **more}, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_search_takes_the_starter_where_there_is_one(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers")
+    from inference.checkpoints import random_checkpoint
+
+    printed = search(tmp_path, random_checkpoint(tmp_path / "starter", context=2048))
+    assert "--policy starter" in printed and "found none in four tries" in printed  # as it is a random one
+    with Store.open(tmp_path / "run" / "search", writable=False) as store:
+        assert sum(map(len, store.turns().values())) == 4
+    assert "class ModelNew" in (tmp_path / "run" / "search-template" / "best.py").read_text()
+
+
+def test_the_search_takes_the_templates_where_there_is_no_starter(tmp_path: Path) -> None:
+    printed = search(tmp_path, tmp_path / "nothing", listed="yes")
+    assert "no starter model" in printed and printed.count("asked: optimize bias_gelu --policy template") == 1
 
 
 @pytest.mark.parametrize(("name", "limit"), [("sft_cuset", 200), ("rl_loop", 275)])

@@ -40,6 +40,7 @@ def examine() -> list[Check]:
         _triton(),
         *_sandbox(),
         _gpu(),
+        _starter(),
         _cache(),
     ]
 
@@ -112,6 +113,16 @@ def _gpu() -> Check:
     query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     found = _first_line(query) if shutil.which("nvidia-smi") else None
     return Check("GPU", found is not None, found or "none; candidates run on the CPU, untimed", needed=False)
+
+
+def _starter() -> Check:
+    from kernelwright.errors import ConfigError
+    from kernelwright.inference import starter_folder
+
+    try:
+        return Check("starter model", True, str(starter_folder()), needed=False)
+    except ConfigError as error:
+        return Check("starter model", False, f"none: {error}", needed=False, hint=error.hint or "")
 
 
 def _cache() -> Check:

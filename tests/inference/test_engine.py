@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from inference.checkpoints import random_checkpoint  # noqa: E402
 
 from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.inference import compiled  # noqa: E402
 from kernelwright.inference.decoder import DecoderConfig  # noqa: E402
 from kernelwright.inference.engine import Engine, Running  # noqa: E402
 from kernelwright.inference.sampling import Sampling, draw  # noqa: E402
@@ -44,6 +45,38 @@ def test_transformers_gives_the_same_tokens_and_log_probs(tmp_path: Path, bias: 
         assert logs.argmax(-1).tolist() == running.ids
         assert running.log_probs == pytest.approx(logs.amax(-1).tolist(), abs=2e-4)
         assert len(running.ids) == 25 or running.ids[-1] in ours.ends
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["qwen2", "llama"])
+def test_compiled_steps_are_those_of_torch(tmp_path: Path, bias: bool) -> None:
+    folder = random_checkpoint(tmp_path, bias=bias, seed=5)
+    ours = Engine(folder, device="cpu", rows=6, dtype="fp32", threads=3)
+    torchs = Engine(folder, device="cpu", rows=6, dtype="fp32", threads=1, compiled=False)
+    assert ours._step is not None and torchs._step is None
+    length, rows = 30, 6
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, 500, (rows, length), generator=generator)
+    lengths = torch.tensor([30, 1, 7, 29, 16, 2])
+    for engine in (ours, torchs):
+        _, keys, values = engine.decoder.prefill(tokens, lengths)
+        engine._cache.keys[:, :rows, :, :length], engine._cache.values[:, :rows, :, :length] = keys, values
+    following = torch.randint(3, 500, (rows,), generator=generator)
+    expected = torchs.decoder.step(following, lengths, torchs._cache, length + 1)
+    found = ours._step(following, lengths, ours._cache)
+    assert torch.allclose(found, expected, rtol=0, atol=2e-4 * float(expected.abs().max()))
+    for ours_part, theirs in ((ours._cache.keys, torchs._cache.keys), (ours._cache.values, torchs._cache.values)):
+        assert torch.allclose(ours_part, theirs, atol=1e-5)
+    alone = ours._step(following[:1], lengths[:1], ours._cache)
+    assert torch.equal(alone[0], found[0])  # to the bit, whatever runs beside it
+
+
+def test_torch_steps_in_where_there_is_no_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled._library.cache_clear()
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    engine = Engine(folder, device="cpu", rows=2, dtype="fp32", threads=1)
+    compiled._library.cache_clear()
+    assert engine._step is None
+    assert engine.generate([PROMPTS[0]], [Sampling(0, max_tokens=3)])[0].finish_reason
 
 
 def test_a_sample_does_not_depend_on_its_company(engine: Engine) -> None:

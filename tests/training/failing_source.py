@@ -1,17 +1,47 @@
-"""A source of pairs whose second shard fails; importable by worker processes."""
+"""Jobs that go wrong and a source of such pairs; importable by fresh processes."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True)
 class Failing:
-    seconds: float = 0.2
+    """Shards `raises`, `dies` and `hangs` never succeed; `stumbles` dies the first time only, leaving `mark`."""
 
-    def __call__(self, shard: int) -> list[tuple[str, str]]:
-        if shard == 1:
-            raise AssertionError("the second shard cannot be made")
-        time.sleep(self.seconds)
-        return [("task", "answer")] * 3
+    mark: Path
+    raises: int = -1
+    dies: int = -1
+    hangs: int = -1
+    stumbles: int = -1
+
+    def __call__(self, shard: int, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
+        yield "task", "answer"
+        if shard == self.raises:
+            raise AssertionError("this shard cannot be made")
+        if shard == self.dies or (shard == self.stumbles and not self.mark.exists()):
+            self.mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        if shard == self.hangs:
+            time.sleep(600)
+        skipped["unreadable"] += 1
+        yield from [("task", "answer")] * 2
+
+
+def slow(number: int, beat: Callable[[], None]) -> int:
+    """A job of a tenth of a second."""
+    time.sleep(0.1)
+    return number
+
+
+def hanging(number: int, beat: Callable[[], None]) -> int:
+    """A job that never ends, whose process says who it is."""
+    Path(os.environ["PIDS"], str(os.getpid())).touch()
+    time.sleep(600)
+    return number

@@ -10,10 +10,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from running import Command
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("accelerate")
@@ -22,12 +22,12 @@ from safetensors.torch import load_file  # noqa: E402
 from training.sample_pairs import pair, write_corpus  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
-from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.inference.tokenizer import ChatTokenizer  # noqa: E402
 from kernelwright.training.card import write_card  # noqa: E402
 from kernelwright.training.pretrain import pretrain  # noqa: E402
 from kernelwright.training.progress import read_log  # noqa: E402
-from kernelwright.training.settings import PretrainSettings, config_path  # noqa: E402
+from kernelwright.training.settings import DataSettings, PretrainSettings, config_path  # noqa: E402
 from kernelwright.training.sources import Corpus, Generated, open_source  # noqa: E402
 
 SMALL = """
@@ -86,32 +86,37 @@ def test_the_checkpoint_loads_in_transformers(finished: Path) -> None:
     assert model.generation_config.eos_token_id == tokenizer.eos_token_id
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_ends_with_the_same_weights(
-    small: Path, finished: Path, tmp_path: Path, how: signal.Signals, kernelwright: Command
+def test_a_run_that_is_stopped_twice_ends_with_the_same_weights(
+    small: Path, finished: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(finished / "data", tmp_path / "data")
-    words = ["train", "pretrain", str(small), "--out", str(tmp_path), "--json"]
-    command = [sys.executable, "-m", "kernelwright.cli", *words]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
-    deadline = time.monotonic() + 120
-    while not read_log(tmp_path / "log.jsonl") and time.monotonic() < deadline:
-        time.sleep(0.005)
-    process.send_signal(how)
-    _, errors = process.communicate(timeout=60)
-    before = read_log(tmp_path / "log.jsonl")
-    assert before and before[-1]["step"] < 14, "it was over before it could be stopped"
-    if how is signal.SIGINT:
-        assert process.returncode == 130 and "kept" in errors and "Traceback" not in errors
-    done = kernelwright(*words, timeout=240)
-    assert done.returncode == 0, done.stderr
-    assert "resumed after update" in done.stderr
-    assert json.loads(done.stdout)["updates"] == 14
+    stopped(small, tmp_path, signal.SIGKILL, 1)
+    status, errors = stopped(small, tmp_path, signal.SIGINT, 5)
+    assert status == 130 and "kept" in errors and "Traceback" not in errors and "resumed after update" in errors
+    facts = pretrain(load_config(small, [], PretrainSettings), tmp_path).facts
+    assert "resumed after update" in capsys.readouterr().err
+    assert facts["updates"] == 14
     right, found = load_file(finished / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     assert all(torch.equal(right[name], found[name]) for name in right)
     logs = [[(row["step"], row["tokens"]) for row in read_log(f / "log.jsonl")] for f in (finished, tmp_path)]
     assert logs[0] == logs[1]
+
+
+def stopped(small: Path, out: Path, how: signal.Signals, step: int) -> tuple[int, str]:
+    """The command, sent a signal once its log has an update of at least `step`. Its exit status and messages."""
+    command = [sys.executable, "-m", "kernelwright.cli", "train", "pretrain", str(small), "--out", str(out)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and process.poll() is None:
+        if any(row["step"] >= step for row in read_log(out / "log.jsonl")):
+            break
+        time.sleep(0.005)
+    process.send_signal(how)
+    errors = process.communicate(timeout=60)[1]
+    last = read_log(out / "log.jsonl")[-1]["step"]
+    assert step <= last < 14, "it was over before it could be stopped"
+    return process.returncode, errors
 
 
 def test_a_finished_run_is_not_done_again(small: Path, finished: Path) -> None:
@@ -160,16 +165,16 @@ def test_shipped_settings_are_valid() -> None:
 
 def test_a_corpus_without_pairs(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="too few"):
-        Corpus.open(tmp_path, 5)
+        Corpus.open(DataSettings(corpus=str(tmp_path), held_out=5))
     (tmp_path / "a.jsonl").write_text('{"reference": "x"}\n')
     with pytest.raises(ConfigError, match="line 1"):
-        Corpus.open(tmp_path, 5)
+        Corpus.open(DataSettings(corpus=str(tmp_path), held_out=5))
 
 
 def test_held_out_references_are_not_trained_on(tmp_path: Path) -> None:
-    source = Corpus.open(write_corpus(tmp_path, 200), 20)
-    held = {reference for reference, _ in source.held_out()}
-    trained = {reference for n in range(source.count) for reference, _ in source(n)}
+    source = Corpus.open(DataSettings(corpus=str(write_corpus(tmp_path, 200)), held_out=20))
+    held = {reference for reference, _ in source.held_out(Counter())}
+    trained = {reference for n in range(source.count) for reference, _ in source(n, Counter())}
     assert held and not held & trained and 5 <= len(held) <= 40
 
 
@@ -180,17 +185,42 @@ def test_parquet_is_a_corpus_too(tmp_path: Path) -> None:
     rows = [("a", "b"), ("c", "d"), ("e", "f")]
     table = pyarrow.table({"reference": [r for r, _ in rows], "answer": [a for _, a in rows], "other": [1, 2, 3]})
     parquet.write_table(table, tmp_path / "x.parquet")
-    source = Corpus.open(tmp_path, 1)
-    assert sorted(source(0) + source.held_out()) == rows
+    source = Corpus.open(DataSettings(corpus=str(tmp_path), held_out=1))
+    assert sorted([*source(0, Counter()), *source.held_out(Counter())]) == rows
 
 
 def test_generated_pairs_do_not_depend_on_who_makes_them() -> None:
     settings = load_config(config_path("tiny"), ["data.generate.shard=6", "data.generate.count=15"], PretrainSettings)
     source = open_source(settings.data)
-    assert source.count == 3 and [len(source(n)) for n in range(3)] == [6, 6, 3]
-    assert source(1) == source(1) and source(1) != source(0)
-    assert all("class Model(" in reference and "class ModelNew" in answer for reference, answer in source(2))
-    assert not {r for r, _ in source.held_out()} & {r for n in range(3) for r, _ in source(n)}
+    shards = [list(source(n, Counter())) for n in range(source.count)]
+    assert list(map(len, shards)) == [6, 6, 3]
+    assert list(source(1, Counter())) == shards[1] != shards[0]
+    assert all("class Model(" in reference and "class ModelNew" in answer for reference, answer in shards[2])
+    assert not {r for r, _ in source.held_out(Counter())} & {r for shard in shards for r, _ in shard}
+
+
+def test_training_keeps_away_from_suites_that_are_named(tmp_path: Path) -> None:
+    fresh = ["data.generate.shard=40", "data.generate.count=40"]
+    open_ = open_source(load_config(config_path("tiny"), fresh, PretrainSettings).data)
+    usual = list(open_(0, Counter()))
+    suite = tmp_path / "suite.jsonl"
+    near = [r for r, _ in usual[:5]]
+    suite.write_text("".join(json.dumps({"task_id": str(n), "reference": r}) + "\n" for n, r in enumerate(near)))
+    for rule in ("remove", "keep"):
+        named = [*fresh, f"data.against={suite}", f"data.one_operator={rule}"]
+        source = open_source(load_config(config_path("tiny"), named, PretrainSettings).data)
+        counts: Counter[str] = Counter()
+        left = list(source(0, counts))
+        assert len(left) == 40 and counts["contaminated"] >= 5 and not set(near) & {r for r, _ in left}
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    rows = [{"reference": r, "answer": a} for r, a in usual]
+    (corpus / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    kept = Corpus.open(DataSettings(corpus=str(corpus), held_out=1, against=(str(suite),)))
+    counts = Counter()
+    assert not set(near) & {r for r, _ in kept(0, counts)} and counts["contaminated"] >= 4
+    with pytest.raises(TaskError):
+        open_source(DataSettings(corpus=str(corpus), held_out=1, against=(str(tmp_path / "none.jsonl"),)))
 
 
 def test_card_takes_results(finished: Path, tmp_path: Path) -> None:

@@ -232,6 +232,30 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
     assert not ((sample.flags & CUDA) != 0)[(sample.flags & TARGET) == 0].any()
 
 
+def test_of_a_rollout_all_answers_of_the_policy_are_trained_on(home: Path, tmp_path: Path) -> None:
+    """Rows as `curate --method rft` writes them; an answer in the request is somebody else's."""
+    first, second = ROWS[0]["answer"], ROWS[1]["answer"]
+    said = [("user", "example"), ("assistant", "shown"), ("user", "task"), ("assistant", first), ("user", "wrong")]
+    messages = [{"role": role, "content": text} for role, text in [*said, ("assistant", second)]]
+    rows = [
+        {"row_id": "good", "messages": messages, "actions": [False, False, False, True, False, True]},
+        {"row_id": "marks", "messages": messages, "actions": [True]},
+        {"row_id": "user's", "messages": messages, "actions": [False, False, True, False, False, True]},
+        {"row_id": "last", "messages": messages},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wanted = settings(home, data={"path": str(tmp_path / "rows.jsonl")})
+    samples, report = prepare(wanted)
+    assert samples.names == ["good", "last"] and report.counts == {"no-field": 2}
+    decode = encoder_of(wanted).tokenizer.decode
+    whole, last = samples[0], samples[1]
+    assert decode(whole.ids[(whole.flags & TARGET) != 0]) == f"{first}<|im_end|>{second}<|im_end|>"
+    assert decode(last.ids[(last.flags & TARGET) != 0]) == f"{second}<|im_end|>"
+    assert decode(whole.ids) == decode(last.ids)
+    cuda = decode(whole.ids[(whole.flags & CUDA) != 0])
+    assert "relu_kernel" in cuda and "abs_kernel" in cuda
+
+
 def test_samples_are_kept_and_split_by_prompt(home: Path, tmp_path: Path) -> None:
     twice = tmp_path / "rows.jsonl"
     twice.write_text(

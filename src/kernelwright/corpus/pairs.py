@@ -16,7 +16,7 @@ from typing import Any, Literal, Self
 
 from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, UsageError
 from kernelwright.tasks.generate import GeneratedTask, generate
 
 CHUNK = 32
@@ -103,7 +103,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
     families: dict[str, Counter[str]] = {}
     skipped: Counter[str] = Counter()
     report = _report(recipe)
-    for task in generate(seed, count, families=recipe.families, split=recipe.split):
+    for task in _tasks(recipe, seed, count, skipped):
         family = families.setdefault(task.family, Counter())
         family["tasks"] += 1
         if report is not None and report.check(task.name, task.source, task.family):
@@ -117,6 +117,19 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             family["unreadable"] += 1
     by_family = {name: {k: n for k, n in counts.items() if n} for name, counts in families.items()}
     return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
+
+
+def _tasks(recipe: Recipe, seed: int, count: int, skipped: Counter[str]) -> Iterator[GeneratedTask]:
+    """The chunk's tasks. A fault of the generator costs what is left of them, not the corpus: it is counted."""
+    left = count
+    try:
+        for task in generate(seed, count, families=recipe.families, split=recipe.split):
+            yield task
+            left -= 1
+    except UsageError:
+        raise
+    except Exception as error:
+        skipped[f"fault:{type(error).__name__}"] += left
 
 
 def _report(recipe: Recipe) -> Watch | None:

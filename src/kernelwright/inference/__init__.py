@@ -18,13 +18,21 @@ if TYPE_CHECKING:
     from kernelwright.inference.engine import Engine
 
 
+STARTER = "KERNELWRIGHT_STARTER"
+"""The variable that names the folder of the checkpoint that `starter` means, in place of the package's own."""
+
+
 def starter_folder() -> Path:
-    """Where the checkpoint is that ships with the package. Raises `ConfigError` where there is none."""
-    folder = Path(str(resources.files("kernelwright") / "data" / "starter"))
+    """Where the checkpoint is that `starter` means: the package's own, or what `$KERNELWRIGHT_STARTER` names.
+
+    Raises `ConfigError` where there is none.
+    """
+    named = os.environ.get(STARTER)
+    folder = Path(named) if named else Path(str(resources.files("kernelwright") / "data" / "starter"))
     if not (folder / "model.safetensors").is_file():
+        where = f"{STARTER}={named} names no checkpoint" if named else "this copy of kernelwright has no starter model"
         raise ConfigError(
-            "this copy of kernelwright has no starter model",
-            hint="train one: kernelwright train pretrain starter --out DIR, then name it as starter:DIR",
+            where, hint="train one: kernelwright train pretrain starter --out DIR, then name it as starter:DIR"
         )
     return folder
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.errors import ConfigError
+from kernelwright.inference.compiled import CompiledStep
 from kernelwright.inference.decoder import Decoder
 from kernelwright.inference.sampling import Sampling, draw
 from kernelwright.inference.tokenizer import ChatTokenizer
@@ -57,8 +58,9 @@ class _Rows:
 class Engine:
     """A checkpoint that answers requests. Raises `ConfigError`.
 
-    `rows`: answers at once. `threads`: of torch, on the processor; all cores by default. `tempered`: log-probabilities
-    are those after the temperature.
+    `rows`: answers at once. `threads`: on the processor; all cores by default. `compiled`: whether steps there are
+    our own compiled code (`compiled.py`), where that can be. `tempered`: log-probabilities are those after the
+    temperature.
     """
 
     def __init__(
@@ -69,14 +71,17 @@ class Engine:
         rows: int | None = None,
         dtype: str = "auto",
         threads: int | None = None,
+        compiled: bool = True,
         tempered: bool = False,
     ) -> None:
         self.tempered = tempered
         self.device = _device(device)
         gpu = self.device.type == "cuda"
+        threads = threads or len(os.sched_getaffinity(0))
         if not gpu:
-            torch.set_num_threads(threads or len(os.sched_getaffinity(0)))
+            torch.set_num_threads(threads)
         self.decoder = Decoder.load(folder, self.device, _dtype(dtype, gpu))
+        self._step = _compiled(self.decoder, threads) if compiled and not gpu else None
         self.config = self.decoder.config
         self.tokenizer = ChatTokenizer.load(folder)
         if self.tokenizer.size > self.config.vocabulary:
@@ -236,7 +241,10 @@ class Engine:
     def _advance(self, rows: int, length: int, filtered: bool) -> None:
         """One token for the first rows: reads and writes tensors that stay where they are."""
         s = self._state
-        logits = self.decoder.step(s.tokens[:rows], s.positions[:rows], self._cache, length)
+        if self._step is not None:
+            logits = self._step(s.tokens[:rows], s.positions[:rows], self._cache)
+        else:
+            logits = self.decoder.step(s.tokens[:rows], s.positions[:rows], self._cache, length)
         s.positions[:rows] = (s.positions[:rows] + 1).clamp_(max=self.config.context - 1)
         ids, log_probs = self._draw(logits, slice(0, rows), filtered)
         s.tokens[:rows] = ids
@@ -333,6 +341,14 @@ def _device(name: str) -> torch.device:
         return torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"there is no device {name!r}", hint="use auto, cpu or cuda") from error
+
+
+def _compiled(decoder: Decoder, threads: int) -> CompiledStep | None:
+    """Our own code for steps; None where it cannot compute this decoder, or cannot be built."""
+    try:
+        return CompiledStep(decoder, threads)
+    except ConfigError:
+        return None
 
 
 def _dtype(name: str, gpu: bool) -> torch.dtype:

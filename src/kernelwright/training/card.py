@@ -70,6 +70,7 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
     speed = facts.get("tokens_per_s")
     rows = [
         ("data", f"{pairs['source']}; {pairs['training']:,} used, {pairs['held_out']:,} held out"),
+        ("kept away from", _apart(pairs)),
         ("tokens seen", f"{facts['tokens']:,} in {facts['updates']:,} updates, loss on the answers only"),
         ("mean prompt, answer", f"{pairs['mean_prompt_tokens']:.0f}, {pairs['mean_answer_tokens']:.0f} tokens"),
         (
@@ -86,6 +87,15 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
         mfu = facts.get("mfu")
         rows.append(("speed", f"{speed:,} tokens/s" + (f", MFU {mfu:.1%}" if mfu else "")))
     return rows
+
+
+def _apart(pairs: dict[str, Any]) -> str:
+    """Against which suites the tasks were decontaminated, and what that cost."""
+    if not pairs.get("against"):
+        return "no suite: nothing was left out for being near to a benchmark"
+    kept = ", single operators exempt from the AST rule" if pairs["one_operator"] == "keep" else ""
+    suites = ", ".join(f"`{name}`" for name in pairs["against"])
+    return f"{suites} (exact, AST, token Jaccard{kept}): {pairs['share_too_near']:.1%} of the tasks were left out"
 
 
 def _results(results: Any) -> str:

@@ -20,10 +20,12 @@ from kernelwright import benchfacts, suitebench
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.policies import Policy, load_policy
+from kernelwright.records import Message
 from kernelwright.store import Store
 from kernelwright.training.merging import save_tokenizer_files, write_model
-from kernelwright.training.post_settings import BenchSettings
+from kernelwright.training.post_settings import BaseModelSettings, BenchSettings
 from kernelwright.training.progress import BENCHES, read_log
+from kernelwright.training.samples import load_tokenizer
 
 
 class ExecutionCallback(TrainerCallback):
@@ -31,10 +33,12 @@ class ExecutionCallback(TrainerCallback):
 
     trainer: Any = None
 
-    def __init__(self, settings: BenchSettings, name: str, tokenizer: str, out: Path) -> None:
-        """`tokenizer` names the folder or Hub id that it comes from. Raises `ConfigError` and `TaskError` for a suite
-        that cannot be read: now, not after the first updates."""
-        self.settings, self.name, self.tokenizer, self.out = settings, name, tokenizer, out
+    def __init__(self, settings: BenchSettings, name: str, model: BaseModelSettings, out: Path) -> None:
+        """`model` is the one that training begins with. Raises `ConfigError` and `TaskError` for a suite that cannot be
+        read and a model that cannot be asked: now, not after the first updates."""
+        self.settings, self.name, self.tokenizer, self.out = settings, name, model.path, out
+        if load_tokenizer(model.path, model.trust_remote_code).chat_template is None:
+            raise ConfigError(f"{model.path!r} has no chat template: bench cannot ask it", hint="leave bench out")
         self._options(0)
         self._suite()
 
@@ -73,9 +77,10 @@ class ExecutionCallback(TrainerCallback):
         import torch
 
         threads = torch.get_num_threads()
-        save_tokenizer_files(self.tokenizer, folder / "model")
+        self.trainer.processing_class.save_pretrained(str(folder / "model"))
+        save_tokenizer_files(self.tokenizer, folder / "model")  # word for word, where they come from a folder
         with torch.random.fork_rng():  # dropout goes on as if nothing had been measured
-            policy = model_policy(folder / "model", self.settings)
+            policy = model_policy(folder / "model", self.trainer.processing_class, self.settings)
             suitebench.play(self._suite(), policy, self._options(step), judging_options(self.settings), folder)
         del policy
         gc.collect()
@@ -121,15 +126,24 @@ def judging_options(settings: BenchSettings) -> EvalOptions:
     )
 
 
-def model_policy(folder: Path, settings: BenchSettings) -> Policy:
-    """Our own engine where it computes the model's architecture, else transformers'."""
+def model_policy(folder: Path, tokenizer: Any, settings: BenchSettings) -> Policy:
+    """Our own engine where it computes the model and asks in the words of its chat template, else transformers'."""
+    kind = "starter" if _engine_can(folder, tokenizer) else "hf"
+    return load_policy(f"{kind}:{folder}", temperature=settings.temperature, top_p=settings.top_p)
+
+
+def _engine_can(folder: Path, tokenizer: Any) -> bool:
     from kernelwright.inference.decoder import DecoderConfig
+    from kernelwright.inference.tokenizer import ChatTokenizer
 
     try:
         DecoderConfig.read(folder)
+        ours = ChatTokenizer.load(folder).prompt([Message(role="user", content="x")])
     except ConfigError:
-        return load_policy(f"hf:{folder}", temperature=settings.temperature, top_p=settings.top_p)
-    return load_policy(f"starter:{folder}", temperature=settings.temperature, top_p=settings.top_p)
+        return False
+    asked = [{"role": "user", "content": "x"}]  # templates may add to it: a system's words, for one
+    text = tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
+    return bool(ours == list(tokenizer(text, add_special_tokens=False)["input_ids"]))
 
 
 def numbers(summary: dict[str, Any]) -> dict[str, Any]:

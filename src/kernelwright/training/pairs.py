@@ -100,33 +100,13 @@ def _has_cuda(messages: Messages) -> bool:
 
 
 def dialogue(encoder: Encoder, row: Conversation, asked: int) -> tuple[list[int], Said] | BadRow:
-    """The tokens of the first `asked` messages, and of what follows them. Each message of the policy is tokenised by
-    itself and ends with the token that ends a turn, as it does when it is generated."""
+    """The tokens of the first `asked` messages, and of what follows them."""
     bad = encoder.misspelt(row)
     if bad is not None:
         return bad
-    if asked == len(row.messages) - 1:
-        before, answer = encoder.texts(row)
-        ids, _ = encoder.answer(answer)
-        return encoder.ids(before), Said(ids, [True] * len(ids))
-    if encoder.tokenizer.chat_template is None:
-        return BadRow(row.name, "rewritten", "a rollout of several turns, and the model has no chat template")
-    prompt: list[int] = []
-    said = Said([], [])
-    text = ""
-    for at in range(asked, len(row.messages)):
-        if row.messages[at]["role"] != "assistant":
-            continue
-        before, answer = encoder.texts(Conversation(row.name, row.messages[: at + 1]))
-        if not before.startswith(text):
-            return BadRow(row.name, "rewritten", f"at message {at}")
-        between, (ids, _) = encoder.ids(before[len(text) :]), encoder.answer(answer)
-        if not prompt:
-            prompt = between
-        else:
-            said.ids.extend(between)
-            said.own.extend([False] * len(between))
-        said.ids.extend(ids)
-        said.own.extend([True] * len(ids))
-        text = before + encoder.until_end(answer)
-    return prompt, said
+    own = [at for at in range(asked, len(row.messages)) if row.messages[at]["role"] == "assistant"]
+    found = encoder.segments(row, own)
+    if isinstance(found, BadRow):
+        return found
+    ids = [token for segment in found[1:] for token in segment.ids]
+    return found[0].ids, Said(ids, [segment.own for segment in found[1:] for _ in segment.ids])

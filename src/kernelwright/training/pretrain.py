@@ -18,6 +18,7 @@ from kernelwright.errors import ConfigError, StoreError
 from kernelwright.training.preparing import Prepared, open_data, prepare_data
 from kernelwright.training.progress import Live
 from kernelwright.training.settings import PretrainSettings
+from kernelwright.training.shards import LOST
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def _train(settings: PretrainSettings, out: Path, live: Live) -> dict[str, Any]:
         run = Run(settings, out, accelerator, data, live)
         facts = run.play()
         if accelerator.is_main_process:
-            facts["pairs"] = _pair_facts(data)
+            facts["pairs"] = _pair_facts(settings, data)
             run.export()
         accelerator.wait_for_everyone()
     finally:
@@ -99,9 +100,10 @@ def _train(settings: PretrainSettings, out: Path, live: Live) -> dict[str, Any]:
     return facts
 
 
-def _pair_facts(data: Prepared) -> dict[str, Any]:
+def _pair_facts(settings: PretrainSettings, data: Prepared) -> dict[str, Any]:
     lengths = data.training.lengths[data.training.usable]
     prompt, answer = (float(x) for x in lengths.mean(0))
+    tasks = len(data.training.lengths) + sum(n for why, n in data.skipped.items() if not why.startswith(LOST))
     return {
         "training": len(lengths),
         "longer_than_a_row": data.left_out,
@@ -109,6 +111,10 @@ def _pair_facts(data: Prepared) -> dict[str, Any]:
         "mean_prompt_tokens": round(prompt, 1),
         "mean_answer_tokens": round(answer, 1),
         "source": data.describe,
+        "against": [Path(suite).name for suite in settings.data.against],
+        "one_operator": settings.data.one_operator,
+        "skipped": data.skipped,
+        "share_too_near": round(data.skipped.get("contaminated", 0) / max(1, tasks), 4),
     }
 
 

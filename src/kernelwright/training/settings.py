@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kernelwright.errors import ConfigError
 
@@ -35,6 +36,17 @@ class DataSettings(_Table):
     """Pairs for the held-out loss. Of a corpus, every reference of them is kept out of training."""
     workers: int = Field(default=0, ge=0)
     """Processes that make and tokenise pairs; 0: one a core."""
+    patience: float = Field(default=120.0, gt=0)
+    """Seconds without a pair after which a process is taken for hanging; another tries its shard once more."""
+    against: tuple[str, ...] = ()
+    """Suites (paths or names) that tasks must not be too near to: see `corpus.decontaminate`."""
+    one_operator: Literal["remove", "keep"] = "remove"
+    """Whether the AST rule holds for tasks of a single operator, which are bound to look alike."""
+
+    @field_validator("against", mode="before")
+    @classmethod
+    def _one_suite(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
     def _one_source(self) -> DataSettings:

@@ -55,7 +55,7 @@ def callbacks(settings: SftSettings | DpoSettings, out: Path) -> list[Any]:
     if settings.bench is not None:
         from kernelwright.training.execution import ExecutionCallback
 
-        found.append(ExecutionCallback(settings.bench, settings.name, settings.model.path, out))
+        found.append(ExecutionCallback(settings.bench, settings.name, settings.model, out))
     return found
 
 

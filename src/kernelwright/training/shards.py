@@ -1,26 +1,28 @@
 """Tokenised pairs on disk: made by worker processes, one shard each time, and read without copying.
 
-A shard is two arrays: the ids of all its pairs, end to end (uint16), and a table of prompt and answer lengths (int32).
-The table is written last and renamed into place, so a shard is there wholly or not at all, and a stopped job goes on
-with the shards that are missing.
+A shard is two arrays: the ids of all its pairs, end to end (uint16), and a table of prompt and answer lengths (int32);
+beside them, counts of what gave no pair. The table is written last and renamed into place, so a shard is there wholly
+or not at all, and a stopped job goes on with the shards that are missing.
 """
 
 from __future__ import annotations
 
+import io
+import json
 import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from multiprocessing import active_children, get_context
+from functools import cache, cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from kernelwright.errors import ConfigError, StoreError
+from kernelwright.errors import ConfigError, HarnessError, StoreError
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
+from kernelwright.training.workers import Beat, run_jobs
 
 Texts = tuple[str, str]
 """A task's source and the answer to it."""
@@ -88,15 +90,16 @@ def tokenise(pairs: Sequence[Texts], tokenizer: ChatTokenizer) -> tuple[np.ndarr
     return np.array(ids, np.uint16), np.array(lengths, np.int32).reshape(-1, 2)
 
 
-def write_shard(folder: Path, number: int, tokens: np.ndarray, lengths: np.ndarray) -> None:
+def write_shard(
+    folder: Path, number: int, tokens: np.ndarray, lengths: np.ndarray, skipped: Mapping[str, int] | None = None
+) -> None:
     """Writes a shard wholly or not at all. Raises `StoreError` where the disk is full."""
     try:
+        _write(folder / f"shard-{number:05d}.skipped.json", json.dumps(skipped or {}).encode())
         for array, kind in ((tokens, "tokens"), (lengths, "pairs")):
-            path = folder / f"shard-{number:05d}.{kind}.npy"
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            with open(temporary, "wb") as file:
-                np.save(file, array)
-            os.replace(temporary, path)
+            held = io.BytesIO()
+            np.save(held, array)
+            _write(folder / f"shard-{number:05d}.{kind}.npy", held.getbuffer())
     except OSError as error:
         raise StoreError(
             f"the shard {number} in {str(folder)!r} cannot be written: {error.strerror}",
@@ -104,21 +107,34 @@ def write_shard(folder: Path, number: int, tokens: np.ndarray, lengths: np.ndarr
         ) from error
 
 
-Make = Callable[[int], list[Texts]]
-"""From a shard's number to its pairs; called in worker processes."""
+def _write(path: Path, content: bytes | memoryview) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
-_worker: dict[str, Any] = {}
+
+def read_skipped(folder: Path) -> Counter[str]:
+    """What gave no pair in all shards of a folder, by reason."""
+    total: Counter[str] = Counter()
+    for path in folder.glob("shard-*.skipped.json"):
+        total.update(json.loads(path.read_text(encoding="utf-8")))
+    return total
 
 
-def _start(tokenizer: Path, make: Make, folder: Path) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    _worker.update(tokenizer=ChatTokenizer.load(tokenizer), make=make, folder=folder)
+Make = Callable[[int, Counter[str]], Iterable[Texts]]
+"""From a shard's number to its pairs; adds to the counts, by reason, what gave no pair. Called in other processes."""
 
-
-def _one(number: int) -> tuple[int, int]:
-    tokens, lengths = tokenise(_worker["make"](number), _worker["tokenizer"])
-    write_shard(_worker["folder"], number, tokens, lengths)
-    return len(lengths), len(tokens)
+BATCH = 128
+"""Pairs that are tokenised together; a process says after each batch that it goes on."""
+SPARED = 0.05
+"""The share of shards that may be lost. More is no bad luck, and ends the making."""
+LOST = "lost:"
+"""Begins the reason that a shard without pairs has in its counts."""
 
 
 def make_shards(
@@ -128,30 +144,51 @@ def make_shards(
     tokenizer: Path,
     workers: int,
     on_shard: Callable[[int, int, int], None],
+    patience: float = 120.0,
 ) -> None:
-    """Makes the shards 0 to `count` that are missing. `on_shard` gets shards done, pairs and tokens, as they finish."""
+    """Makes the shards 0 to `count` that are missing. `on_shard` gets shards done, pairs and tokens, as they finish.
+
+    A shard that twice ends its process, raises, or says nothing for `patience` seconds becomes an empty one with the
+    reason in its counts, so that a run that resumes has the same data. Raises `HarnessError` where that happens often,
+    `StoreError` where the disk is full.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [n for n in range(count) if not (folder / f"shard-{n:05d}.pairs.npy").exists()]
-    done, pairs, tokens = count - len(missing), 0, 0
-    if not missing:
-        return
-    context = get_context("spawn")  # a forked copy of a process with threads may hang
-    # No `with`: leaving it would ask once more to end, without cancelling, and the shards that wait would all be made.
-    pool = ProcessPoolExecutor(
-        min(workers, len(missing)), mp_context=context, initializer=_start, initargs=(tokenizer, make, folder)
-    )
-    try:
-        waiting = {pool.submit(_one, n) for n in missing}
-        while waiting:
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                made, size = future.result()
-                done, pairs, tokens = done + 1, pairs + made, tokens + size
-            on_shard(done, pairs, tokens)
-    except BaseException:
-        workers_left = active_children()
-        pool.shutdown(wait=False, cancel_futures=True)
-        for child in workers_left:  # what they were making is made again
-            child.terminate()
-        raise
-    pool.shutdown()
+    done, pairs, tokens, lost = count - len(missing), 0, 0, 0
+    for ended in run_jobs(partial(_make, make, tokenizer, folder), missing, workers, patience):
+        if ended.lost:
+            lost += 1
+            if lost > SPARED * count:
+                raise HarnessError(
+                    f"{lost} of {count} shards could not be made, the last one because {ended.lost}",
+                    hint="shards that are finished are kept; with little memory, lower data.workers",
+                )
+            write_shard(folder, ended.number, *_nothing(), Counter({f"{LOST} {ended.lost}": 1}))
+        else:
+            pairs, tokens = pairs + ended.value[0], tokens + ended.value[1]
+        done += 1
+        on_shard(done, pairs, tokens)
+
+
+def _make(make: Make, tokenizer: Path, folder: Path, number: int, beat: Beat) -> tuple[int, int]:
+    """Makes one shard, in a process of its own. Returns its pairs and tokens."""
+    chat = _load(tokenizer)
+    skipped: Counter[str] = Counter()
+    parts = [_nothing()]
+    stream = iter(make(number, skipped))
+    while batch := list(islice(stream, BATCH)):
+        parts.append(tokenise(batch, chat))
+        beat()
+    tokens, lengths = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    write_shard(folder, number, tokens, lengths, skipped)
+    return len(lengths), len(tokens)
+
+
+def _nothing() -> tuple[np.ndarray, np.ndarray]:
+    """Tokens and lengths of no pairs."""
+    return np.zeros(0, np.uint16), np.zeros((0, 2), np.int32)
+
+
+@cache
+def _load(tokenizer: Path) -> ChatTokenizer:
+    return ChatTokenizer.load(tokenizer)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.settings import DataSettings, Generate
@@ -28,9 +29,11 @@ class Source(Protocol):
         """How many shards there are."""
         ...
 
-    def __call__(self, shard: int) -> list[Texts]: ...
+    def __call__(self, shard: int, skipped: Counter[str]) -> Iterable[Texts]:
+        """Pairs as they are made. Adds to `skipped`, by reason, what gave none."""
+        ...
 
-    def held_out(self) -> list[Texts]: ...
+    def held_out(self, skipped: Counter[str]) -> Iterable[Texts]: ...
 
     def describe(self) -> str:
         """One sentence for the model card."""
@@ -43,23 +46,34 @@ class Generated:
 
     settings: Generate
     held: int
+    against: tuple[str, ...] = ()
+    one_operator: Literal["remove", "keep"] = "remove"
 
     @property
     def count(self) -> int:
         return -(-self.settings.count // self.settings.shard)
 
-    def __call__(self, shard: int) -> list[Texts]:
+    def __call__(self, shard: int, skipped: Counter[str]) -> Iterator[Texts]:
         size = min(self.settings.shard, self.settings.count - shard * self.settings.shard)
-        return self._pairs(shard, size)
+        return self._pairs(shard, size, skipped)
 
-    def held_out(self) -> list[Texts]:
-        return self._pairs(_STRIDE - 1, self.held)
+    def held_out(self, skipped: Counter[str]) -> Iterator[Texts]:
+        return self._pairs(_STRIDE - 1, self.held, skipped)
 
-    def _pairs(self, number: int, size: int) -> list[Texts]:
+    def _pairs(self, number: int, size: int, skipped: Counter[str]) -> Iterator[Texts]:
         from kernelwright.corpus.pairs import pairs
 
-        made = pairs(self.settings.seed * _STRIDE + number, size, mistakes=self.settings.mistakes, traces=False)
-        return [(pair.task.source, pair.answer) for pair in made]
+        made = pairs(
+            self.settings.seed * _STRIDE + number,
+            size,
+            mistakes=self.settings.mistakes,
+            against=self.against,
+            one_operator=self.one_operator,
+            traces=False,
+        )
+        for pair in made:
+            yield pair.task.source, pair.answer
+        skipped.update(made.skipped)
 
     def describe(self) -> str:
         share = f", of which {self.settings.mistakes:.0%} with a mistake on purpose" if self.settings.mistakes else ""
@@ -75,10 +89,13 @@ class Corpus:
     files: tuple[Path, ...]
     rows: int
     held: int
+    against: tuple[str, ...] = ()
+    one_operator: Literal["remove", "keep"] = "remove"
 
     @classmethod
-    def open(cls, folder: Path, held: int) -> Corpus:
+    def open(cls, settings: DataSettings) -> Corpus:
         """Counts the rows. Raises `ConfigError` where there are none, or hardly more than are held out."""
+        folder, held = Path(settings.corpus or ""), settings.held_out
         files = tuple(sorted(p for p in folder.rglob("*") if p.suffix in (".jsonl", ".parquet")))
         rows = sum(sum(1 for _ in _read(path)) for path in files)
         if rows < 2 * held:
@@ -86,18 +103,32 @@ class Corpus:
                 f"the corpus {str(folder)!r} has {rows} pairs, which is too few to hold {held} out",
                 hint="name a folder of .jsonl or .parquet files with reference and answer, or lower data.held_out",
             )
-        return cls(folder, files, rows, held)
+        return cls(folder, files, rows, held, settings.against, settings.one_operator)
 
     @property
     def count(self) -> int:
         return len(self.files)
 
-    def __call__(self, shard: int) -> list[Texts]:
-        return [pair for pair in _read(self.files[shard]) if not self._out(pair)]
+    def __call__(self, shard: int, skipped: Counter[str]) -> Iterator[Texts]:
+        return self._clean((pair for pair in _read(self.files[shard]) if not self._out(pair)), skipped)
 
-    def held_out(self) -> list[Texts]:
+    def held_out(self, skipped: Counter[str]) -> Iterator[Texts]:
         """About as many pairs as were asked for: which ones is decided by the references' hashes."""
-        return [pair for path in self.files for pair in _read(path) if self._out(pair)]
+        return self._clean((pair for path in self.files for pair in _read(path) if self._out(pair)), skipped)
+
+    def _clean(self, pairs: Iterable[Texts], skipped: Counter[str]) -> Iterator[Texts]:
+        """Pairs of tasks that are not too near to the suites."""
+        if not self.against:
+            yield from pairs
+            return
+        from kernelwright.corpus.guard import guard
+
+        index = guard(self.against, self.one_operator).index
+        for pair in pairs:
+            if index.near(pair[0]).reasons:
+                skipped["contaminated"] += 1
+            else:
+                yield pair
 
     def _out(self, pair: Texts) -> bool:
         """By the reference's text, so that no other answer to a held-out task is trained on."""
@@ -109,11 +140,14 @@ class Corpus:
 
 
 def open_source(settings: DataSettings) -> Source:
-    """The source that settings name."""
+    """The source that settings name. Raises `ConfigError`, and `TaskError` for a suite that cannot be read."""
+    if settings.against:
+        from kernelwright.corpus.guard import guard
+
+        guard(settings.against, settings.one_operator)  # before the first process begins
     if settings.generate is not None:
-        return Generated(settings.generate, settings.held_out)
-    assert settings.corpus is not None
-    return Corpus.open(Path(settings.corpus), settings.held_out)
+        return Generated(settings.generate, settings.held_out, settings.against, settings.one_operator)
+    return Corpus.open(settings)
 
 
 def _read(path: Path) -> Iterator[Texts]:

@@ -1,0 +1,406 @@
+"""The starter model from nothing on a GPU machine, in one call with one time limit; a second call goes on.
+
+    python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
+        [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
+
+Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
+so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
+is one; answers to the development file and to the splits; the processor's speed; the answers judged by `kernelwright
+bench --form load_inline`, all greedy ones first. Suites are FILE[:SAMPLES]; training keeps away from `--dev`.
+
+OUT gets pieces of at most 15 MB (`pieces.py`), at most 8, of 64 MiB together: `results` (facts, logs, answers, runs)
+and the checkpoints in the order of `--ship`, as far as there is room. They are written as soon as there is something,
+at the end, and at a guard time before the limit whatever hangs. `--from` takes the pieces of an earlier call: what
+they hold is not done again. Needs the package's dependencies; without network, from a folder of wheels:
+
+    python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
+    PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pieces import pack, unpack
+
+HERE = Path(__file__).resolve().parent
+MAX_BYTES, MAX_FILES = 64 * 2**20, 8
+GRACE = 12.0
+"""Seconds between asking a part to stop and killing it."""
+GUARD = 16.0
+"""Seconds before the end at which everything is packed, whatever is still at work."""
+RESERVED = {"answers": 70.0, "judging": 60.0, "packing": 30.0}
+"""Seconds kept for what follows training."""
+
+
+@dataclass
+class Part:
+    """A command with its limit. `status`: its exit status, `cut` where the limit ended it."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    began: float
+    limit: float
+    status: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class Call:
+    """One call: its folders, its clock, its parts."""
+
+    work: Path
+    out: Path
+    end: float
+    ship: list[str]
+    began: float = field(default_factory=time.monotonic)
+    parts: list[Part] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    earlier: list[Any] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    finished: bool = False
+
+    @property
+    def left(self) -> float:
+        """Seconds until everything should be over, packing included."""
+        return self.end - (time.monotonic() - self.began)
+
+    def start(self, name: str, line: list[str], limit: float, gpu: int | None, stdout: Path | None = None) -> Part:
+        """Begins a part, with its messages in WORK/logs/NAME.log."""
+        logs = self.work / "logs"
+        logs.mkdir(parents=True, exist_ok=True)
+        visible = {} if gpu is None else {"CUDA_VISIBLE_DEVICES": str(gpu)}
+        paths = os.pathsep.join(filter(None, (str(HERE.parent / "src"), os.environ.get("PYTHONPATH", ""))))
+        environment = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1", **os.environ, **visible, "PYTHONPATH": paths}
+        with open(logs / f"{name}.log", "ab") as log, open(stdout or os.devnull, "wb") as answers:
+            process = subprocess.Popen(
+                [sys.executable, *line],
+                stdin=subprocess.DEVNULL,
+                stdout=answers if stdout else log,
+                stderr=log,
+                env=environment,
+                cwd=self.work,  # paths below it are the same in a second call elsewhere
+                start_new_session=True,
+            )
+        part = Part(name, process, time.monotonic(), max(1.0, min(limit, self.left - RESERVED["packing"])))
+        self.parts.append(part)
+        self.say(f"{name}: begun, {part.limit:.0f} s at most")
+        return part
+
+    def wait(self, part: Part) -> bool:
+        """Waits for a part until its limit. Whether it did its work."""
+        try:
+            part.process.wait(max(0.1, part.began + part.limit - time.monotonic()))
+            part.status = str(part.process.returncode)
+        except subprocess.TimeoutExpired:
+            self.stop(part)
+            part.status = "cut"
+        part.seconds = round(time.monotonic() - part.began, 1)
+        self.say(f"{part.name}: {part.status} after {part.seconds} s")
+        return part.status == "0"
+
+    def stop(self, part: Part) -> None:
+        """As Ctrl-C does, so that it keeps what it has; then for good, with what it began."""
+        for how, patience in ((signal.SIGINT, GRACE), (signal.SIGKILL, 5.0)):
+            try:
+                os.killpg(part.process.pid, how)
+                part.process.wait(patience)
+            except (ProcessLookupError, subprocess.TimeoutExpired):
+                continue
+
+    def say(self, text: str) -> None:
+        """A line for whoever watches, with the second of the call."""
+        print(f"[{time.monotonic() - self.began:6.1f}] {text}", file=sys.stderr, flush=True)
+
+    def pack(self, what: str = "everything") -> None:
+        """Writes the pieces: results first, then checkpoints as far as there is room."""
+        with self.lock:
+            self.keep()
+            files = [p for p in self.work.rglob("*") if p.is_file() and _is_result(p.relative_to(self.work))]
+            pieces, problem = pack(self.work, files, self.out, "results", MAX_BYTES)
+            for name in self.ship:
+                folder = self.work / "models" / name
+                held = [p for p in folder.glob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".md")]
+                if not (folder / "model.safetensors").exists():
+                    continue
+                room = MAX_BYTES - sum(p.stat().st_size for p in pieces)
+                made, why = pack(self.work, held, self.out, name, room)
+                if made and len(pieces) + len(made) > MAX_FILES:
+                    made, why = [], f"{name} would make {len(pieces) + len(made)} files of {MAX_FILES}"
+                    for path in self.out.glob(f"{name}.tar.xz.*"):
+                        path.unlink()
+                pieces += made
+                problem = "; ".join(filter(None, (problem, why)))
+            self.say(f"packed {what}: {len(pieces)} pieces, {sum(p.stat().st_size for p in pieces):,} bytes. {problem}")
+
+    def keep(self) -> None:
+        """Writes what is known so far to WORK/device_starter.json, beside what earlier calls wrote there."""
+        parts = [
+            {"name": p.name, "limit": round(p.limit, 1), "status": p.status or "running", "seconds": p.seconds}
+            for p in self.parts
+        ]
+        this = {"seconds": round(time.monotonic() - self.began, 1), "parts": parts, "notes": self.notes}
+        value = {
+            "hardware": _read(self.work / "hardware.json", {}),
+            "calls": [*self.earlier, this],
+            "benches": {run.name: _bench_facts(run) for run in sorted((self.work / "runs").glob("*"))},
+        }
+        (self.work / "device_starter.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(path: Path, default: Any) -> Any:
+    """A JSON file's value; the default where it is not there, or not whole."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return default
+
+
+def _bench_facts(run: Path) -> dict[str, Any]:
+    """What a run of bench has found so far."""
+    from kernelwright import benchfacts
+    from kernelwright.errors import KernelwrightError
+    from kernelwright.store import Store
+
+    try:
+        with Store.open(run, writable=False) as store:
+            return dict(benchfacts.summarise(benchfacts.read(store)))
+    except (KernelwrightError, OSError) as error:
+        return {"unreadable": str(error)}
+
+
+def _is_result(path: Path) -> bool:
+    """Whether a file of the work folder belongs to the results: no weights, states, tokens and temporary files."""
+    heavy = path.suffix in (".safetensors", ".pt", ".npy") or path.name.startswith(".")
+    return not heavy and not {"data", "state"} & set(path.parts[:-1])
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a call is to do."""
+
+    configs: list[str]
+    overrides: list[str]
+    count: int | None
+    train_seconds: float | None
+    dev: str
+    """A path below the work folder with its number of samples, as `splits` are."""
+    splits: list[str]
+    max_tokens: int
+    jobs: int
+    gpus: int
+
+    def gpu(self, number: int) -> int | None:
+        """The GPU for the `number`th of some parts at once; None where there is none."""
+        return number % self.gpus if self.gpus else None
+
+    def starter(self, call: Call, name: str, *more: str) -> list[str]:
+        """A command line of `starter.py` for one configuration."""
+        sets = [*self.overrides, f"data.against={call.work / _path(self.dev)}"]
+        sets += [f"data.generate.count={self.count}"] if self.count and name == self.configs[0] else []
+        words = [word for one in sets for word in ("--set", one)]
+        facts = str(call.work / f"{Path(name).stem}.json")
+        return [str(HERE / "starter.py"), "models", "--configs", name, *words, "--json", facts, *more]
+
+
+def _path(suite: str) -> str:
+    return suite.partition(":")[0]
+
+
+def model(call: Call, config: str) -> Path:
+    """The folder of a configuration's checkpoint."""
+    return call.work / "models" / Path(config).stem
+
+
+def ready(call: Call, config: str) -> bool:
+    """Whether a checkpoint is there."""
+    return (model(call, config) / "model.safetensors").exists()
+
+
+def make_data(call: Call, wish: Wish, config: str) -> None:
+    """The pairs of one configuration. What is missing when its time is over is not waited for."""
+    more = ["--only", "data"]
+    call.wait(call.start(f"data-{Path(config).stem}", wish.starter(call, config, *more), _before_training(call), None))
+
+
+def _before_training(call: Call) -> float:
+    """Seconds that pairs may take, so that training gets half of what is left at least."""
+    return max(20.0, (call.left - sum(RESERVED.values())) / 2)
+
+
+def train(call: Call, wish: Wish, config: str, gpu: int | None) -> None:
+    """One checkpoint, and the speed of sampling from it. Training that is cut leaves what it had reached."""
+    name = Path(config).stem
+    room = call.left - sum(RESERVED.values())
+    seconds: list[str] = []
+    if config == wish.configs[0] and wish.train_seconds:
+        # compiling, writing and sampling take about 45 s beside the updates
+        seconds = ["--seconds", f"{max(10.0, min(wish.train_seconds, room - 45.0)):.0f}"]
+    made = len(list((model(call, config) / "data" / "training").glob("*.pairs.npy")))
+    line = wish.starter(call, config, *seconds, "--only", "train", "--shards", str(made), "--samples", "256")
+    if not call.wait(call.start(f"train-{name}", line, max(20.0, room), gpu)) and not ready(call, config):
+        call.notes.append(f"training of {name} did not end by itself; its checkpoint is what it had reached")
+        line = wish.starter(call, config, "--only", "export")
+        call.wait(call.start(f"export-{name}", line, 30.0, None))
+
+
+def answers(call: Call, wish: Wish) -> None:
+    """Answers of every checkpoint to the development file, of the first one to the splits; the CPU's speed."""
+    started = []
+    first = wish.configs[0]
+    for config in filter(lambda c: ready(call, c), wish.configs):
+        groups = [[wish.dev if config == first else _path(wish.dev)], wish.splits if config == first else []]
+        for suites in filter(None, groups):
+            name = f"answers-{Path(config).stem}-{Path(_path(suites[0])).stem}"
+            out = Path("answers") / Path(config).stem
+            line = [str(HERE / "starter_answers.py"), str(model(call, config)), str(out), *suites]
+            line += ["--max-tokens", str(wish.max_tokens)]
+            started.append(call.start(name, line, RESERVED["answers"], wish.gpu(len(started))))
+    if ready(call, first) and not (call.work / "starter_cpu.json").exists():
+        line = [str(HERE / "starter_cpu.py"), str(model(call, first)), "--json", str(call.work / "starter_cpu.json")]
+        started.append(call.start("cpu-speed", line, RESERVED["answers"], None))
+    for part in started:
+        call.wait(part)
+
+
+def judge(call: Call, wish: Wish) -> None:
+    """The answers that are there, the greedy ones of all suites first, until there is no time."""
+    suites = [wish.dev, *wish.splits]
+    for kind in ("greedy", "sampled"):
+        for config in wish.configs:
+            for suite in suites:
+                path, _, samples = suite.partition(":")
+                script = Path("answers") / Path(config).stem / f"{Path(path).stem}.{kind}.jsonl"
+                if not (call.work / script).exists():
+                    continue
+                if call.left < RESERVED["packing"] + 20.0:
+                    call.notes.append(f"no time to judge {script.name} of {Path(config).stem}")
+                    continue
+                name = f"{Path(config).stem}-{script.stem}"
+                words = ["--policy", f"scripted:{script}", "--samples", samples if kind == "sampled" else "1"]
+                words += ["--form", "load_inline", "--trials", "3", "--timing-seconds", "0.15", "--json"]
+                words += ["--backend", "gpu" if wish.gpus else "cpu", "--jobs", str(wish.jobs)]
+                line = ["-m", "kernelwright.cli", "bench", path, "--run", f"runs/{name}", *words]
+                call.wait(call.start(f"judge-{name}", line, call.left, None))
+
+
+def play(call: Call, wish: Wish) -> None:
+    """The whole call. Work in other threads is only what may be lost."""
+    first, *others = wish.configs
+    call.wait(
+        call.start("hardware", [str(HERE / "starter.py"), "--hardware", str(call.work / "hardware.json")], 60.0, None)
+    )
+    if not ready(call, first):
+        make_data(call, wish, first)
+    missing = [config for config in others if not ready(call, config)]
+
+    def rest() -> None:
+        for config in missing:
+            make_data(call, wish, config)
+            if wish.gpus > 1:
+                train(call, wish, config, 1)
+
+    beside = threading.Thread(target=rest, daemon=True)
+    beside.start()
+    if not ready(call, first):
+        train(call, wish, first, wish.gpu(0))
+        call.pack("the first checkpoint")
+    beside.join(max(0.0, call.left - sum(RESERVED.values())))
+    for config in missing if wish.gpus < 2 else []:
+        if call.left > sum(RESERVED.values()) + 60.0:
+            train(call, wish, config, wish.gpu(0))
+    answers(call, wish)
+    call.pack("answers")
+    judge(call, wish)
+
+
+def guard(call: Call) -> None:
+    """Ends the call at its guard time, whatever hangs, with what there is."""
+    while call.left > GUARD:
+        time.sleep(min(1.0, max(0.05, call.left - GUARD)))
+    with call.lock:
+        if call.finished:
+            return
+        call.notes.append("the guard ended this call")
+        for part in call.parts:
+            if not part.status:
+                part.status = "cut"
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(part.process.pid, signal.SIGKILL)
+        call.pack("at the guard time")
+        os._exit(1)
+
+
+def take_suite(call: Call, suite: str) -> str:
+    """Copies a suite into the work folder. Returns its path there, with its number of samples."""
+    path, sign, samples = suite.partition(":")
+    kept = Path("suites") / Path(path).name
+    (call.work / "suites").mkdir(exist_ok=True)
+    (call.work / kept).write_bytes(Path(path).read_bytes())
+    return f"{kept}{sign}{samples}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--end", type=float, default=560.0, help="seconds that the call may take")
+    parser.add_argument("--from", dest="pieces", type=Path, help="pieces of an earlier call")
+    parser.add_argument("--configs", default="starter,base")
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
+    parser.add_argument("--count", type=int, default=300_000, help="pairs of the first configuration; 0: its own")
+    parser.add_argument("--train-seconds", type=float, default=265.0, help="of the first one's updates; 0: its own")
+    parser.add_argument("--dev", default=".data/dev80.jsonl:8")
+    parser.add_argument("--splits", default=".data/combos.jsonl:3,.data/fused.jsonl:3,.data/families.jsonl:3")
+    parser.add_argument("--max-tokens", type=int, default=2048)
+    parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
+    parser.add_argument("--ship", default="starter,base")
+    asked = parser.parse_args()
+    names = asked.ship.split(",")
+    call = Call(asked.work.resolve(), asked.out.resolve(), asked.end, names)
+    call.work.mkdir(parents=True, exist_ok=True)
+    if asked.pieces is not None:
+        call.say(f"taken over: {', '.join(unpack(asked.pieces, call.work))}")
+    for folder in (call.work / "models").glob("*"):
+        if not (folder / "model.safetensors").exists():  # its weights were not handed back
+            (folder / "training.json").unlink(missing_ok=True)
+    call.earlier = _read(call.work / "device_starter.json", {}).get("calls", [])
+    gpus = _gpus()
+    splits = [take_suite(call, suite) for suite in asked.splits.split(",") if suite]
+    dev = take_suite(call, asked.dev)
+    jobs = asked.jobs or (10 * gpus if gpus else len(os.sched_getaffinity(0)))
+    seconds = asked.train_seconds or None
+    configs = asked.configs.split(",")
+    wish = Wish(configs, asked.overrides, asked.count, seconds, dev, splits, asked.max_tokens, jobs, gpus)
+    threading.Thread(target=guard, args=(call,), daemon=True).start()
+    try:
+        play(call, wish)
+    finally:
+        with call.lock:
+            call.pack()
+            call.finished = True
+    return 0
+
+
+def _gpus() -> int:
+    """How many GPUs there are."""
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
