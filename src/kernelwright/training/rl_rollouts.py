@@ -192,6 +192,9 @@ class Rollouts:
                 asker.close()
                 for future in futures:
                     future.cancel()
+                with self._lock:  # what is being judged is finished, what waits for it is not begun
+                    for job in self._known.values():
+                        job.cancel()
                 raise
 
     def _keep(self, path: Path, rows: list[Row]) -> None:
