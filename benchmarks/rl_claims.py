@@ -152,7 +152,7 @@ class Plan:
     def scaling(self) -> None:
         """The grid, for the model before and after the recipe of several turns."""
         budget = self.asked.answers
-        shapes = ",".join(f"{budget // turns}x{turns}" for turns in (1, 4, budget) if budget % turns == 0)
+        shapes = ",".join(f"{budget // turns}x{turns}" for turns in sorted({1, 4, budget}) if budget % turns == 0)
         turns, settings = VARIANTS["kevin"]
         trained = self.train("kevin-0", turns, settings, 0)
         self.add(trained)
