@@ -416,7 +416,9 @@ class CandidateSession:
         return Failed("runtime_error", f"it broke off the conversation {where} ({detail})")
 
     def _failure(self, header: dict[str, Any], where: str) -> Failed:
-        kind, message, line = header["type"], header["message"], header.get("line")
+        kind, message = header["type"], header["message"]
+        # Of a file without Python the lines that ran are the wrapper's.
+        line = header.get("line") if self.candidate.sources[0].path.endswith(".py") else None
         at = f" (line {line})" if line else ""
         log = str(header.get("traceback", ""))
         if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in message:
