@@ -92,13 +92,7 @@ def bench(
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
     found = load_bench_suite(
-        options,
-        judging,
-        jobs or cores(),
-        executor,
-        limit=limit,
-        reference_field=reference_field,
-        id_field=id_field,
+        options, judging, jobs or cores(), executor, limit=limit, reference_field=reference_field, id_field=id_field
     )
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
