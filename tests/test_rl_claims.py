@@ -67,3 +67,25 @@ def test_the_rules_judge_speaks_as_a_judge_must() -> None:
         found = judge(Task(task_id="t", source="torch.relu(x)"), candidate_from_text(whole, "c", ".py"))
     assert found.failure is None and found.scores["correctness"] == pytest.approx(scores[2], abs=1e-3)
     assert (judge.asked, judge.failed) == (1, 0)
+
+
+def test_every_variant_is_a_run_that_can_be_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_claims import PARTS, Plan, arguments
+
+    from kernelwright.config import load_config
+    from kernelwright.training.post_settings import SftSettings, recipe_path
+    from kernelwright.training.rl_settings import RlSettings
+
+    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3"])
+    jobs = Plan(arguments(), "openai:rules@http://127.0.0.1:1/v1").build(list(PARTS))
+    names = [job.name for job in jobs]
+    assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)
+    begun = 0
+    for job in jobs:
+        words = job.do[job.do.index("train") :] if isinstance(job.do, list) and "train" in job.do else []
+        if words:
+            settings = [value for flag, value in zip(words, words[1:], strict=False) if flag == "--set"]
+            kind = RlSettings if words[1] == "rl" else SftSettings
+            load_config(recipe_path(words[2]), settings, kind)
+            begun += 1
+    assert begun >= 20
