@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Rule = Annotated[str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")]
+Timeout = Annotated[
+    float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
+]
+SampleLarge = Annotated[
+    bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+]
 
 
 @app.command()
@@ -56,21 +63,15 @@ def bench(
     id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
     executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    rule: Annotated[
-        str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
-    ] = None,
+    rule: Rule = None,
     trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,
-    timeout: Annotated[
-        float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
-    ] = None,
+    timeout: Timeout = None,
     memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")] = 4096,
     sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
     baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
-    sample_large: Annotated[
-        bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
-    ] = True,
+    sample_large: SampleLarge = True,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
