@@ -65,7 +65,7 @@ quickstart: setup
 	@bash examples/quickstart.sh
 
 test: setup .venv/.training
-	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(TEST_JOBS) --dist loadfile --no-loadscope-reorder
 
 .venv/.training: .venv/.installed
 	@echo "set-up: what training needs (transformers, TRL, datasets), for its tests"

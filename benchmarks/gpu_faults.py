@@ -1,10 +1,11 @@
 """Candidates that crash, hang and die in every way, hundreds in a row on one GPU, with good ones between them.
 
-    python benchmarks/gpu_faults.py [--count 500] [--jobs 8] [--json FILE]
+    python benchmarks/gpu_faults.py [--count 500] [--jobs 8] [--device cuda|host] [--json FILE]
 
 Every candidate must get its own verdict, whatever the one before it did; afterwards no process of ours may be left, and
 the card's memory must be as free as before. Before that a judge with candidates in flight is killed: none of its
-processes may outlive it by more than `GRACE` seconds, and the card is the next judge's.
+processes may outlive it by more than `GRACE` seconds, and the card is the next judge's. The file is written after each
+candidate (`complete` says whether that was the last). `--device host` goes the GPU's way of judging on the processor.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import torch
@@ -32,25 +35,35 @@ RARE = "endless kernel"
 """Costs its whole time limit with the GPU leased, so only every 60th is one."""
 
 
-def work(count: int) -> list[tuple[str, str, Task, Candidate]]:
-    """Name, expected verdict, task, candidate: a good one after every two bad ones."""
+Case = tuple[str, str, Task, Candidate]
+"""Name, expected verdict, task, candidate."""
+
+
+SMALL = TASK.replace("1024, 2048", "256, 512")
+"""What fits into the file that stands for a card's memory."""
+
+
+def work(count: int, device: str) -> list[Case]:
+    """A good candidate after every two bad ones."""
+    source_of_task = TASK if device == "cuda" else SMALL
     names = [name for name in FAULTS if name != RARE]
     made = []
     for i in range(count):
         name = RARE if i % 60 == 59 else "good" if i % 3 == 2 else names[(i - i // 3) % len(names)]
         source, verdict = (text(), "correct") if name == "good" else FAULTS[name]
         file = SourceFile(path="candidate.py", content=f"{source}\n# {i}\n")
-        made.append((name, verdict, Task(task_id="plus", source=TASK), Candidate(sources=(file,), language="cuda")))
+        task = Task(task_id="plus", source=source_of_task)
+        made.append((name, verdict, task, Candidate(sources=(file,), language="cuda")))
     return made
 
 
 GRACE = 15.0
 
 
-def killed_judge(jobs: int) -> dict[str, object]:
+def killed_judge(jobs: int, device: str) -> dict[str, object]:
     """What is left of a judge that is killed once its first verdict shows that candidates are in flight."""
     with tempfile.TemporaryFile("w+") as out:
-        command = [sys.executable, __file__, "--count", "60", "--jobs", str(jobs), "--victim"]
+        command = [sys.executable, __file__, "--count", "60", "--jobs", str(jobs), "--device", device, "--victim"]
         judge = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
         deadline = time.monotonic() + 90
         while not out.seek(0, 2) and judge.poll() is None and time.monotonic() < deadline:
@@ -64,54 +77,70 @@ def killed_judge(jobs: int) -> dict[str, object]:
     return {"processes": len(family), "left": len(left), "seconds": round(time.monotonic() - began, 2)}
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=500)
-    parser.add_argument("--jobs", type=int, default=8)
-    parser.add_argument("--victim", action="store_true", help="only judge, and say when a verdict is there")
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
-    free_before = torch.cuda.mem_get_info()[0]
-    killed = {} if args.victim else killed_judge(args.jobs)
-    cases = work(args.count)
+def judge_all(cases: Sequence[Case], jobs: int, device: str, show: Callable[[int, list[str]], None]) -> list[str]:
+    """What was not judged as expected; `show` is told after each candidate how many there were, and what was wrong."""
     bad: list[str] = []
-    judged = 0
-    started = time.perf_counter()
     options = EvalOptions(backend="gpu", trials=2, timeout=4, timing_seconds=0.1)
-    with Evaluator(options) as evaluator:
-        results = evaluate_many([(c[2], c[3]) for c in cases], pool=evaluator, jobs=args.jobs)
-        for (name, verdict, _, _), result in zip(cases, results, strict=True):
-            if args.victim:
-                print(name, flush=True)
+    with Evaluator(options, device="cpu" if device == "host" else "cuda") as evaluator:
+        results = evaluate_many([(c[2], c[3]) for c in cases], pool=evaluator, jobs=jobs)
+        for judged, ((name, verdict, _, _), result) in enumerate(zip(cases, results, strict=True), 1):
             got = result.verdict if isinstance(result, Evaluation) else f"task error: {result}"
             if got != verdict:
                 reason = result.reason if isinstance(result, Evaluation) else ""
                 bad.append(f"{name}: {got} instead of {verdict}: {reason}")
                 print(bad[-1], file=sys.stderr, flush=True)
-            judged += 1
-            if judged % 50 == 0 and not args.victim:
-                print(f"{judged} judged, {len(bad)} unexpected, {time.perf_counter() - started:.0f} s", file=sys.stderr)
-    wall = time.perf_counter() - started
-    time.sleep(2)
-    left = [p.pid for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-    free_after = torch.cuda.mem_get_info()[0]
-    report = {
+            show(judged, bad)
+    return bad
+
+
+def free_memory(device: str) -> int:
+    """Bytes of the card that nobody holds; 0 where there is none."""
+    return int(torch.cuda.mem_get_info()[0]) if device == "cuda" else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=500)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--device", choices=("cuda", "host"), default="cuda")
+    parser.add_argument("--victim", action="store_true", help="only judge, and say when a verdict is there")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cases = work(args.count, args.device)
+    if args.victim:
+        judge_all(cases, args.jobs, args.device, lambda judged, _: print(judged, flush=True))
+        return 0
+    report: dict[str, Any] = {
         "benchmark": "gpu_faults",
         "date": datetime.date.today().isoformat(),
+        "device": args.device,
         "count": args.count,
         "jobs": args.jobs,
-        "wall_s": round(wall, 1),
-        "per_minute": round(60 * args.count / wall, 1),
         "kinds": dict(collections.Counter(c[0] for c in cases)),
-        "unexpected": bad,
-        "killed_judge": killed,
-        "processes_left": len(left),
-        "device_memory_lost_mb": round((free_before - free_after) / 2**20, 1),
+        "complete": False,
     }
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    before = free_memory(args.device)
+    report["killed_judge"] = killed_judge(args.jobs, args.device)
+    began = time.perf_counter()
+
+    def keep(judged: int, bad: Sequence[str]) -> None:
+        wall = time.perf_counter() - began
+        report.update(judged=judged, unexpected=list(bad), wall_s=round(wall, 1))
+        report["per_minute"] = round(60 * judged / wall, 1) if judged else None
+        if args.json:
+            args.json.write_text(json.dumps(report, indent=1) + "\n")
+        if judged % 50 == 0:
+            print(f"{judged} judged, {len(bad)} unexpected, {wall:.0f} s", file=sys.stderr, flush=True)
+
+    keep(0, [])
+    bad = judge_all(cases, args.jobs, args.device, keep)
+    time.sleep(2)
+    left = [p.pid for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
+    lost = round((before - free_memory(args.device)) / 2**20, 1)
+    report.update(complete=True, processes_left=len(left), device_memory_lost_mb=lost)
+    keep(len(cases), bad)
     print(json.dumps(report, indent=1))
-    return 1 if bad or left or killed.get("left") else 0
+    return 1 if bad or left or report["killed_judge"].get("left") else 0
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from running import Command
 
+from kernelwright.evaluation import warm
 from kernelwright.evaluation.pool import Pool
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,18 +29,54 @@ def gpu_missing() -> str:
     return "" if listed.returncode == 0 and listed.stdout.strip() else "no NVIDIA GPU: nvidia-smi lists none"
 
 
+LONG = (
+    "test_honest test_rl test_ladder test_corpus_build test_exploits test_suitebench test_worker test_program "
+    "test_examples test_cudabench test_pretrain test_sft test_torch_build test_cli test_bad_input test_inputs"
+).split()
+"""Files that take the longest, begun first: one that is begun last has the other cores wait for its end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.stem) if item.path.stem in LONG else len(LONG))
     for item in items:
         if item.get_closest_marker("gpu") is not None and gpu_missing():
             item.add_marker(pytest.mark.skip(reason=gpu_missing()))
+        if isinstance(item, pytest.Function) and "kernelwright" in item.fixturenames:
+            item.fixturenames.insert(0, "commands_are_warm")
 
 
 @pytest.fixture(scope="session")
 def pool() -> Iterator[Pool]:
     """One parent of judging processes for a run: starting one imports torch, which takes seconds."""
     made = Pool("auto")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(warm.VARIABLE, raising=False)  # what most users have is what most tests use
+        made.warm()
     yield made
     made.close()
+
+
+@pytest.fixture(scope="session")
+def warm_parent() -> Iterator[str]:
+    """The address of one warm parent for the command lines of a run; empty where there can be none."""
+    if not warm.usable():
+        yield ""
+        return
+    command = [sys.executable, "-m", "kernelwright.cli", "warm"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    yield process.stdout.readline().strip().partition("=")[2]
+    process.terminate()
+    process.wait(20)
+
+
+@pytest.fixture(scope="module")
+def commands_are_warm(warm_parent: str) -> Iterator[None]:
+    """From the first test of a module that starts command lines on, these share the warm parent."""
+    with pytest.MonkeyPatch.context() as patch:
+        if warm_parent:
+            patch.setenv(warm.VARIABLE, warm_parent)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -81,7 +81,7 @@ def test_help_is_quick_and_lists_the_verbs() -> None:
     assert min(seconds) < 0.5
     listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1], re.MULTILINE)
     assert listed[:6] == ["eval", "worker", "optimize", "profile", "report", "doctor"]
-    more = "tasks machine solutions bench compare export corpus decontaminate curate train serve"
+    more = "tasks machine solutions bench compare export corpus decontaminate curate train serve warm"
     assert sorted(listed[6:]) == sorted(more.split())
 
 

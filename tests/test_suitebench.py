@@ -16,6 +16,8 @@ from policies.server import serving
 from running import Command
 
 from kernelwright import benchfacts
+from kernelwright.benchgrid import measure, parse_grid
+from kernelwright.errors import ConfigError
 from kernelwright.records import Evaluation as Verdict
 from kernelwright.records import Seconds, Task, Timing, Turn, WorkloadResult
 from kernelwright.store import Store
@@ -236,6 +238,36 @@ def test_turns_go_on_until_it_is_right(kernelwright: Command, suite: Path, tmp_p
     assert found["correct"]["1"]["value"] == 1.0 and found["verdicts"] == {"correct": 2}
     with Store.open(tmp_path / "run", writable=False) as store:
         assert sorted(len(turns) for turns in store.turns().values()) == [1, 3]
+
+
+def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
+    rows = [{"task_id": "double", "answer": text} for text in (wrong(0), right(0))]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (suite, "--policy", f"scripted:{tmp_path / 'answers.jsonl'}", "--limit", 1, "--run", tmp_path / "run")
+    found = bench(kernelwright, *words, "--grid", "2x1,1x2", "--context", "recent")["grid"]
+    assert list(found) == ["2x1", "1x2"] and [facts["answers"] for facts in found.values()] == [2, 2]
+    assert [facts["best_correct"]["value"] for facts in found.values()] == [1.0, 1.0]
+    assert [facts["avg_correct"]["value"] for facts in found.values()] == [0.5, 1.0]
+    with Store.open(tmp_path / "run" / "1x2", writable=False) as store:
+        (turns,) = store.turns().values()
+    said = [m.content for m in turns[1].messages]
+    assert said[-2] == turns[0].answer and said[-1].startswith("wrong: ")  # as contexts say it
+
+
+def test_shapes_of_a_grid() -> None:
+    assert [s.name for s in parse_grid("16x1, 4x4,1x16")] == ["16x1", "4x4", "1x16"]
+    for text, message in (("16x1,4x3", "4x3 is 12"), ("16", "no shape"), ("0x4", "no shape"), ("2x2,2x2", "twice")):
+        with pytest.raises(ConfigError, match=message):
+            parse_grid(text)
+
+
+def test_a_shape_is_measured_over_all_of_its_answers(tmp_path: Path) -> None:
+    folder = timed_run(tmp_path / "a", {"p": [1.0, 4.0], "q": [None, 0.5], "r": [None, None], "s": [2.0, 2.0]})
+    with Store.open(folder, writable=False) as store:
+        found = measure(benchfacts.read(store))
+    values = {name: found[name]["value"] for name in ("best_correct", "avg_correct", "last_correct", "best_speedup")}
+    assert values == {"best_correct": 0.75, "avg_correct": 0.625, "last_correct": 0.625, "best_speedup": 1.75}
+    assert found["best_fast_1"]["value"] == 0.5 and (found["answers"], found["tasks"]) == (8, 4)
 
 
 def test_a_dead_endpoint_ends_it_with_an_error(kernelwright: Command, suite: Path, tmp_path: Path) -> None:

@@ -159,3 +159,19 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
     for name, (a, b) in found["differences"].items():
         out.print(f"[yellow]differs[/] {escape(name)}: {escape(str(a))} and {escape(str(b))}", soft_wrap=True)
     out.print("[dim]p exact: sign test (McNemar's where each task has one sample); intervals: paired bootstrap[/]")
+
+
+def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
+    """Shapes of one budget, a row each."""
+    head = ("samples x turns", "answers", "best correct", "mean correct", "last turn", "best fast_1", "best speedup")
+    rows = [
+        (
+            name,
+            str(facts["answers"]),
+            *(cell(facts[key]) for key in ("best_correct", "avg_correct", "last_correct", "best_fast_1")),
+            cell(facts["best_speedup"], percent=False),
+        )
+        for name, facts in found.items()
+    ]
+    _print(out, "test-time scaling at equal budget", head, rows)
+    out.print("[dim]best: over all answers to a task; speedup 0 where none is correct; intervals: 95 %, bootstrap[/]")

@@ -24,6 +24,7 @@ from kernelwright.cli_options import eval_options as _options
 from kernelwright.cli_post import train_app
 from kernelwright.cli_serve import serve
 from kernelwright.cli_solutions import solutions_app
+from kernelwright.cli_warm import warm
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -54,6 +55,9 @@ Libraries = Annotated[bool, typer.Option("--libraries-allowed", help="Short for 
 Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
 Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]
 Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")]
+SampleLarge = Annotated[
+    bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")]
 Baselines = Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile, max-autotune; or none.")]
 TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take; 0: no timing.")]
@@ -109,6 +113,7 @@ def eval_(
     baselines: Baselines = "eager",
     timing_seconds: TimingSeconds = 1.0,
     gpu_memory_gb: GpuMemory = 0.0,
+    sample_large: SampleLarge = True,
     strict_kernelbench: Strict = False,
     kernelbench_tolerance: StrictTolerance = None,
     as_json: Json = False,
@@ -119,8 +124,9 @@ def eval_(
 
     if kernelbench_tolerance is not None and not strict_kernelbench:
         raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
-    more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    more: dict[str, Any] = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     more |= {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
+    more["sample_large"] = sample_large
     options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox, **more)
     if jsonl is not None:
         if task is not None:
@@ -279,6 +285,7 @@ def optimize(
     trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
+    sample_large: SampleLarge = True,
     seed: Annotated[int, typer.Option(help="Seed of the policy and of inputs.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
@@ -292,7 +299,7 @@ def optimize(
     from kernelwright.store import Store
     from kernelwright.tasks import load_task
 
-    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox)
+    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, sample_large=sample_large)
     wanted = load_task(task)
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
@@ -505,6 +512,7 @@ def tasks_check(
 
 # After the verbs of this file, so that --help begins with `eval`.
 app.command()(serve)
+app.command()(warm)
 app.add_typer(machine_app, name="machine")
 app.add_typer(solutions_app, name="solutions")
 app.add_typer(bench_app)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from kernelwright.benchfacts import Bench as BenchResults
+    from kernelwright.benchgrid import Shape
     from kernelwright.evaluation import EvalOptions
     from kernelwright.records import Trajectory
     from kernelwright.suitebench import BenchOptions, BenchSuite
@@ -33,7 +35,17 @@ def bench(
         float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take until it is correct.")] = 1,
+    turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take.")] = 1,
+    stop: Annotated[str, typer.Option(help="A sample ends when it is correct, or never before its turns do.")] = (
+        "correct"
+    ),
+    context: Annotated[
+        str | None, typer.Option(help="What later turns see of earlier ones: recent, top_w or summary.")
+    ] = None,
+    top_w: Annotated[int, typer.Option("--top-w", min=1, help="Earlier turns that --context top_w shows.")] = 4,
+    grid: Annotated[
+        str | None, typer.Option(metavar="SHAPES", help="Samples x turns at equal budget: 16x1,4x4,1x16.")
+    ] = None,
     form: Annotated[
         str, typer.Option(help="module: as answered; load_inline: self-contained KernelBench files.")
     ] = "module",
@@ -56,6 +68,9 @@ def bench(
     baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
+    sample_large: Annotated[
+        bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+    ] = True,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -70,9 +85,11 @@ def bench(
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    more["sample_large"] = sample_large
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
-    options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form)
+    options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop)
+    shapes = _shapes(grid, compare is not None or greedy)
     if not options.numbers():
         raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
     if compare is not None:
@@ -86,6 +103,9 @@ def bench(
         reference_field=reference_field,
         id_field=id_field,
     )
+    if shapes:
+        _play_grid(found, shapes, options, judging, run, as_json)
+        return
     _play(found, options, judging, run, as_json)
     _show(run, compare, as_json)
 
@@ -95,23 +115,47 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     from kernelwright import report
     from kernelwright.policies import load_policy
     from kernelwright.rollout import best_turn
-    from kernelwright.suitebench import Bench, open_run
+    from kernelwright.suitebench import exchange_of, play
 
-    policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p)
+    told = options.context is not None
+    policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p, conversation=told)
+    if told:
+        suite = replace(suite, exchange=exchange_of(options, policy))
     total = len(suite.tasks) * len(options.numbers())
-    with (
-        open_run(run, options, judging) as store,
-        report.BatchView(total, run, not quiet) as view,
-        suite.judging() as judge,
-    ):
+    with report.BatchView(total, run, not quiet) as view:
 
         def show(name: str, trajectory: Trajectory | None, note: str) -> None:
             best = best_turn(trajectory.turns) if trajectory else None
             failure = trajectory.turns[-1].parse_failure if trajectory and best is None else note
             view.show(name, best.evaluation if best else None, failure or note)
 
-        settled = judge.settle(judging)
-        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=show).run()
+        play(suite, policy, options, judging, run, show)
+
+
+def _shapes(grid: str | None, more: bool) -> list[Shape]:
+    from kernelwright.benchgrid import parse_grid
+    from kernelwright.errors import ConfigError
+
+    if grid is not None and more:
+        raise ConfigError("--grid goes with neither --compare nor --greedy", hint="compare the runs of its shapes")
+    return [] if grid is None else parse_grid(grid)
+
+
+def _play_grid(
+    suite: BenchSuite, shapes: list[Shape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
+) -> None:
+    """A run for each shape in a folder of its own, then one table of them all."""
+    from kernelwright import benchgrid, benchview, report
+
+    found = {}
+    for shape in shapes:
+        one = replace(options, samples=shape.samples, turns=shape.turns, greedy=False)
+        _play(suite, one, judging, run / shape.name, as_json)
+        found[shape.name] = benchgrid.measure(_bench_of(run / shape.name))
+    if as_json:
+        print(json.dumps({"suite": options.suite, "policy": options.policy, "grid": found}))
+    else:
+        benchview.print_grid(found, report.out)
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:

@@ -1,11 +1,11 @@
-"""The verbs of post-training: `kernelwright train sft CONFIG`, `train rl CONFIG`."""
+"""The verbs of post-training: `kernelwright train sft CONFIG`, `train dpo CONFIG`, `train rl CONFIG`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,22 +14,26 @@ from kernelwright.cli_train import train_app
 __all__ = ["train_app"]
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
+Out = Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/ and the settings' name.")]
+Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one a GPU.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 
 @train_app.command("sft")
 def train_sft(
     config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: cuset, concur, …")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/ and the settings' name.")] = None,
+    out: Out = None,
     settings: Settings = None,
+    processes: Processes = 1,
     explain: Annotated[
         int | None, typer.Option(metavar="N", help="Train nothing: write a heat map of row N (from 0) as HTML.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    as_json: Json = False,
 ) -> None:
     """Fine-tune a causal model on prompts and answers, with a loss by name: sft, dft, profit, eaft, asft or cuset.
 
     Rows that cannot be trained on are counted and named, in bad_rows.jsonl. Stopped at any moment, the same command
-    goes on from the last checkpoint. For several GPUs: accelerate launch -m kernelwright.cli train sft ...
+    goes on from the last checkpoint. With --processes N the batch of an update stays as it is, N GPUs share it.
     """
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import SftSettings, recipe_path
@@ -39,14 +43,57 @@ def train_sft(
     if explain is not None:
         _explain(wanted, folder, explain, as_json)
         return
-    from kernelwright.training.sft import train_sft as train
+    if processes > 1:
+        from kernelwright.training.processes import train_in_processes
 
-    facts = train(wanted, folder).facts
+        facts = train_in_processes("sft", wanted, folder, processes)
+    else:
+        from kernelwright.training.sft import train_sft as train
+
+        facts = train(wanted, folder).facts
+    _show(facts, folder, "held_out_nll", as_json)
+
+
+@train_app.command("dpo")
+def train_dpo(
+    config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: dpo, mdpo.")],
+    out: Out = None,
+    settings: Settings = None,
+    processes: Processes = 1,
+    as_json: Json = False,
+) -> None:
+    """Train a model on pairs of a preferred and a rejected answer, or of whole rollouts, as curate writes them.
+
+    Bad pairs are counted and named, in bad_rows.jsonl. Stopped at any moment, the same command goes on.
+    """
+    from kernelwright.config import load_config
+    from kernelwright.training.post_settings import DpoSettings, recipe_path
+
+    wanted = load_config(recipe_path(config), settings or [], DpoSettings)
+    folder = out or Path("runs") / wanted.name
+    if processes > 1:
+        from kernelwright.training.processes import train_in_processes
+
+        facts = train_in_processes("dpo", wanted, folder, processes)
+    else:
+        from kernelwright.training.dpo import train_dpo as train
+
+        facts = train(wanted, folder).facts
+    _show(facts, folder, "held_out_accuracy", as_json)
+
+
+def _show(facts: dict[str, Any], folder: Path, held_out: str, as_json: bool) -> None:
+    """What a run did: JSON, or a line."""
     if as_json:
         print(json.dumps(facts))
     else:
-        held = f", held-out nll {facts['held_out_nll']:.4f}" if "held_out_nll" in facts else ""
-        print(f"{folder}: {facts['updates']} updates of {facts['loss_name']}, loss {facts['loss']:.4f}{held}")
+        line = f"{folder}: {facts['updates']} updates of {facts['loss_name']}, loss {facts['loss']:.4f}"
+        if held_out in facts:
+            line += f", {held_out.replace('held_out_', 'held-out ')} {facts[held_out]:.4f}"
+        if facts.get("bench"):
+            last = facts["bench"][-1]
+            line += "".join(f", {name} {last[name]:.1%}" for name in ("compiled@1", "pass@1") if name in last)
+        print(line)
     sys.stdout.flush()
 
 
@@ -67,13 +114,15 @@ def _explain(settings: object, folder: Path, number: int, as_json: bool) -> None
 @train_app.command("rl")
 def train_rl(
     config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or a recipe: kevin, drkernel, …")],
-    out: Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/ and the settings' name.")] = None,
+    out: Out = None,
     settings: Settings = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")] = False,
+    processes: Processes = 1,
+    as_json: Json = False,
 ) -> None:
     """Train a model on what its own kernels turn out to be: play, judge, reward, credit each turn, update.
 
-    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again.
+    Stopped at any moment, the same command goes on: finished rollouts are on disk and not played again. With
+    --processes N a step stays what it is, N GPUs share its rollouts and its rows.
     """
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import recipe_path
@@ -81,11 +130,24 @@ def train_rl(
 
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
     folder = out or Path("runs") / wanted.name
-    from kernelwright.training.rl import show
-    from kernelwright.training.rl import train_rl as train
+    if wanted.rejection is not None:
+        from kernelwright.rejection import train_rejection
 
-    result = train(wanted, folder)
-    if as_json:
-        print(json.dumps(result.facts))
+        facts = train_rejection(wanted, folder, processes)
+    elif processes > 1:
+        from kernelwright.training.processes import train_in_processes
+
+        facts = train_in_processes("rl", wanted, folder, processes)
     else:
-        show(result, folder)
+        from kernelwright.training.rl import train_rl as train
+
+        facts = train(wanted, folder).facts
+    print(json.dumps(facts) if as_json else f"{folder}: {_rl_line(facts)}")
+    sys.stdout.flush()
+
+
+def _rl_line(facts: dict[str, Any]) -> str:
+    reward = f"{facts['last_reward']:.3f}" if "last_reward" in facts else "none"
+    why = f", stopped by its alarms: {', '.join(facts['stopped_by'])}" if facts["stopped_by"] else ""
+    more = f", then tuned on {facts['chosen']['rows']} answers" if "chosen" in facts else ""
+    return f"{facts['steps']} steps, {facts['rollouts']} rollouts, reward {reward}{why}{more}"

@@ -20,13 +20,14 @@ from rich.table import Table
 from kernelwright import report, taskcheck
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
 from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.program_answers import check_program
 from kernelwright.evaluation.programs import (
     Limits,
     ProgramSession,
     ProgramVerdict,
     Step,
     build,
-    check_program,
+    named_after,
     plain_findings,
 )
 from kernelwright.evaluation.session import Builder
@@ -196,7 +197,7 @@ def run_file(
         builder.close()
         if built.status != "ok":
             missing = f"unsupported: {', '.join(built.missing)}\n" if built.missing else ""
-            return missing + built.log, Step(1, False, "", "", 0.0)
+            return missing + named_after(built.log, path.name), Step(1, False, "", "", 0.0)
         with ProgramSession(built, source, pool, limits) as session:
             for file in files:
                 _copy_in(file, session.folder)

@@ -7,8 +7,9 @@ An answer must hold a JSON object with three scores in [0, 1] and a `reasoning` 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -79,7 +80,7 @@ def judge_messages(task: Task, candidate: Candidate) -> tuple[Message, ...]:
 
 @dataclass
 class Judge:
-    """Asks one policy about candidates, and counts what came of it."""
+    """Asks one policy about candidates, and counts what came of it. Threads may share one."""
 
     policy: Policy
     attempts: int = 2
@@ -87,10 +88,12 @@ class Judge:
     asked: int = 0
     failed: int = 0
     """Candidates about which no opinion could be had."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __call__(self, task: Task, candidate: Candidate, *, seed: int = 0) -> Judgement:
         """The policy's opinion. A policy that gives no answer is a failure like an answer that cannot be read."""
-        self.asked += 1
+        with self._lock:
+            self.asked += 1
         failure = "not asked"
         messages = judge_messages(task, candidate)
         for attempt in range(self.attempts):
@@ -103,7 +106,8 @@ class Judge:
             if read.failure is None:
                 return read
             failure = read.failure
-        self.failed += 1
+        with self._lock:
+            self.failed += 1
         return Judgement(0.0, {}, failure=failure)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from kernelwright import programbench
@@ -22,9 +23,11 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Job, load_executor
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
-from kernelwright.prompts import ParseFailure
+from kernelwright.prompts import ParseFailure, contexts
+from kernelwright.prompts.contexts import CONTEXTS
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
-from kernelwright.rollout import PYTHON, Budget, Exchange, parse_python, prompt_hash, rollout
+from kernelwright.rewards import drkernel
+from kernelwright.rollout import CONTEXT_CHARACTERS, PYTHON, Budget, Exchange, parse_python, prompt_hash, rollout
 from kernelwright.store import Store
 from kernelwright.tasks import load_suite
 
@@ -34,6 +37,7 @@ STOPPING_SECONDS = 15.0
 """How long Ctrl-C waits for answers that are on their way."""
 MAX_THREADS = 600
 FORMS = ("module", "load_inline")
+STOPS = ("correct", "never")
 
 
 class Judge(Protocol):
@@ -66,6 +70,11 @@ class BenchOptions:
     turns: int = 1
     seed: int = 0
     form: str = "module"
+    context: str | None = None
+    """What later turns are shown of earlier ones (`prompts.contexts`); None: as `optimize` shows them."""
+    top_w: int = 4
+    stop: str = "correct"
+    """Where a sample ends before its turns do: `correct`, or `never`, since later turns may be faster."""
 
     def numbers(self) -> list[int]:
         """The samples of one task."""
@@ -100,8 +109,10 @@ def load_bench_suite(
     id_field: str | None = None,
 ) -> BenchSuite:
     """The suite that the options name. Raises `TaskError` and `ConfigError`."""
-    exchange = exchange_of(options.form)
+    exchange = exchange_of(options)
     if programbench.is_programs(options.suite):
+        if options.context is not None:
+            raise ConfigError("--context is for tasks with a Python reference", hint="leave it out for cudabench:FILE")
         return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
     tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
     return BenchSuite(tasks, exchange, lambda: load_executor(executor, jobs, judging.backend))
@@ -124,19 +135,47 @@ def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:
     return candidate.changed(sources=(source,), language=detect_language(whole))
 
 
-def exchange_of(form: str) -> Exchange:
-    """How answers are read for a form. Raises `ConfigError`."""
+def exchange_of(options: BenchOptions, policy: Policy | None = None) -> Exchange:
+    """How the policy is asked and its answers are read. Raises `ConfigError`."""
+    form = options.form
     if form not in FORMS:
         raise ConfigError(f"--form {form!r} is not a form", hint=f"use {' or '.join(FORMS)}")
-    return PYTHON if form == "module" else Exchange(parse=exported)
+    if options.stop not in STOPS:
+        raise ConfigError(f"--stop {options.stop!r} is not known", hint=f"use {' or '.join(STOPS)}")
+    parse = parse_python if form == "module" else exported
+    if options.context is None:
+        return Exchange(parse=parse)
+    if options.context not in CONTEXTS:
+        raise ConfigError(f"--context {options.context!r} is not known", hint=f"use {', '.join(CONTEXTS)}")
+    bare = bool(getattr(policy, "bare", False))
+    fits = getattr(policy, "fits", _fits_characters)
+
+    def converse(task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]) -> tuple[Message, ...]:
+        assert options.context is not None
+        return contexts.converse(
+            contexts.opening(task, bare),
+            turns,
+            candidates,
+            kind=options.context,
+            top_w=options.top_w,
+            score=lambda evaluation: drkernel(evaluation).value,
+            fits=fits,
+        )
+
+    return Exchange(converse, parse)
 
 
-def open_run(folder: Any, options: BenchOptions, eval_options: EvalOptions) -> Store:
+def _fits_characters(messages: Sequence[Message]) -> bool:
+    return sum(len(m.content) for m in messages) <= CONTEXT_CHARACTERS
+
+
+def open_run(folder: Path, options: BenchOptions, eval_options: EvalOptions) -> Store:
     """The run folder, new or continued. Raises `UsageError` for a run of other settings."""
     meta = {"verb": "bench", **asdict(options), "options": eval_options.model_dump(mode="json")}
     store = Store.open_or_create(folder, meta)
     kept = store.meta
-    changed = {k: (kept.get(k), v) for k, v in options.fixed().items() if kept.get(k) != v}
+    before = {**asdict(BenchOptions("", "")), **kept}  # runs of versions that did not know an option have its default
+    changed = {k: (before[k], v) for k, v in options.fixed().items() if before[k] != v}
     if kept.get("verb") != "bench" or changed:
         store.close()
         words = "; ".join(f"{k} was {old!r}, now {new!r}" for k, (old, new) in changed.items())
@@ -145,6 +184,20 @@ def open_run(folder: Any, options: BenchOptions, eval_options: EvalOptions) -> S
             f"the run in {str(folder)!r} {what}", hint="name another folder with --run, or use its settings"
         )
     return store
+
+
+def play(
+    suite: BenchSuite,
+    policy: Policy,
+    options: BenchOptions,
+    judging: EvalOptions,
+    run: Path,
+    on_sample: OnSample | None = None,
+) -> None:
+    """Draws and judges what the run folder does not hold yet. Raises what `open_run` and `Bench.run` raise."""
+    with open_run(run, options, judging) as store, suite.judging() as judge:
+        settled = judge.settle(judging)
+        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=on_sample).run()
 
 
 class Bench:
@@ -288,7 +341,7 @@ class Bench:
             budget=Budget(turns=self.options.turns),
             seed=self.options.seed + max(0, number) * self.options.turns,
             on_turn=keep,
-            stop=lambda evaluation: evaluation.verdict == "correct",
+            stop=(lambda evaluation: evaluation.verdict == "correct") if self.options.stop == "correct" else None,
             exchange=self.exchange,
         )
 

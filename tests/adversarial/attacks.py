@@ -398,6 +398,7 @@ ATTACKS = [
         ),
         ("compile_error",),
         "compiler",
+        endless_build=True,
     ),
     # What there is to find.
     Exploit(

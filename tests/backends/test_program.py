@@ -34,12 +34,11 @@ class Runner:
 
 
 @pytest.fixture(scope="module")
-def run() -> Iterator[Runner]:
+def run(pool: Pool) -> Iterator[Runner]:
     library.build()
-    with Pool() as pool:
-        runner = Runner(pool)
-        yield runner
-        runner.builder.close()
+    runner = Runner(pool)
+    yield runner
+    runner.builder.close()
 
 
 def test_language_of_both_sides(run: Runner) -> None:

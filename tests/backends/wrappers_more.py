@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -70,6 +71,25 @@ def _batched(m: Any) -> list[tuple[Any, Any]]:
     vector = a[0] @ b.flatten()[:5]
     half = (a[0].half().float() @ b[0].half().float().t()).half()
     return [(c, a @ b.transpose(1, 2)), (ch.float(), half.float()), (v, vector / vector.norm())]
+
+
+def _lt(m: Any) -> list[tuple[Any, Any]]:
+    """Epilogues by their number in cublasLt.h, in three precisions; row-major batches; layouts that do not fit."""
+    epilogues: dict[int, Callable[[torch.Tensor], torch.Tensor]] = {
+        1: lambda y: y,
+        2: torch.relu,
+        32: lambda y: F.gelu(y, approximate="tanh"),
+    }
+    found = []
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        x, w, bias = (t.to(dtype) for t in (x_of(5, 7), x_of(6, 7) - 0.5, x_of(6) - 0.5))
+        plain = x.float() @ w.float().t()
+        for number, after in epilogues.items():
+            found.append((m.linear(x, w, bias, number).float(), after(plain).to(dtype).float()))
+            biased = after(plain + bias.float()).to(dtype).float()
+            found.append((m.linear(x, w, bias, (number & ~1) | 4).float(), biased))
+    a, b, y = x_of(2, 3, 4), x_of(2, 4, 5), x_of(2, 3, 5)
+    return [*found, (m.batched(a, b, y.clone()), a @ b + y / 2), (m.refused(x_of(4, 4)), 7)]
 
 
 def _bindings(m: Any) -> list[tuple[Any, Any]]:
@@ -203,6 +223,7 @@ MORE = [
     Wrapper(
         "cublas_own_handle_batched", _batched, library=("cublasSgemmStridedBatched", "cublasGemmEx", "cublasSgemv")
     ),
+    Wrapper("cublas_lt_epilogues", _lt, library=("cublasLtMatmul",)),
     Wrapper("cublas_wrong_leading_dimension", lambda m: [(m.forward(x_of(4, 4)), 7)]),
     Wrapper(
         "symbols_of_all_kinds",
@@ -281,7 +302,7 @@ REFUSED = {
     "refused_thrust": ("unsupported", "thrust"),
     "refused_cudnn": ("unsupported", "cudnn.h"),
     "refused_curand_host": ("unsupported", "curand.h"),
-    "refused_cublaslt": ("unsupported", "cublasLt"),
+    "refused_cublaslt": ("unsupported", "cublasLtMatrixTransform"),
     "refused_cuda_graph": ("unsupported", "cudaGraph"),
     "refused_nn_module": ("unsupported", "torch::nn::Linear"),
     "refused_type_of_an_operator": ("compile_error", "unsupported input or output type"),

@@ -326,3 +326,30 @@ def test_nothing_is_left_behind() -> None:
     while (left := {p.pid for p in me.children(recursive=True)} - before) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not left and me.num_fds() == descriptors
+
+
+WEIGHTED = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def __init__(self, rows):
+        super().__init__()
+        self.u = nn.Parameter(torch.randn(rows))
+    def forward(self, x):
+        return x * self.u[:, None]
+def get_inputs():
+    return [torch.randn(8, 16)]
+def get_init_inputs():
+    return [8]
+"""
+
+
+def test_a_file_without_python_is_told_how_it_was_called(evaluator: Evaluator) -> None:
+    """No line is named: the one that ran is the wrapper's."""
+    text = "#include <torch/extension.h>\n" + "\n" * 30
+    text += "__global__ void k() {}\ntorch::Tensor forward(torch::Tensor x) { k<<<1, 1>>>(); return x; }\n"
+    candidate = Candidate(language="cuda", sources=(SourceFile(path="candidate.cu", content=text),))
+    result = evaluator.evaluate(Task(task_id="t", source=WEIGHTED), candidate)
+    assert result.verdict == "runtime_error"
+    assert "forward is called with 1 inputs, 1 weights and 1 constructor arguments" in result.reason
+    assert "(line" not in result.reason and all(f.line is None for f in result.findings)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from running import Command
 
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.program_answers import judge_answer
-from kernelwright.evaluation.programs import Limits, ProgramVerdict
+from kernelwright.evaluation.program_answers import check_program, judge_answer
+from kernelwright.evaluation.programs import Limits, ProgramVerdict, named_after
 from kernelwright.evaluation.session import Builder
 from kernelwright.tasks.cudabench import DataFile, ProgramTask, shared_files
 
@@ -107,12 +107,6 @@ CHEATS = {
 }
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with Pool() as shared:
-        yield shared
-
-
 def judged(pool: Pool, source: str, row: ProgramTask = ROW) -> ProgramVerdict:
     builder = Builder(pool)
     try:
@@ -138,6 +132,27 @@ def test_without_the_guard_the_search_would_find_it(pool: Pool) -> None:
         "open", "", RIGHT, GENERATOR, COMPARER, inputs=(*ROW.inputs, DataFile("ref", "", "")), outputs=ROW.outputs
     )
     assert judged(pool, CHEATS["searches for it"], row).verdict == "correct"
+
+
+@pytest.mark.parametrize("name", ["searches for it", "reads it"])
+def test_a_rows_own_program_cannot_read_it_either(pool: Pool, name: str) -> None:
+    row = ProgramTask("own", "", CHEATS[name], GENERATOR, COMPARER, outputs=ROW.outputs)
+    builder = Builder(pool)
+    try:
+        found = check_program(row, pool, builder, Limits(seconds=60))
+        right = check_program(dataclasses.replace(row, program=RIGHT), pool, builder, Limits(seconds=60))
+    finally:
+        builder.close()
+    assert found.verdict in ("wrong", "runtime_error"), f"{found.verdict}: {found.reason}"
+    assert ("ref.bin, which the program was not shown" in found.reason) == ("ref.bin" in row.program)
+    assert right.verdict == "correct" and set(right.parts) == {"build", "gen", "run", "compare"}
+
+
+def test_an_error_of_a_compiler_names_the_users_file() -> None:
+    log = 'cuda.cu(3): error: x\ncuda.cu:4:2: error: y\nin "cuda.cu".\nmy/cuda.cu:1: cuda.cuh: z'
+    assert (
+        named_after(log, "my.cu") == 'my.cu(3): error: x\nmy.cu:4:2: error: y\nin "my.cu".\nmy/cuda.cu:1: cuda.cuh: z'
+    )
 
 
 def test_a_program_without_a_kernel_is_rejected(pool: Pool) -> None:

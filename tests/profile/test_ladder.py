@@ -15,6 +15,8 @@ from kernelwright.evaluation.options import gpu_count
 from kernelwright.profile import ProfileOptions, ladder, profile
 from kernelwright.tasks import candidate_from_text, load_candidate, load_task
 
+pytestmark = pytest.mark.usefixtures("commands_are_warm")  # each profile has a pool of its own
+
 DATA = Path(ladder.__file__).resolve().parents[1] / "data" / "candidates"
 STATIC = ProfileOptions(backend="cpu", arch="sm_90")
 

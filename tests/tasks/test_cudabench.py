@@ -109,6 +109,7 @@ def test_check_says_what_became_of_each_row(tmp_path: Path, kernelwright: Comman
     by_id = {f["task_id"]: f for f in found}
     assert done.returncode == 1 and "Traceback" not in done.stderr
     assert by_id["right"]["instructions"] > 0 and by_id["right"]["seconds"] > 0
+    assert by_id["broken"]["reason"].startswith("bench.cu:") and "'d' was not declared" in by_id["broken"]["reason"]
     assert "out-of-bounds" in by_id["outside"]["reason"] and by_id["outside"]["findings"][0]["line"] == 7
     assert "no numbers today" in by_id["raises"]["reason"] and "surely_not_installed" in by_id["absent"]["reason"]
     assert "cufft.h" in by_id["texture"]["reason"] and "compare.py" in by_id["lacks"]["reason"]
@@ -150,7 +151,8 @@ def test_machine_run(tmp_path: Path, kernelwright: Command) -> None:
     facts = json.loads(done.stdout)
     assert done.returncode == 1 and facts["exit"] == 0 and facts["findings"][0]["line"] == 7
     bad.write_text("int main( {")
-    assert kernelwright("machine", "run", bad).returncode == 1
+    done = kernelwright("machine", "run", bad)
+    assert done.returncode == 1 and "bad.cu:1:" in done.stderr and "cuda.cu" not in done.stderr
     for words in ((tmp_path / "none.cu",), (bad, "--order", "up"), (bad, "--file", tmp_path / "none")):
         done = kernelwright("machine", "run", *words)
         assert done.returncode in (1, 2) and "Traceback" not in done.stderr

@@ -28,6 +28,7 @@ from kernelwright.tasks import (
     load_task,
     read_rows,
 )
+from kernelwright.tasks.candidates import suffix_of
 
 REFERENCE = '''import torch
 
@@ -415,3 +416,28 @@ def test_the_examples_of_the_documentation_load(tmp_path: Path) -> None:
     blocks = {kind: text for kind, text in reversed(re.findall(r"```(\w+)\n(.*?)```", page, re.DOTALL))}
     task = load_task(_native(tmp_path / "t", blocks["toml"], blocks["python"]))
     assert (task.task_id, task.workloads[0].constants) == ("row-softmax", {"batch_size": 7, "dim": 1021})
+
+
+@pytest.mark.parametrize(
+    "text, suffix",
+    [
+        ("#include <torch/extension.h>\n__global__ void k() {}\n", ".cu"),
+        ("// a comment\n #  include <cuda.h>\nvoid f() { k<<<1, 2>>>(); }", ".cu"),
+        ("#include <torch/extension.h>\ntorch::Tensor forward(torch::Tensor x) { return x; }", ".cpp"),
+        ('import torch\nsource = """\n#include <cuda.h>\n__global__ void k() {}\n"""\n', ".py"),
+        ('source = r"""\n#include <cuda.h>\n__global__ void k() {}\n', ".py"),
+        ("class ModelNew(nn.Module):\n#include nothing\n    pass", ".py"),
+        ("__global__ void k() {}", ".py"),
+        ("", ".py"),
+    ],
+)
+def test_what_a_text_without_a_name_is(text: str, suffix: str) -> None:
+    assert suffix_of(text) == suffix
+
+
+def test_a_row_may_hold_a_file_without_python(tmp_path: Path) -> None:
+    row = {"reference": REFERENCE, "answer": "#include <torch/extension.h>\n__global__ void k() {}\n"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    (found,) = read_rows(tmp_path / "rows.jsonl", candidate_field="answer")
+    assert found.candidate is not None and found.candidate.sources[0].path == "candidate.cu"
+    assert found.candidate.language == "cuda"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,60 @@ def test_an_endless_reference_is_stopped() -> None:
     )
     with pytest.raises(probe.ReferenceFails, match="runs for more than 1 s"):
         probe.prove(source, {}, seconds=1.0)
+
+
+def test_an_import_is_not_broken_off_and_does_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch imports at its first call takes seconds on a busy machine; half of a module spoils a process."""
+    (tmp_path / "slow_to_import.py").write_text("import time\ntime.sleep(0.8)\nthere = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = HEAD + (
+        "class Model(nn.Module):\n    def forward(self, x):\n        import slow_to_import\n"
+        "        {after}\n        return x * slow_to_import.there\n"
+        "def get_inputs():\n    return [torch.randn(8, 8)]\n"
+    )
+    assert probe.prove(source.format(after="pass"), {}, seconds=0.4).outputs == ((8, 8),)
+    del sys.modules["slow_to_import"]
+    with pytest.raises(probe.ReferenceFails, match="runs for more than"):
+        probe.prove(source.format(after="import time; time.sleep(0.3); time.sleep(0.3)"), {}, seconds=0.4)
+    assert sys.modules.pop("slow_to_import").there == 1
+
+
+CONVOLUTIONS = {
+    "nn.ConvTranspose2d(4, 6, 3)": "of 4 channels gets an input of 5",
+    "nn.ConvTranspose1d(5, 6, 3, stride=2, output_padding=2)": "output padding",
+    "nn.ConvTranspose3d(10, 6, 3, groups=2)": "of 10 channels gets an input of 5",
+    "nn.Conv2d(4, 6, 3, padding='same')": "Given groups=1|of 4 channels",
+}
+
+
+@pytest.mark.parametrize("layer", CONVOLUTIONS)
+def test_convolutions_that_only_meta_takes_are_refused(layer: str) -> None:
+    """On `meta` torch lets a transposed convolution have any number of channels."""
+    extents = ", ".join(["9"] * int(layer[layer.index("d(") - 1]))
+    source = HEAD + (
+        "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.layer = {layer}\n"
+        "    def forward(self, x):\n        return self.layer(x)\n"
+        f"def get_inputs():\n    return [torch.randn(2, 5, {extents})]\n"
+    )
+    with pytest.raises(probe.ReferenceFails, match=CONVOLUTIONS[layer]):
+        probe.measure(source, {}, "meta")
+
+
+def test_a_transposed_convolution_keeps_its_channels() -> None:
+    source = HEAD + (
+        "channels = 24\nother_channels = 24\nbatch_size = 64\nside = 96\n"
+        "class Model(nn.Module):\n    def __init__(self, channels):\n        super().__init__()\n"
+        "        self.up = nn.ConvTranspose2d(channels, 8, 3, stride=2)\n"
+        "    def forward(self, x):\n        return self.up(x)\n"
+        "def get_inputs():\n    return [torch.randn(batch_size, channels, side, side)]\n"
+        "def get_init_inputs():\n    return [other_channels]\n"
+    )
+    plan = derive(source)
+    assert len(plan.workloads) >= 3 and not any("was dropped" in note for note in plan.notes)
+    for workload in plan.workloads:
+        assert workload.constants.get("channels", 24) == workload.constants.get("other_channels", 24)
+        run(source, workload.constants)
 
 
 def test_declared_workloads_are_proven() -> None:

@@ -5,6 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +20,17 @@ from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
 
+from undecided_model import rl_table  # noqa: E402
+
 from kernelwright.config import load_config  # noqa: E402
-from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.errors import ConfigError, StoreError  # noqa: E402
+from kernelwright.executor import Executor, load_executor  # noqa: E402
+from kernelwright.prompts.contexts import converse, shown_turns  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, Turn  # noqa: E402
-from kernelwright.training.contexts import converse, shown_turns  # noqa: E402
+from kernelwright.training.advantages import ADVANTAGES  # noqa: E402
 from kernelwright.training.policy_loss import policy_loss  # noqa: E402
 from kernelwright.training.post_settings import recipe_path  # noqa: E402
-from kernelwright.training.rl_rollouts import Row  # noqa: E402
+from kernelwright.training.rl_rollouts import Rollouts, Row, read_rollouts  # noqa: E402
 from kernelwright.training.rl_settings import RlSettings  # noqa: E402
 
 # The loss, written out.
@@ -111,7 +121,9 @@ def test_contexts() -> None:
     assert talk("recent", 0) == []
 
 
-@pytest.mark.parametrize("recipe", ["stanford_grpo", "kevin", "drkernel", "starter_rl"])
+@pytest.mark.parametrize(
+    "recipe", ["stanford_grpo", "kevin", "drkernel", "cuda_agent_rft", "starter_rl", "starter_rft"]
+)
 def test_shipped_recipes_load(recipe: str) -> None:
     assert load_config(recipe_path(recipe), [], RlSettings).name == recipe
 
@@ -134,127 +146,59 @@ def test_settings_name_what_there_is(tmp_path: Path) -> None:
 
 # A run.
 
-REFERENCE = """import torch
-import torch.nn as nn
-rows = 19
 
-
-class Model(nn.Module):
-    def forward(self, x):
-        return {}
-
-
-def get_inputs():
-    return [torch.randn(rows, 33)]
-
-
-def get_init_inputs():
-    return []
-"""
-ANSWER = '''import torch
-from kernelwright.cuda import Module
-
-k = Module(r"""extern "C" __global__ void f(const float* x, float* y, int n) {{
-    int i = blockIdx.x * 256 + threadIdx.x;
-    if (i < n) y[i] = {};
-}}""")
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        y = torch.empty_like(x)
-        k.f[((x.numel() + 255) // 256, 1, 1), (256, 1, 1)](x, y, x.numel())
-        return y
-'''
-TASKS = {"relu": "torch.relu(x)", "square": "x * x"}
-EXPRESSIONS = ("fmaxf(x[i], 0.0f)", "x[i] * x[i]")
+@pytest.fixture(scope="module")
+def judges() -> Iterator[Executor]:
+    """What judges in all runs of this file: starting it imports torch."""
+    with load_executor("local", 2, "cpu") as executor:
+        yield executor
 
 
 @pytest.fixture(scope="module")
-def undecided(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with two tasks, and a model that answers either with either's kernel."""
-    pytest.importorskip("trl")
-    from transformers import Qwen2Config, Qwen2ForCausalLM
+def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A run that nothing stopped: its folder and its facts."""
+    from kernelwright.training.rl import train_rl
 
-    from kernelwright.training.post_settings import SftSettings
-    from kernelwright.training.sft import train_sft
-    from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
-
-    home = tmp_path_factory.mktemp("rl")
-    rows = [
-        {"row_id": f"{name}-{i}", "reference": REFERENCE.format(body), "answer": ANSWER.format(expression)}
-        for name, body in TASKS.items()
-        for i, expression in enumerate(EXPRESSIONS)
-    ]
-    (home / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    tasks = [{"task_id": name, "reference": REFERENCE.format(body)} for name, body in TASKS.items()]
-    (home / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))
-    texts = [text for row in rows for text in (row["reference"], row["answer"])] * 3
-    save_tokenizer(train_tokenizer(texts, 512), home / "base", 512)
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=512,
-        pad_token_id=0,
-        eos_token_id=2,
-        bos_token_id=None,
-        tie_word_embeddings=True,
-        kernelwright={"prompt": "task"},
-    )
-    Qwen2ForCausalLM(config).save_pretrained(home / "base")
-    wanted = SftSettings.model_validate(
-        {
-            "model": {"path": str(home / "base")},
-            "data": {"path": str(home / "rows.jsonl"), "length": 512},
-            "train": {"steps": 120, "batch": 4, "micro_batch": 4, "lr": 6e-3, "log_every": 60, "save_every": 1000},
-        }
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KERNELWRIGHT_CACHE", str(home / "cache"))
-        train_sft(wanted, home / "model")
-    return home
+    out = tmp_path_factory.mktemp("whole") / "run"
+    return out, train_rl(rl_settings(undecided), out, judges).facts
 
 
-def rl_settings(home: Path, **more: Any) -> RlSettings:
-    given = {
-        "name": "test",
-        "model": {"path": str(home / "model")},
-        "tasks": {"suite": str(home / "tasks.jsonl")},
-        "rollout": {"tasks": 2, "rollouts": 12, "turns": 1, "max_tokens": 220, **more.pop("rollout", {})},
-        "reward": {"name": "kevin"},
-        "advantage": {"name": "trloo"},
-        "train": {"steps": 2, "lr": 1e-4, **more.pop("train", {})},
-        "judging": {"backend": "cpu", "trials": 2, "jobs": 2},
-    }
-    return RlSettings.model_validate({**given, **more})
+def rl_settings(undecided: Path, **more: Any) -> RlSettings:
+    """Two steps of two tasks, four rollouts each, two turns; saved after each step but the first."""
+    shape = {"rollout": {"rollouts": 4, "turns": 2}, "train": {"save_every": 2}}
+    merged = {name: {**shape.get(name, {}), **more.get(name, {})} for name in {*shape, *more}}
+    return RlSettings.model_validate(rl_table(undecided, **merged))
+
+
+def played(out: Path, step: int) -> dict[tuple[int, int], list[Row]]:
+    return dict(sorted(read_rollouts(out / "rollouts" / f"step-{step:06d}.jsonl").items()))
+
+
+def logged(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
 
 
 @pytest.mark.slow
-def test_a_run_plays_judges_credits_and_updates(undecided: Path, tmp_path: Path) -> None:
+def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Path, dict[str, Any]]) -> None:
     from safetensors.torch import load_file
 
-    from kernelwright.training.rl import train_rl
-    from kernelwright.training.rl_rollouts import read_rollouts
-
-    out = tmp_path / "run"
-    facts = train_rl(rl_settings(undecided), out).facts
-    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    assert (facts["steps"], facts["rollouts"], len(rows)) == (2, 48, 2)
-    first = [row for played in read_rollouts(out / "rollouts" / "step-000000.jsonl").values() for row in played]
-    assert {row.verdict for row in first} >= {"correct", "wrong"}
+    out, facts = whole
+    rows = logged(out)
+    assert (facts["steps"], facts["rollouts"], facts["updates"], len(rows)) == (2, 16, 2, 2)
+    first = [row for rollout in played(out, 0).values() for row in rollout]
+    assert len(first) == 16 and {row.verdict for row in first} >= {"correct", "wrong"}
     assert all((row.reward == 0.3) == (row.verdict == "correct") for row in first)
     assert rows[0]["correct"] == sum(row.verdict == "correct" for row in first) / len(first)
     assert rows[0]["reward"] == pytest.approx(0.3 * rows[0]["correct"])
     assert rows[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)  # engine and trainer agree on the tokens
-    assert rows[0]["trained_rows"] >= 2 and facts["updates"] >= 1
+    assert rows[0]["trained_rows"] >= 2 and rows[0]["ask_s"] > 0 and rows[0]["judge_work_s"] > 0
+    credit = [json.loads(line) for line in (out / "credit" / "step-000000.jsonl").read_text().splitlines()]
+    wanted = ADVANTAGES["trloo"](*([getattr(r, n) for r in first] for n in ("reward", "group", "trajectory", "turn")))
+    assert [line["advantage"] for line in credit] == wanted.tolist()
     before, after = load_file(undecided / "model" / "model.safetensors"), load_file(out / "model.safetensors")
     assert any(not torch.equal(before[name], after[name]) for name in before)
     assert (out / "tokenizer.json").read_bytes() == (undecided / "model" / "tokenizer.json").read_bytes()
+    assert "reward" in (out / "curves.html").read_text()
 
 
 def plain(found: dict[tuple[int, int], list[Row]]) -> Any:
@@ -263,22 +207,24 @@ def plain(found: dict[tuple[int, int], list[Row]]) -> Any:
 
 
 @pytest.mark.slow
-def test_a_stopped_run_loses_and_repeats_nothing(undecided: Path, tmp_path: Path) -> None:
+def test_a_stopped_run_loses_and_repeats_nothing(
+    undecided: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path
+) -> None:
     from safetensors.torch import load_file
 
     from kernelwright.training import rl
-    from kernelwright.training.rl_rollouts import Rollouts, read_rollouts
 
-    wanted = rl_settings(undecided, rollout={"rollouts": 4, "turns": 2}, train={"steps": 3, "save_every": 2})
-    rl.train_rl(wanted, tmp_path / "whole")
-    out = tmp_path / "stopped"
-    played = 0
+    out, count = tmp_path / "stopped", 0
     keep = Rollouts._keep
 
     def stopping(self: Rollouts, path: Path, rows: Any) -> None:
-        nonlocal played
-        played += 1
-        if played in (4, 11, 19):
+        nonlocal count
+        count += 1
+        if count in (3, 8, 14):
+            if count == 8:  # as a process does that is killed while it writes
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with open(path, "a") as file:
+                    file.write('[{"task_id": "rel')
             raise KeyboardInterrupt
         keep(self, path, rows)
 
@@ -286,22 +232,147 @@ def test_a_stopped_run_loses_and_repeats_nothing(undecided: Path, tmp_path: Path
         patch.setattr(Rollouts, "_keep", stopping)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                rl.train_rl(wanted, out)
-        facts = rl.train_rl(wanted, out).facts
-    assert facts["steps"] == 3 and facts["rollouts"] == 24
-    for step in range(3):
-        name = f"step-{step:06d}.jsonl"
-        found = read_rollouts(out / "rollouts" / name)
-        assert len(found) == 8 == len((out / "rollouts" / name).read_text().splitlines())
-        assert plain(found) == plain(read_rollouts(tmp_path / "whole" / "rollouts" / name))
-    again, whole = load_file(out / "model.safetensors"), load_file(tmp_path / "whole" / "model.safetensors")
-    assert all(torch.allclose(again[name], whole[name], atol=1e-3) for name in whole)
+                rl.train_rl(rl_settings(undecided), out, judges)
+        facts = rl.train_rl(rl_settings(undecided), out, judges).facts
+    assert {name: facts[name] for name in ("steps", "rollouts", "updates")} == {
+        "steps": 2,
+        "rollouts": 16,
+        "updates": 2,
+    }
+    for step in range(2):
+        lines = (out / "rollouts" / f"step-{step:06d}.jsonl").read_text().splitlines()
+        assert len(played(out, step)) == 8 == len(lines)
+        assert plain(played(out, step)) == plain(played(whole[0], step))
+    again, first = load_file(out / "model.safetensors"), load_file(whole[0] / "model.safetensors")
+    assert all(torch.allclose(again[name], first[name], atol=1e-3) for name in first)
 
 
-def test_tasks_of_a_step_go_round() -> None:
-    from kernelwright.training.rl import repetition, tasks_of_step
+@pytest.mark.slow
+def test_two_processes_credit_and_learn_what_one_does(
+    undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    """Both runs have the same rollouts, so that rounding of sampled log-probabilities is no matter."""
+    from safetensors.torch import load_file
+
+    from kernelwright.training.processes import train_in_processes
+
+    alone, _ = whole
+    out = tmp_path / "shared"
+    shutil.copytree(alone / "rollouts", out / "rollouts")
+    facts = train_in_processes("rl", rl_settings(undecided), out, 2)
+    assert (facts["steps"], facts["rollouts"], facts["updates"]) == (2, 16, 2)
+    for step in range(2):
+        name = f"credit/step-{step:06d}.jsonl"
+        assert (out / name).read_text() == (alone / name).read_text()
+    for mine, theirs in zip(logged(out), logged(alone), strict=True):
+        assert [mine[k] for k in ("loss", "grad_norm")] == pytest.approx(
+            [theirs[k] for k in ("loss", "grad_norm")], 1e-3
+        )
+    again, first = load_file(out / "model.safetensors"), load_file(alone / "model.safetensors")
+    assert all(torch.allclose(again[name], first[name], atol=1e-4) for name in first)
+
+
+RANK = """
+import os, torch
+from kernelwright.training.ranks import PeerLost, Ranks
+ranks = Ranks.join()
+tensors = [torch.full((3,), float(ranks.rank + 1)), torch.ones(2)]
+ranks.add(tensors)
+assert [t.tolist() for t in tensors] == [[3.0, 3.0, 3.0], [2.0, 2.0]]
+assert ranks.gather(ranks.rank) == [0, 1] and ranks.from_first(str(ranks.rank)) == "0"
+if ranks.rank:
+    os._exit(9)
+try:
+    ranks.wait()
+except PeerLost as error:
+    print("lost:", error)
+"""
+
+
+def test_a_process_whose_peer_dies_says_so() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    where = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", RANK], env={**where, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=120)[0] for process in started]
+    assert said[0].startswith("lost: another process of this run is gone") and started[1].returncode == 9
+
+
+@pytest.mark.slow
+def test_groups_that_teach_nothing_are_replaced_and_counted(undecided: Path, judges: Executor, tmp_path: Path) -> None:
+    """The reward of every answer is the same: all groups are redrawn as often as may be, and none is trained on."""
+    from kernelwright.training.rl import train_rl
+
+    wanted = rl_settings(
+        undecided,
+        reward={"name": "kevin", "parameters": {"correct": 0.0}},
+        rollout={"turns": 1, "rollouts": 2},
+        filters={"redraw": 2},
+        train={"steps": 1},
+    )
+    train_rl(wanted, tmp_path / "alike", judges)
+    (row,) = logged(tmp_path / "alike")
+    assert (row["groups"], row["redrawn"], row["missing"], row["trained_rows"]) == (6, 4, 2, 0)
+    assert row["alike"] == 1.0 and sorted({g for g, _ in played(tmp_path / "alike", 0)}) == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.slow
+def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
+    undecided: Path, judges: Executor, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl_state import State, weights_of
+
+    wanted = rl_settings(
+        undecided,
+        model={"path": str(undecided / "model"), "tune": "lora"},
+        rollout={"turns": 1},
+        train={"steps": 1, "lr": 1e-2},
+    )
+    train_rl(wanted, tmp_path, judges)
+    assert logged(tmp_path)[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)
+    base, tuned = load_file(undecided / "model" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
+    name = "model.layers.0.self_attn.q_proj.weight"
+    assert (tmp_path / "adapter" / "adapter_config.json").is_file() and not torch.equal(base[name], tuned[name])
+    kept = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert all("lora_" in key for key in kept["model"])
+    state = State.open(wanted, tmp_path, Ranks())
+    resumed = weights_of(state.model, wanted.model.lora)
+    assert all(torch.allclose(resumed[key], tuned[key], atol=1e-6) for key in tuned)
+
+
+def test_a_full_disk_is_an_error_and_keeps_the_last_state(
+    undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl_state import State
+
+    state = State.open(rl_settings(undecided), tmp_path, Ranks())
+    state.save(tmp_path)
+    before = (tmp_path / "state.pt").read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(StoreError, match="No space left"):
+            state.save(tmp_path)
+    assert (tmp_path / "state.pt").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_tasks_of_a_step_go_round_and_fresh_ones_differ() -> None:
+    from kernelwright.training.rl import fresh_tasks, tasks_of_step
 
     tasks = [Task(task_id=str(i), source="x") for i in range(5)]
     seen = [t.task_id for step in range(5) for t in tasks_of_step(tasks, 2, 0, step)]
     assert sorted(seen[:5]) == sorted(seen[5:]) == ["0", "1", "2", "3", "4"]
-    assert repetition([1] * 20) > 0.9 and repetition(range(20)) == 0.0 and repetition([1]) == 0.0
+    had = dict(enumerate(tasks_of_step(tasks, 2, 0, 3)))
+    fresh = fresh_tasks(tasks, had, 3, 0, 3)
+    assert sorted(fresh) == [2, 3, 4] and not {t.task_id for t in fresh.values()} & {t.task_id for t in had.values()}
+    assert len(fresh_tasks(tasks, had, 9, 0, 3)) == 9

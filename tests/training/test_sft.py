@@ -12,73 +12,17 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from running import Command  # noqa: E402
+from tiny_model import ROWS, log, settings_table, weights  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
 from kernelwright.training.explain import explain, page  # noqa: E402
+from kernelwright.training.post_run import begin, last_checkpoint  # noqa: E402
 from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa: E402
 from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
-from kernelwright.training.sft import dataset, last_checkpoint, make_trainer, train_sft  # noqa: E402
+from kernelwright.training.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
 from kernelwright.training.texts import Conversation  # noqa: E402
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
-
-REFERENCE = "import torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
-ANSWER = '''import torch
-from kernelwright.cuda import Module
-
-kernels = Module(r"""
-extern "C" __global__ void {name}_kernel(const float* x, float* y, int n) {{
-    int i = blockIdx.x * 256 + threadIdx.x;  // größer
-    if (i < n) y[i] = {expression};
-}}
-""")
-
-
-class ModelNew(torch.nn.Module):
-    def forward(self, x):
-        y = torch.empty_like(x)
-        kernels.{name}_kernel[((x.numel() + 255) // 256, 1, 1), (256, 1, 1)](x, y, x.numel())
-        return y
-'''
-KERNELS = {
-    "relu": ("torch.relu(x)", "fmaxf(x[i], 0.0f)"),
-    "abs": ("torch.abs(x)", "fabsf(x[i])"),
-    "square": ("x * x", "x[i] * x[i]"),
-    "tanh": ("torch.tanh(x)", "tanhf(x[i])"),
-    "exp": ("torch.exp(x) + 1 - 1", "expf(x[i])"),
-    "negate": ("-x", "-x[i]"),
-}
-ROWS = [
-    {"row_id": name, "reference": REFERENCE.format(torch_side), "answer": ANSWER.format(name=name, expression=cuda)}
-    for name, (torch_side, cuda) in KERNELS.items()
-]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiny random Qwen2 in `base` and rows in `rows.jsonl`."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    folder = tmp_path_factory.mktemp("sft")
-    save_tokenizer(train_tokenizer([text for row in ROWS for text in row.values()], 400), folder / "base", 1024)
-    torch.manual_seed(0)
-    config = Qwen2Config(
-        vocab_size=400,
-        hidden_size=48,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=1024,
-        pad_token_id=0,
-        eos_token_id=2,
-        bos_token_id=None,
-        tie_word_embeddings=True,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder / "base")
-    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
-    return folder
 
 
 @pytest.fixture(autouse=True)
@@ -86,27 +30,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
 
 
-def settings(home: Path, loss: Any = "cuset", data: Any = None, model: Any = None, **train: Any) -> SftSettings:
-    return SftSettings.model_validate(
-        {
-            "name": "test",
-            "model": {"path": str(home / "base"), **(model or {})},
-            "data": {"path": str(home / "rows.jsonl"), "length": 1024, **(data or {})},
-            "loss": loss if isinstance(loss, dict) else {"name": loss},
-            "train": {"steps": 2, "batch": 4, "micro_batch": 2, "lr": 1e-3, "log_every": 1, **train},
-        }
-    )
-
-
-def log(out: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    return [row for row in rows if "loss" in row]
-
-
-def weights(out: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    return dict(load_file(out / "model.safetensors"))
+def settings(home: Path, *args: Any, **more: Any) -> SftSettings:
+    return SftSettings.model_validate(settings_table(home, *args, **more))
 
 
 def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -> None:
@@ -122,10 +47,10 @@ def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -
     ]
     from datasets import Dataset
 
+    from kernelwright.training.post_run import load_model
     from kernelwright.training.samples import load_tokenizer
-    from kernelwright.training.sft import arguments, load_model
 
-    args = arguments(wanted, tmp_path / "theirs", False).to_dict()
+    args = arguments(wanted, tmp_path / "theirs").to_dict()
     keep = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "learning_rate", "seed")
     more = ("data_seed", "lr_scheduler_type", "warmup_steps", "max_grad_norm", "use_cpu", "logging_steps", "bf16")
     trainer = SFTTrainer(
@@ -233,12 +158,9 @@ def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -
     wanted = settings(home, steps=6, save_every=2)
     train_sft(wanted, tmp_path / "whole")
     out = tmp_path / "stopped"
-    out.mkdir()
+    begin(wanted, out)
     training, held_out = split(prepare(wanted)[0], 0)
-    from kernelwright.training.sft import keep_settings
-
-    keep_settings(wanted, out)
-    trainer = make_trainer(wanted, out, training, held_out)
+    trainer = make_trainer(wanted, out, arguments(wanted, out), training, held_out)
     trainer.add_callback(StopAtFive())
     with pytest.raises(Stopped):
         trainer.train()
@@ -308,6 +230,30 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
     cuda = encoder.tokenizer.decode(sample.ids[(sample.flags & CUDA) != 0])
     assert "__global__ void relu_kernel" in cuda and "relu_kernel[(" in cuda and "empty_like" not in cuda
     assert not ((sample.flags & CUDA) != 0)[(sample.flags & TARGET) == 0].any()
+
+
+def test_of_a_rollout_all_answers_of_the_policy_are_trained_on(home: Path, tmp_path: Path) -> None:
+    """Rows as `curate --method rft` writes them; an answer in the request is somebody else's."""
+    first, second = ROWS[0]["answer"], ROWS[1]["answer"]
+    said = [("user", "example"), ("assistant", "shown"), ("user", "task"), ("assistant", first), ("user", "wrong")]
+    messages = [{"role": role, "content": text} for role, text in [*said, ("assistant", second)]]
+    rows = [
+        {"row_id": "good", "messages": messages, "actions": [False, False, False, True, False, True]},
+        {"row_id": "marks", "messages": messages, "actions": [True]},
+        {"row_id": "user's", "messages": messages, "actions": [False, False, True, False, False, True]},
+        {"row_id": "last", "messages": messages},
+    ]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    wanted = settings(home, data={"path": str(tmp_path / "rows.jsonl")})
+    samples, report = prepare(wanted)
+    assert samples.names == ["good", "last"] and report.counts == {"no-field": 2}
+    decode = encoder_of(wanted).tokenizer.decode
+    whole, last = samples[0], samples[1]
+    assert decode(whole.ids[(whole.flags & TARGET) != 0]) == f"{first}<|im_end|>{second}<|im_end|>"
+    assert decode(last.ids[(last.flags & TARGET) != 0]) == f"{second}<|im_end|>"
+    assert decode(whole.ids) == decode(last.ids)
+    cuda = decode(whole.ids[(whole.flags & CUDA) != 0])
+    assert "relu_kernel" in cuda and "abs_kernel" in cuda
 
 
 def test_samples_are_kept_and_split_by_prompt(home: Path, tmp_path: Path) -> None:
@@ -430,16 +376,25 @@ def test_published_numbers_of_cuset() -> None:
 
 
 def test_the_command_line(home: Path, tmp_path: Path, kernelwright: Command) -> None:
+    """In two processes, whose update is that of one; then a look at a row; then a wrong word."""
+    from typer.testing import CliRunner
+
+    from kernelwright.cli import app
+
+    wanted = settings(home, {"name": "cuset", "window": 16, "sample_weight": "normalised"}, lr=1e-2, warm_up=0.0)
+    train_sft(wanted, tmp_path / "one")
     config = tmp_path / "run.yaml"
-    config.write_text(
-        f"name: small\nmodel: {{path: {home / 'base'}}}\ndata: {{path: {home / 'rows.jsonl'}, length: 1024}}\n"
-        "loss: {name: cuset, window: 16}\ntrain: {steps: 1, batch: 2, micro_batch: 2}\n"
-    )
-    done = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--json", timeout=250)
+    config.write_text(json.dumps(wanted.model_dump(mode="json")))
+    done = kernelwright("train", "sft", config, "--out", tmp_path / "two", "--processes", "2", "--json", timeout=250)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["updates"] == 1
-    seen = kernelwright("train", "sft", config, "--out", tmp_path / "run", "--explain", "1", timeout=250)
-    assert seen.returncode == 0, seen.stderr
-    assert "explain-1.html" in seen.stdout and (tmp_path / "run" / "explain-1.html").stat().st_size > 3000
+    facts = json.loads(done.stdout)
+    assert (facts["updates"], facts["processes"]) == (2, 2)
+    assert [r["loss"] for r in log(tmp_path / "two")] == pytest.approx([r["loss"] for r in log(tmp_path / "one")])
+    one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
+    for name in one:  # Adam's first steps are the gradient's sign: weights with next to no gradient may differ
+        assert ((one[name] - two[name]).abs() > 1e-4).float().mean() < 0.02, name
+    seen = CliRunner().invoke(app, ["train", "sft", str(config), "--out", str(tmp_path / "two"), "--explain", "1"])
+    assert seen.exit_code == 0, seen.output
+    assert "explain-1.html" in seen.stdout and (tmp_path / "two" / "explain-1.html").stat().st_size > 3000
     wrong = kernelwright("train", "sft", config, "--set", "loss.name=cusett")
     assert wrong.returncode == 2 and "cuset" in wrong.stderr and "Traceback" not in wrong.stderr

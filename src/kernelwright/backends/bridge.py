@@ -8,8 +8,10 @@ approximated.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -43,6 +45,8 @@ class Bridge:
         self._overloads: dict[str, list[Any]] = {}
         self.inside: Callable[[int, int], bool] = lambda address, nbytes: False
         """Whether a range of addresses is memory of the device."""
+        self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """Within it torch's operators stand for a library's own work, and are no work of torch."""
 
     def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
         """The operator's result, and whether its tensors count as CUDA tensors (`cuda`: one of the inputs is).
@@ -56,7 +60,8 @@ class Bridge:
         if name == "kw:unsupported":
             raise Unforwardable(args[0])
         if name.startswith("cublas:"):
-            result, made = cublas.run(name[7:], args, self.inside)
+            with self.quietly():
+                result, made = cublas.run(name[7:], args, self.inside)
             self._record(name[7:], made)
             return result, cuda
         schema, name = name, name.partition(".")[0]

@@ -80,7 +80,7 @@ def _key(request: BuildRequest) -> str:
 @memoize
 def _builder_hash() -> str:
     """Hash of the builder's own code and of the device headers: results of another version are not found."""
-    ours = [*Path(__file__).parent.glob("*.py"), *host_build.DEVICE_INCLUDE.rglob("*")]
+    ours = [*Path(__file__).parent.glob("*.py"), *includes.MORE.iterdir(), *host_build.DEVICE_INCLUDE.rglob("*")]
     ours.append(host_build.DEVICE_INCLUDE.parent / "nvrtc.py")
     return hashlib.sha256(b"\0".join(p.read_bytes() for p in sorted(ours) if p.is_file())).hexdigest()
 
@@ -284,6 +284,7 @@ def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     """load_inline's two host files, main.cpp and cuda.cu; the second is empty without CUDA sources."""
     defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
     defines += includes.standard_includes(request.cpp_source + request.cuda_source)
+    defines += includes.more_headers(request.cpp_source + request.cuda_source)
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
     return defines + _main_unit(request), defines + cuda if cuda else ""
 

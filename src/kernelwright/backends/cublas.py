@@ -1,7 +1,8 @@
 """cuBLAS calls of compiled host code, carried out by torch over the addresses that the caller gave.
 
-Matrices are column-major, as in cuBLAS: element (i, j) lies at `address + (i + j * leading) * itemsize`. Every matrix
-must lie in memory of the pretended device, as on a GPU; half precision accumulates in float32.
+Matrices are column-major, as in cuBLAS: element (i, j) lies at `address + (i + j * leading) * itemsize`; cublasLt has
+row-major ones as well. Every matrix must lie in memory of the pretended device, as on a GPU; half precision accumulates
+in float32, and an epilogue is applied before the result is rounded to its type.
 """
 
 from __future__ import annotations
@@ -56,6 +57,44 @@ def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
     right = _wide(tensors[1].transpose(1, 2) if tb else tensors[1])
     product = torch.matmul(left, right) * alpha
     tensors[2].copy_(product if beta == 0 else product + _wide(tensors[2]) * beta)
+    return SUCCESS
+
+
+_RELU, _BIAS, _GELU = 2, 4, 32
+"""Bits of cublasLtEpilogue_t."""
+
+
+def _lt_matrix(numbers: Sequence[int], count: int, inside: Inside) -> torch.Tensor:
+    """One matrix of each batch, (batch, rows, columns), from: address, leading, step, type, rows, columns, order."""
+    address, leading, step, type_, rows, columns, order = numbers
+    if leading < max(1, columns if order else rows):
+        raise Refused
+    kind = values.DTYPES[type_]
+    assert kind is not None
+    strides = (step, leading, 1) if order else (step, 1, leading)
+    return _strided(address, (count, rows, columns), strides, kind, inside)
+
+
+def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
+    """`D = epilogue(alpha * op(A) op(B) + beta * C + bias)`, the bias one number a row of D; GELU by tanh, as there."""
+    alpha, beta, packed, count = args
+    ta, tb, epilogue, bias, bias_type = packed[28:]
+    a, b, c, d = (_lt_matrix(packed[7 * i : 7 * i + 7], count, inside) for i in range(4))
+    left = _wide(a.transpose(1, 2) if ta else a)
+    right = _wide(b.transpose(1, 2) if tb else b)
+    if left.shape[2] != right.shape[1] or (left.shape[1], right.shape[2]) != d.shape[1:] or c.shape != d.shape:
+        raise Refused
+    made = torch.matmul(left, right) * alpha
+    made = made if beta == 0 else made + _wide(c) * beta
+    if epilogue & _BIAS:
+        kind = values.DTYPES[bias_type]
+        assert kind is not None
+        made = made + _wide(_strided(bias, (d.shape[1],), (1,), kind, inside))[:, None]
+    if epilogue & _RELU:
+        made = made.relu()
+    if epilogue & _GELU:
+        made = torch.nn.functional.gelu(made, approximate="tanh")
+    d.copy_(made)
     return SUCCESS
 
 
@@ -129,6 +168,7 @@ def _asum(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> float:
 
 
 _ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Inside], int | float]] = {
+    "ltmatmul": _lt_matmul,
     "gemm": _gemm,
     "gemv": _gemv,
     "ger": _ger,
@@ -150,8 +190,12 @@ def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int | float, in
     dtype = values.DTYPES[args[0]]
     assert dtype is not None
     routine = next(key for key in sorted(_ROUTINES, key=len, reverse=True) if key in name.lower())
-    size = max(1, *(a for a in args[1:6] if isinstance(a, int) and 0 <= a < 2**31))
-    made = args[3] * args[4] * args[9] if routine == "gemm" else size
+    if routine == "gemm":
+        made = args[3] * args[4] * args[9]
+    elif routine == "ltmatmul":
+        made = args[3][25] * args[3][26] * args[4]  # rows and columns of D, batches
+    else:
+        made = max(1, *(a for a in args[1:6] if isinstance(a, int) and 0 <= a < 2**31))
     try:
         return _ROUTINES[routine](dtype, args[1:], inside), made
     except Refused:

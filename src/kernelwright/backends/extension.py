@@ -8,6 +8,7 @@ torch is imported; building, bounds and verdicts are elsewhere.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import re
 from collections.abc import Callable, Sequence
@@ -74,6 +75,7 @@ class Host:
         self.handles = Handles()
         self.bridge = Bridge(self.handles, self._record)
         self.bridge.inside = self._inside
+        self.bridge.quietly = self._quietly
         self.running: list[Extension] = []
         self.error: BaseException | None = None
         self._blocks: dict[int, torch.Tensor] = {}
@@ -111,6 +113,10 @@ class Host:
         operations = getattr(self.running[-1].runtime, "library_ops", None)
         if operations is not None:
             operations.append((name, numel))
+
+    def _quietly(self) -> contextlib.AbstractContextManager[Any]:
+        made = getattr(self.running[-1].runtime, "quietly", None) if self.running else None
+        return made() if made is not None else contextlib.nullcontext()
 
     def _inside(self, address: int, nbytes: int) -> bool:
         table = self.running[-1].runtime.allocations() if self.running else []

@@ -8,17 +8,16 @@ unknown. Paths that leave the include directories are refused outright, so that 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
 
-_LEFT = re.compile(
-    r"(?:cublasLt|cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)"
-)
+_LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
-    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|curand_kernel\.h|mma\.h"
+    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h"
 )
 """Headers that hold device code only, or nothing that is not answered for."""
 
@@ -62,6 +61,19 @@ _STANDARD = {
 """Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
 _FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
+
+
+MORE = Path(__file__).parent / "host_more"
+_LT_HEADERS = re.compile(r"cublasLt\.h|ATen/cuda/(?:CUDAContext(?:Light)?|CUDABlas)\.h")
+
+
+def more_headers(source: str) -> str:
+    """The text of the stand-in for what few sources use, and the precompiled header therefore leaves out: cublasLt."""
+    if not re.search(r"\bcublasLt", source):
+        return ""
+    if not any(_LT_HEADERS.fullmatch(include_name(token) or "") for token in tokenize(source)):
+        return ""
+    return f'#line 1 "/kw-include/cublas_lt.h"\n{(MORE / "cublas_lt.h").read_text()}'
 
 
 class RefusedInclude(Exception):
@@ -138,7 +150,11 @@ _NEEDS = (
     (r"(?:getCurrentDeviceProperties|AT_CUDA_CHECK)", r"ATen/cuda/.*|THC/.*|ATen/CUDAContext\.h"),
     (r"(?:C10_CUDA_KERNEL_LAUNCH_CHECK|C10_CUDA_CHECK)", r"ATen/cuda/.*|c10/cuda/.*|THC/.*"),
     (r"getCurrentCUDABlasHandle", r"ATen/cuda/CUDAContext(?:Light)?\.h|ATen/cuda/CUDABlas\.h|ATen/cuda/Exceptions\.h"),
-    (r"cublas(?:Handle_t|Create|[SDH]gemm\w*|Gemm\w*|Set\w+|Operation_t|Status_t)", r"cublas_v2\.h|ATen/cuda/.*"),
+    (
+        r"cublas(?:Handle_t|Create|[SDH]gemm\w*|Gemm\w*|Set\w+|Operation_t|Status_t)",
+        r"cublas_v2\.h|cublasLt\.h|ATen/cuda/.*",
+    ),
+    (r"cublasLt\w+", r"cublasLt\.h|ATen/cuda/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
 

@@ -127,9 +127,19 @@ class OperatorLog(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, int]] = []
+        self._quiet = False
         self._known: set[int] = set()
         self._foreign: set[int] = set()
         self._libraries = _libraries()
+
+    @contextlib.contextmanager
+    def quietly(self) -> Iterator[None]:
+        """Notes no operators, while torch does another library's work for it."""
+        before, self._quiet = self._quiet, True
+        try:
+            yield
+        finally:
+            self._quiet = before
 
     def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
         """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
@@ -146,21 +156,25 @@ class OperatorLog(TorchDispatchMode):
         if own := func.namespace not in self._libraries:
             result = self._inside(func, args, kwargs or {})
         else:
-            result = func(*args, **(kwargs or {}))
+            result = self.compute(func, args, kwargs or {})
         name = func.overloadpacket.__name__
-        if name not in _GLUE and not own:
+        if name not in _GLUE and not own and not self._quiet:
             sizes = [_numel(value) for value in (*args, result)]
             self.seen.append((name, max(sizes, default=0)))
         # Views and writes in place come out as they went in; what is made anew, as its inputs are.
-        made = [_address(t) for t in _tensors(result)]
-        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in _tensors(args))
+        made = [_address(t) for t in tensors_in(result)]
+        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in tensors_in(args))
         self._known.update(made)
         (self._foreign.update if strange else self._foreign.difference_update)(made)
         return result
 
+    def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Carries out a library operator."""
+        return func(*args, **kwargs)
+
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that the candidate registered, run so that what it calls is noted, too."""
-        key = "CUDA" if any(t.is_cuda for t in _tensors(args)) else "CPU"
+        key = "CUDA" if any(t.is_cuda for t in tensors_in(args)) else "CPU"
         with self:
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
@@ -189,12 +203,13 @@ def _address(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors of a nest of lists and tuples."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
 
 
 def _numel(value: Any) -> int:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import ahead, answers, compare, guards, lines, plain, static_rules
+from kernelwright.evaluation import ahead, answers, compare, guards, library_ops, lines, plain, sampled, static_rules
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import (
     Builder,
@@ -110,7 +110,47 @@ def judge(
         attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder)
     if attempt.failed is None:
         attempt.failed = guard_verdict(advice)
+    elif attempt.failed.verdict == "unsupported":
+        attempt.failed = with_policy(attempt.failed, policy)
+    size = sampled.size_to_sample(plan, trials, options, candidate)
+    if attempt.failed is None and attempt.launches and size is not None:
+        _look_at_large(attempt, size, trials[0], candidate, source, task, options, oracle, builder)
     return evaluation(task, candidate, options, attempt, advice, started)
+
+
+def _look_at_large(
+    attempt: Attempt,
+    size: Workload,
+    trial: Trial,
+    candidate: Candidate,
+    source: str,
+    task: Task,
+    options: EvalOptions,
+    oracle: TaskSession,
+    builder: Builder,
+) -> None:
+    """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
+    seen = sampled.look(candidate, source, size, trial, task, options, oracle, builder)
+    attempt.environment["sampled_size"] = seen.note
+    if seen.session is None:
+        return
+    attempt.build_seconds += seen.session.build_seconds
+    found = machine_findings(seen.session, {"findings": seen.faults}, f"{size.name} (sampled)")[0]
+    attempt.findings.extend(found)
+    if found:
+        attempt.failed = sampled.verdict(found[0], size)
+
+
+def with_policy(failed: Failed, policy: Policy) -> Failed:
+    """What is missing, with a word on whether the task would allow it at all, where it is one of NVIDIA's libraries."""
+    if not failed.reason.startswith("missing: "):
+        return failed
+    wanted = sorted(set(re.findall(r"\b(cublas|cudnn|cufft|cusolver|cusparse)", failed.reason.lower())))
+    refused = [name for name in wanted if name not in library_ops.allowed(policy)]
+    if not refused:
+        return failed
+    note = f"; the policy {policy} does not allow {', '.join(refused)} in any case: write the kernel instead"
+    return dataclasses.replace(failed, reason=(failed.reason + note)[:500])
 
 
 def value_kinds(plan: Plan) -> list[Distribution]:

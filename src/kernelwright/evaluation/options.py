@@ -19,6 +19,7 @@ PROTOCOL = 1
 
 
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
+_CPU_ONLY = ("sample_large",)
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -66,6 +67,8 @@ class EvalOptions(Record):
     """Address space that the candidate may add to that of a bare interpreter with torch."""
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
+    sample_large: bool = True
+    """Without a GPU: run a few blocks of each launch at a stated size that is too large to be run (`sampled`)."""
     baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
     """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
     timing_seconds: float = Field(default=1.0, ge=0)
@@ -92,9 +95,8 @@ class EvalOptions(Record):
         """Names the result of judging this candidate on this task with these options."""
         fields = self.model_dump(mode="json")
         fields["backend"] = self.resolved()
-        if fields["backend"] == "cpu":
-            for name in _GPU_ONLY:
-                del fields[name]
+        for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
+            del fields[name]
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

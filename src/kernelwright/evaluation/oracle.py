@@ -6,7 +6,8 @@ serves one task, for as many trials as the judge asks.
 
 It also runs what the null-kernel gate needs of the reference: reruns on less, and the lint.
 
-Messages in: `plan`, `trial`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `shortcut`, `linted`, `failed`.
+Messages in: `plan`, `trial`, `outline`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `outlined`, `shortcut`,
+`linted`, `failed`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,11 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.tasks import inputs as task_inputs
-from kernelwright.tasks import lint, shortcuts
+from kernelwright.tasks import lint, probe, shortcuts
 from kernelwright.tasks import workloads as task_workloads
+
+SAMPLE = 1 << 16
+"""Values of a tensor that stand for one that is too large to make."""
 
 
 class Oracle:
@@ -38,7 +42,7 @@ class Oracle:
         """Derives workloads and the distributions that the task's preconditions allow."""
         header = message.header
         self.source = header["source"]
-        declared, notes = task_workloads.affordable(self.source, header["workloads"])
+        declared, large, notes = task_workloads.affordable(self.source, header["workloads"])
         if declared:
             plan: dict[str, Any] = {"workloads": declared, "declared": None, "notes": notes}
             task_workloads.check_workloads(self.source, declared)
@@ -52,7 +56,7 @@ class Oracle:
         first = (plan["workloads"] or [plan["declared"]])[0]
         namespace = task_workloads.instantiate(self.source, first["constants"])
         usable = task_inputs.usable_distributions(namespace, seed=header["seed"])
-        return {**plan, "distributions": list(usable)}
+        return {**plan, "distributions": list(usable), "large": large}
 
     def trial(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Inputs and expected outputs of one call."""
@@ -80,6 +84,27 @@ class Oracle:
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
         }
         return facts, tensors + packed_exact + packed_honest
+
+    def outline(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """The arguments of a call at a size that is too large to make, with a few values of a smaller one's each."""
+        header = message.header
+        self.source = header.get("source") or self.source
+        small = task_workloads.instantiate(self.source, header["constants"])
+        given = wire.tensors_of(task_inputs.make_inputs(small, header["distribution"], header["seed"]))
+        try:
+            values, init = probe.outline(self.source, header["large"])
+        except probe.ReferenceFails as failure:
+            return {"problem": f"its arguments cannot be known without making them: {failure}"}, ()
+        large = wire.tensors_of(values)
+        if wire.tensors_of(init):
+            return {"problem": "its constructor takes tensors"}, ()
+        if [t.dtype for t in large] != [t.dtype for t in given] or any(not t.numel() for t in given):
+            return {"problem": "its arguments are of another kind at other sizes"}, ()
+        samples = [t.reshape(-1)[:SAMPLE] for t in given]
+        nodes, tensors = wire.pack_values(wire.replace_tensors(values, samples), init)
+        exact = [a.shape == b.shape and a.numel() <= SAMPLE for a, b in zip(given, large, strict=True)]
+        facts = {"problem": "", "values": nodes, "shapes": [list(t.shape) for t in large], "exact": exact}
+        return facts, tensors
 
     def _model(self, header: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """The task's namespace at a trial's size, and its model with that trial's weights."""
@@ -138,6 +163,9 @@ def serve(channel: Channel, level: str) -> None:
                 channel.send({"kind": "planned", **oracle.plan(message)})
             elif message.kind == "lint":
                 channel.send({"kind": "linted", **oracle.lint(message)})
+            elif message.kind == "outline":
+                facts, tensors = oracle.outline(message)
+                channel.send({"kind": "outlined", **facts}, tensors)
             elif message.kind == "shortcuts":
                 facts, tensors = oracle.shortcuts(message)
                 channel.send({"kind": "shortcut", **facts}, tensors)

@@ -28,7 +28,12 @@ class {entry}(torch.nn.Module):
         self.reference_weights = {{}}  # filled by the runner
 
     def forward(self, *inputs):
-        return _extension.{function}(*inputs, *self.reference_weights.values(), *self.init)
+        weights = self.reference_weights.values()
+        try:
+            return _extension.{function}(*inputs, *weights, *self.init)
+        except TypeError as error:
+            given = f"{{len(inputs)}} inputs, {{len(weights)}} weights and {{len(self.init)}} constructor arguments"
+            raise TypeError(f"{{error}} ({function} is called with {{given}}, in this order)") from None
 """
 
 

@@ -24,7 +24,7 @@ from typing import Any, Self
 
 from kernelwright.config import cache_dir
 from kernelwright.errors import HarnessError, KernelwrightError, WorkerDied
-from kernelwright.evaluation import sandbox
+from kernelwright.evaluation import sandbox, warm
 from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
 from kernelwright.evaluation.roles import Role, library_paths
 from kernelwright.machine import library
@@ -104,6 +104,34 @@ class Child:
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
+def zygote_environment(home: Path, cache: Path) -> dict[str, str]:
+    """All variables of a zygote; `home` is its own folder."""
+    return {
+        "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "KERNELWRIGHT_CACHE": str(cache),
+        "CUDA_VISIBLE_DEVICES": "",
+        # Whoever asks for a GPU is answered by NVML: the CUDA runtime could not be used in a fork afterwards.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+        "TORCHINDUCTOR_CACHE_DIR": str(home / "inductor"),
+        "LC_ALL": "C.UTF-8",
+        # Which card a number means follows from this, here and in the children.
+        **{k: v for k, v in os.environ.items() if k == "CUDA_DEVICE_ORDER"},
+    }
+
+
+def zygote_command(call: str) -> list[str]:
+    """A fresh interpreter that makes one call of `zygote` or `warm`."""
+    code = f"import sys; sys.path[:0] = %r; from kernelwright.evaluation import warm, zygote; {call}"
+    return [sys.executable, "-I", "-c", code % [p for p in sys.path if p and Path(p).is_dir()]]
+
+
 class Pool:
     """A zygote and the children it made. Threads may share one pool; each child belongs to one thread."""
 
@@ -114,7 +142,7 @@ class Pool:
         self._lock = threading.Lock()
         self._count = 0
         self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | warm.Adopted | None = None
         # What dies with its parent (bubblewrap does) dies with the thread that started it: this one lives long enough.
         self._starter = ThreadPoolExecutor(1, "zygote-starter")
 
@@ -128,40 +156,11 @@ class Pool:
         with contextlib.suppress(KernelwrightError):  # what cannot be built is told when it is needed
             library.build()  # the first time, that takes longer than a worker may take to start
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = {
-            "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
-            "OMP_NUM_THREADS": "1",
-            "MKL_NUM_THREADS": "1",
-            "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONHASHSEED": "0",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "HOME": str(self.home),
-            "TMPDIR": str(self.home),
-            "KERNELWRIGHT_CACHE": str(self.cache),
-            "CUDA_VISIBLE_DEVICES": "",
-            # Whoever asks for a GPU is answered by NVML: the CUDA runtime could not be used in a fork afterwards.
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(self.home / "inductor"),
-            "LC_ALL": "C.UTF-8",
-            # Which card a number means follows from this, here and in the children.
-            **{k: v for k, v in os.environ.items() if k == "CUDA_DEVICE_ORDER"},
-        }
-        code = "import sys; sys.path[:0] = %r; from kernelwright.evaluation import zygote; zygote.main(%d)"
-        extra = [p for p in sys.path if p and Path(p).is_dir()]
-        argv = [sys.executable, "-I", "-c", code % (extra, theirs.fileno())]
-        argv = sandbox.wrap_command(argv, self._outer_jail()) if self.sandbox_level != "none" else argv
-        log = open(self.home / "zygote.log", "wb")
-        with log:
-            self._process = subprocess.Popen(
-                argv,
-                pass_fds=(theirs.fileno(),),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                cwd=self.home,
-            )
+        log = self.home / "zygote.log"
+        if self.sandbox_level != "none":
+            self._process = warm.adopt(zygote_environment(self.home, self.cache), theirs, log)
+        if self._process is None:
+            self._process = self._launch(theirs.fileno(), log)
         theirs.close()
         ours.settimeout(START_SECONDS)
         try:
@@ -176,6 +175,22 @@ class Pool:
             )
         ours.settimeout(None)
         return ours
+
+    def _launch(self, control_fd: int, log: Path) -> subprocess.Popen[bytes]:
+        """Starts a zygote of this pool's own."""
+        argv = zygote_command(f"zygote.main({control_fd})")
+        argv = sandbox.wrap_command(argv, self._outer_jail()) if self.sandbox_level != "none" else argv
+        with open(log, "wb") as written:
+            return subprocess.Popen(
+                argv,
+                pass_fds=(control_fd,),
+                env=zygote_environment(self.home, self.cache),
+                stdin=subprocess.DEVNULL,
+                stdout=written,
+                stderr=written,
+                start_new_session=True,
+                cwd=self.home,
+            )
 
     def _outer_jail(self) -> sandbox.Jail:
         limits = sandbox.Limits(cpu_seconds=0, memory_mb=0, file_mb=0)
@@ -198,11 +213,13 @@ class Pool:
         programs: bool = False,
         executables: tuple[Path, ...] = (),
         file_mb: int = 0,
+        resident_mb: int = 0,
         preload: tuple[str, ...] = (),
     ) -> Child:
         """A fresh confined child; raises `WorkerDied` when it does not come up.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
+        A child that holds more than `resident_mb` of memory is killed (0: only its address space is bounded).
         `preload` names what the zygote shall have imported before it forks (`zygote.PRELOADS`).
         """
         with self._lock:
@@ -226,6 +243,7 @@ class Pool:
                 "programs": programs,
                 "executables": [str(path) for path in executables],
                 "file_mb": file_mb,
+                "resident_mb": resident_mb,
                 "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],

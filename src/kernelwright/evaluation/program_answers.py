@@ -1,4 +1,4 @@
-"""A program that somebody else wrote for a row of CUDABench, judged by the row's own comparison.
+"""A program for a row of CUDABench, its own or one that somebody else wrote, judged by the row's own comparison.
 
 It runs in a folder of its own that holds the row's inputs and nothing else: the expected output and the generator's
 script are in another child's folder, which its sandbox does not reach, and are not even there while it runs. Of what it
@@ -14,7 +14,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from kernelwright.backends.split import THRUST
@@ -31,11 +31,12 @@ from kernelwright.evaluation.programs import (
     build,
     compared,
     first_error,
+    named_after,
     program_failed,
     script_failed,
 )
 from kernelwright.evaluation.session import Builder
-from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, ProgramTask, shared_files
+from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask, kept_back, shared_files
 
 SCRIPT_LIMITS = Limits(seconds=300.0)
 """What the generator and the comparison of a row may use together."""
@@ -45,14 +46,24 @@ MAX_FILES = 200
 NO_KERNEL = "no-own-kernel"
 
 
+def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    """Builds and runs one row's own program, and asks its comparison; `limits` hold for all three steps together."""
+    return _verdict(task, lambda row: _check(row, pool, builder, limits), builder)
+
+
 def judge_answer(task: ProgramTask, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
-    """Builds and runs a program in place of the row's own. A fault of ours is a verdict, too."""
-    row = Row(task)
-    if task.problem:
-        return row.verdict("task_error", task.problem)
+    """Builds and runs a program in place of the row's own, which must launch kernels."""
+    return _verdict(task, lambda row: _judge(row, source, pool, builder, limits), builder)
+
+
+def _verdict(task: ProgramTask, judge: Callable[[Row], ProgramVerdict], builder: Builder) -> ProgramVerdict:
+    """What `judge` says of a row. A fault of ours is tried again, and then is a verdict, too."""
     for attempt in (1, 2):
+        row = Row(task)
+        if task.problem:
+            return row.verdict("task_error", task.problem)
         try:
-            return _judge(row, source, pool, builder, limits)
+            return judge(row)
         except HarnessError as error:
             builder.close()
             if attempt == 2:
@@ -60,12 +71,50 @@ def judge_answer(task: ProgramTask, source: str, pool: Pool, builder: Builder, l
     raise HarnessError("unreachable: a row ends within two attempts")
 
 
-def _judge(row: Row, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def _built(row: Row, source: str, builder: Builder) -> BuildResult | ProgramVerdict:
     started = time.monotonic()
     built = build(source, builder)
     row.parts["build"] = time.monotonic() - started
     if built.status != "ok":
-        return row.verdict(built.status, ", ".join(built.missing) or first_error(built.log))
+        return row.verdict(built.status, ", ".join(built.missing) or named_after(first_error(built.log), PROGRAM))
+    return built
+
+
+def _check(row: Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    source = row.task.program
+    built = _built(row, source, builder)
+    if isinstance(built, ProgramVerdict):
+        return built
+    with ProgramSession(None, "", pool, limits) as scripts:
+        (scripts.folder / FOLDER).mkdir()
+        made = scripts.script(GENERATOR, row.task.generator)
+        row.parts["gen"] = made.seconds
+        if made.timeout or made.status:
+            return script_failed(row, GENERATOR, made, limits)
+        with _away(scripts.folder) as files:
+            rest = dataclasses.replace(limits, seconds=max(scripts.left, 0.05))
+            failed = _run(row, source, built, pool, rest, files, scripts.folder / FOLDER, own=True)
+        if failed:
+            return _explained(failed, row, files)
+        scripts.left -= row.parts["run"]
+        step = scripts.script(COMPARER, row.task.comparer)
+        row.parts["compare"] = step.seconds
+    return _explained(compared(row, step, limits), row, files)
+
+
+def _explained(verdict: ProgramVerdict, row: Row, files: dict[str, int]) -> ProgramVerdict:
+    """Says which files that a row's own program names it was not shown, where that may be why it failed."""
+    hidden = kept_back(row.task, [name.partition("/")[2] for name in files])
+    if verdict.verdict not in ("wrong", "runtime_error") or not hidden:
+        return verdict
+    why = f"{COMPARER} reads {', '.join(hidden)}, which the program was not shown: list it under inputs if it is one"
+    return dataclasses.replace(verdict, reason=f"{verdict.reason}; {why}"[:500])
+
+
+def _judge(row: Row, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+    built = _built(row, source, builder)
+    if isinstance(built, ProgramVerdict):
+        return built
     with ProgramSession(None, "", pool, SCRIPT_LIMITS) as scripts:
         (scripts.folder / FOLDER).mkdir()
         made = scripts.script(GENERATOR, row.task.generator)
@@ -89,23 +138,42 @@ def _task_error(verdict: ProgramVerdict) -> ProgramVerdict:
 
 
 def _run(
-    row: Row, source: str, built: BuildResult, pool: Pool, limits: Limits, files: dict[str, int], data: Path
+    row: Row,
+    source: str,
+    built: BuildResult,
+    pool: Pool,
+    limits: Limits,
+    files: dict[str, int],
+    data: Path,
+    own: bool = False,
 ) -> ProgramVerdict | None:
-    """Runs the program beside copies of its inputs, and puts what it leaves into `data`; a verdict where it failed."""
+    """Runs the program beside copies of its inputs, and puts what it leaves into `data`; a verdict where it failed.
+
+    `own`: it is the row's own, which may be without kernels, and all of whose files are taken.
+    """
     generated = {name.partition("/")[2]: name for name in files if name.startswith(f"{FOLDER}/")}
     given, wanted = shared_files(row.task, generated)
     with ProgramSession(built, source, pool, limits) as session:
         row.sandbox = session.child.level
-        own = session.folder / FOLDER
-        own.mkdir()
+        folder = session.folder / FOLDER
+        folder.mkdir()
         for name in given:
-            _write(files[generated[name]], own / name)
-        row.run = run = session.program("program")
+            _write(files[generated[name]], folder / name)
+        row.run = run = session.program(PROGRAM.removesuffix(".cu") if own else "program")
         row.parts["run"] = run.seconds
-        failed = program_failed(row, run, limits) or _no_kernel(row, source, run)
+        failed = program_failed(row, run, limits) or (None if own else _no_kernel(row, source, run))
+        if own:
+            wanted = sorted({*wanted, *_left(folder, given)})
         for name in wanted if failed is None else ():
-            _take(own, name, data / name)
+            _take(folder, name, data / name)
     return failed
+
+
+def _left(folder: Path, given: Collection[str]) -> list[str]:
+    """Names of the files that a program made in a folder; links and what it does not let us read count as none."""
+    with contextlib.suppress(OSError):
+        return [name for name in sorted(os.listdir(folder))[:MAX_FILES] if name not in given]
+    return []
 
 
 def _no_kernel(row: Row, source: str, run: Step) -> ProgramVerdict | None:

@@ -1,7 +1,8 @@
-"""Whole CUDA programs, judged: build, run the generator, the program and the comparison, each confined, in one folder.
+"""Whole CUDA programs: building one, the confined folder in which one and its scripts run, verdicts on what they did.
 
 What the machine saw while kernels ran comes back as findings. The program is untrusted, and so are the scripts beside
-it: what they print is bounded, each wait has a deadline, and nothing of theirs runs in this process.
+it: what they print is bounded, each wait has a deadline, and nothing of theirs runs in this process. `program_answers`
+judges with it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, Self
 from kernelwright.backends.program import TABLE
 from kernelwright.backends.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.errors import HarnessError, WorkerDied
+from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout
 from kernelwright.evaluation.pool import Child, Pool
 from kernelwright.evaluation.session import Builder
@@ -29,7 +30,7 @@ from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
 from kernelwright.machine.texture import TextureEntry
 from kernelwright.records import Finding
-from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask
+from kernelwright.tasks.cudabench import COMPARER, ProgramTask
 
 BUILD_SECONDS = 300.0
 """For a first build, which compiles our runtime as well."""
@@ -258,44 +259,6 @@ class Row:
         )
 
 
-def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
-    """Builds and runs one row's own program, and asks its comparison. A fault of ours is a verdict, too."""
-    row = Row(task)
-    if task.problem:
-        return row.verdict("task_error", task.problem)
-    for attempt in (1, 2):
-        try:
-            return _judge(row, pool, builder, limits)
-        except HarnessError as error:
-            builder.close()
-            if attempt == 2:
-                return row.verdict("harness_error", f"{type(error).__name__}: {error}")
-    raise HarnessError("unreachable: a row ends within two attempts")
-
-
-def _judge(row: Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
-    task = row.task
-    started = time.monotonic()
-    built = build(task.program, builder)
-    row.parts["build"] = time.monotonic() - started
-    if built.status != "ok":
-        return row.verdict(built.status, ", ".join(built.missing) or first_error(built.log))
-    with ProgramSession(built, task.program, pool, limits) as session:
-        (session.folder / FOLDER).mkdir()
-        made = session.script(GENERATOR, task.generator)
-        row.parts["gen"] = made.seconds
-        if made.timeout or made.status:
-            return script_failed(row, GENERATOR, made, limits)
-        row.run = run = session.program(PROGRAM.removesuffix(".cu"))
-        row.parts["run"] = run.seconds
-        failed = program_failed(row, run, limits)
-        if failed:
-            return failed
-        step = session.script(COMPARER, task.comparer)
-        row.parts["compare"] = step.seconds
-    return compared(row, step, limits)
-
-
 def script_failed(row: Row, name: str, step: Step, limits: Limits) -> ProgramVerdict:
     if step.timeout:
         return row.verdict("timeout", f"{name} was still running after {limits.seconds:g} s in all")
@@ -332,6 +295,11 @@ def compared(row: Row, step: Step, limits: Limits) -> ProgramVerdict:
     if answer == "F":
         return row.verdict("wrong", f"{COMPARER}: {' | '.join(words[-4:])}")
     return row.verdict("wrong", f"{COMPARER} {step.how()} and did not print T: {step.last_words}")
+
+
+def named_after(log: str, name: str) -> str:
+    """A compiler's complaints with the user's file in place of the name under which we compile."""
+    return re.sub(r'(?<![\w./-])cuda\.cu(?=[:( ,"]|$)', lambda _: name, log, flags=re.MULTILINE)
 
 
 def first_error(log: str) -> str:

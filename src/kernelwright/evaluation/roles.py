@@ -21,7 +21,7 @@ from kernelwright.evaluation.channel import Channel
 if TYPE_CHECKING:
     from kernelwright.evaluation.devices import Device
 
-Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program"]
+Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler"]
 
 
 @cache
@@ -98,6 +98,10 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
         from kernelwright.evaluation import program_runner
 
         program_runner.serve(channel, level)
+    elif role == "sampler":
+        from kernelwright.evaluation import sampled_runner
+
+        sampled_runner.serve(channel, level)
     else:
         from kernelwright.evaluation import runner
 

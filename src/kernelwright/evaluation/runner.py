@@ -119,6 +119,7 @@ class Runner:
         self.runtime: Any = self.make_runtime()
         self.operators = fakecuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
+        self.runtime.quietly = lambda: self.operators.quietly()
         self.missing = _MissingLibraries()
         self.snoops = _Snoops()
         sys.addaudithook(self.snoops)

@@ -268,6 +268,12 @@ def oversized(folder: Path, megabytes: int, files: int = 20_000) -> bool:
     return False
 
 
+def wraps() -> bool:
+    """Whether there is a bubblewrap that works."""
+    program = shutil.which("bwrap")
+    return program is not None and _bwrap_works(program)
+
+
 def wrap_command(argv: list[str], jail: Jail) -> list[str]:
     """The command under bubblewrap where that works: own process, network and IPC spaces, a read-only system."""
     program = shutil.which("bwrap")

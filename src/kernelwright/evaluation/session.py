@@ -118,14 +118,26 @@ def _count(shape: tuple[int, ...]) -> int:
     return total
 
 
+@dataclass(frozen=True)
+class Outline:
+    """One call at a size that is too large to make. `nodes` are its packed arguments and constructor's arguments, whose
+    tensors are `samples` of flat values; `shapes` are those that they stand for, `exact` whether a sample is all."""
+
+    nodes: list[Any]
+    samples: tuple[Tensor, ...]
+    shapes: list[list[int]]
+    exact: list[bool]
+
+
 @dataclass
 class Plan:
-    """The sizes and value distributions at which a task is judged."""
+    """The sizes and value distributions at which a task is judged; `large`: stated ones that are too large to run."""
 
     workloads: list[Workload]
     declared: Workload | None
     distributions: list[Distribution]
     notes: list[str] = field(default_factory=list)
+    large: list[Workload] = field(default_factory=list)
 
 
 class TaskSession:
@@ -171,6 +183,7 @@ class TaskSession:
             Workload.model_validate(answer["declared"]) if answer["declared"] else None,
             answer["distributions"],
             answer["notes"],
+            [Workload.model_validate(w) for w in answer["large"]],
         )
 
     def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
@@ -188,6 +201,14 @@ class TaskSession:
             tuple(tuple(s) for s in facts["shapes"]),
             tuple(facts["dtypes"]),
         )
+
+    def outline(self, size: Workload, trial: Trial) -> Outline | str:
+        """The arguments of a call at `size`, with samples of a trial's values; or why they cannot be had."""
+        answer = self._ask({"kind": "outline", **self._call(trial, trial.input_seed), "large": size.constants})
+        facts = answer.header
+        if facts["problem"]:
+            return str(facts["problem"])
+        return Outline(facts["values"], answer.tensors, facts["shapes"], facts["exact"])
 
     def _call(self, trial: Trial, call_seed: int, randomise: bool = True) -> dict[str, Any]:
         return {
@@ -315,6 +336,15 @@ class CandidateSession:
         header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
         return self._ask(header, tensors, "in its forward pass")
 
+    def sampled(self, outline: Outline, trial: Trial) -> None:
+        """Constructs the model and calls it at a size of which only a part is run. Raises `Failed`."""
+        arguments, init = outline.nodes
+        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
+        self._ask(header, (), "in its constructor, at full size")
+        header = {"kind": "call", "values": [arguments], "call_seed": trial.input_seed}
+        header |= {"shapes": outline.shapes, "exact": outline.exact}
+        self._ask(header, outline.samples, "in its forward pass, at full size")
+
     def exchange(self, handle: str, nbytes: int) -> None:
         """Has the runner open memory that the referee shares, or, with an empty handle, close it. Raises `Failed`."""
         self._ask({"kind": "exchange", "handle": handle, "nbytes": nbytes}, (), "while it was prepared")
@@ -386,7 +416,9 @@ class CandidateSession:
         return Failed("runtime_error", f"it broke off the conversation {where} ({detail})")
 
     def _failure(self, header: dict[str, Any], where: str) -> Failed:
-        kind, message, line = header["type"], header["message"], header.get("line")
+        kind, message = header["type"], header["message"]
+        # Of a file without Python the lines that ran are the wrapper's.
+        line = header.get("line") if self.candidate.sources[0].path.endswith(".py") else None
         at = f" (line {line})" if line else ""
         log = str(header.get("traceback", ""))
         if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in message:

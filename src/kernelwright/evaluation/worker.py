@@ -76,7 +76,7 @@ class Worker:
         gate = gates.stored(task, self.pool.cache)
         plan = self._plan(task)
         if self.budget != PLAN_BUDGET and plan.declared is not None and self._too_large(plan.declared):
-            plan = replace(plan, declared=None)
+            plan = replace(plan, declared=None, large=[])
         return gates.hardened(plan, gate.distributions if gate else ())
 
     def _too_large(self, size: Workload) -> bool:
@@ -124,6 +124,7 @@ def _read_plan(path: Path) -> Plan | None:
             Workload.model_validate(data["declared"]) if data["declared"] else None,
             data["distributions"],
             data["notes"],
+            [Workload.model_validate(w) for w in data["large"]],
         )
     except (OSError, ValueError, KeyError):
         return None
@@ -136,6 +137,7 @@ def _write_plan(path: Path, plan: Plan) -> None:
         "declared": plan.declared.model_dump(mode="json") if plan.declared else None,
         "distributions": plan.distributions,
         "notes": plan.notes,
+        "large": [w.model_dump(mode="json") for w in plan.large],
     }
     temporary = path.with_suffix(f".{os.getpid()}.{secrets.token_hex(4)}")
     temporary.write_text(json.dumps(data))

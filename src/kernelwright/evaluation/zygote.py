@@ -30,6 +30,8 @@ from typing import Any
 from kernelwright.evaluation import sandbox
 
 WATCH_SECONDS = 1.0
+RESIDENT_SECONDS = 0.2
+"""How often the memory of a child is looked at whose address space alone does not bound it."""
 SCRATCH_MB = 1024
 """How much all files of one child may take: the limit on a file's size bounds only each of them."""
 
@@ -40,6 +42,7 @@ class _Child:
     status: socket.socket
     scratch: Path
     scratch_mb: int = SCRATCH_MB
+    resident_mb: int = 0
     full: bool = False
 
 
@@ -64,6 +67,7 @@ def preload() -> None:
     import kernelwright.evaluation.oracle
     import kernelwright.evaluation.program_runner
     import kernelwright.evaluation.runner
+    import kernelwright.evaluation.sampled_runner
     import kernelwright.evaluation.strict_runner
     import kernelwright.machine.runtime  # noqa: F401
     from kernelwright.evaluation import roles
@@ -102,17 +106,27 @@ def _preload_for(order: dict[str, Any]) -> None:
             # What is missing or broken shows in the child, as the candidate's import.
             with contextlib.suppress(Exception):
                 PRELOADS[name]()
-            gc.collect()
-            gc.freeze()
+            settle()
 
 
 def main(control_fd: int) -> None:
-    """Serves until the control socket closes."""
+    """Imports what children need, then serves until the control socket closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    control = socket.socket(fileno=control_fd)
     preload()
+    settle()
+    serve(control_fd)
+
+
+def settle() -> None:
+    """Keeps the collector away from what was imported, whose pages forks share."""
     gc.collect()
     gc.freeze()
+
+
+def serve(control_fd: int) -> None:
+    """Forks children as they are ordered, until the control socket closes."""
+    control = socket.socket(fileno=control_fd)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -127,7 +141,7 @@ def main(control_fd: int) -> None:
         if children and time.monotonic() - watched > WATCH_SECONDS:
             _watch_scratch(children)
             watched = time.monotonic()
-        for key, _ in selector.select(WATCH_SECONDS if children else None):
+        for key, _ in selector.select(_watch_memory(children)):
             if key.data == "control":
                 if not _spawn(control, selector, children, (wake_read, wake_write)):
                     _end(children)
@@ -144,6 +158,18 @@ def main(control_fd: int) -> None:
                     child.status.recv(16)
                 selector.unregister(child.status)
                 sandbox.kill_group(child.pid)
+
+
+def _watch_memory(children: dict[int, _Child]) -> float | None:
+    """Ends a child that holds more memory than it may; returns how long to wait until looking again."""
+    bounded = [child for child in children.values() if child.resident_mb]
+    for child in bounded:
+        with contextlib.suppress(OSError):
+            with open(f"/proc/{child.pid}/statm") as file:
+                pages = int(file.read().split()[1])
+            if pages * os.sysconf("SC_PAGESIZE") > child.resident_mb << 20:
+                sandbox.kill_group(child.pid)
+    return RESIDENT_SECONDS if bounded else WATCH_SECONDS if children else None
 
 
 def _watch_scratch(children: dict[int, _Child]) -> None:
@@ -198,7 +224,7 @@ def _spawn(
             _child(order, channel_fd)
         os._exit(70)
     os.close(channel_fd)
-    child = _Child(pid, status, Path(order["scratch"]), order.get("file_mb") or SCRATCH_MB)
+    child = _Child(pid, status, Path(order["scratch"]), order.get("file_mb") or SCRATCH_MB, order.get("resident_mb", 0))
     children[pid] = child
     with contextlib.suppress(OSError):
         status.send(json.dumps({"pid": pid}).encode())

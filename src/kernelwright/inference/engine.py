@@ -59,7 +59,8 @@ class Engine:
     """A checkpoint that answers requests. Raises `ConfigError`.
 
     `rows`: answers at once. `threads`: on the processor; all cores by default. `compiled`: whether steps there are
-    our own compiled code (`compiled.py`), where that can be.
+    our own compiled code (`compiled.py`), where that can be. `tempered`: log-probabilities are those after the
+    temperature.
     """
 
     def __init__(
@@ -71,7 +72,9 @@ class Engine:
         dtype: str = "auto",
         threads: int | None = None,
         compiled: bool = True,
+        tempered: bool = False,
     ) -> None:
+        self.tempered = tempered
         self.device = _device(device)
         gpu = self.device.type == "cuda"
         threads = threads or len(os.sched_getaffinity(0))
@@ -233,7 +236,7 @@ class Engine:
     def _draw(self, logits: Tensor, rows: slice, filtered: bool) -> tuple[Tensor, Tensor]:
         s = self._state
         uniform = s.uniforms[rows].gather(1, s.positions[rows, None])[:, 0]
-        return draw(logits, uniform, s.temperature[rows], s.top_p[rows], s.top_k[rows], filtered)
+        return draw(logits, uniform, s.temperature[rows], s.top_p[rows], s.top_k[rows], filtered, self.tempered)
 
     def _advance(self, rows: int, length: int, filtered: bool) -> None:
         """One token for the first rows: reads and writes tensors that stay where they are."""

@@ -45,12 +45,19 @@ class Sampling:
 
 
 def draw(
-    logits: Tensor, uniform: Tensor, temperature: Tensor, top_p: Tensor, top_k: Tensor, filtered: bool
+    logits: Tensor,
+    uniform: Tensor,
+    temperature: Tensor,
+    top_p: Tensor,
+    top_k: Tensor,
+    filtered: bool,
+    tempered: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Ids and their log-probabilities (rows,) from float32 logits (rows, vocabulary).
 
-    All other tensors are (rows,). Log-probabilities are the model's own, before temperature and filters. `filtered`:
-    whether any row has a top_p below 1 or a top_k.
+    All other tensors are (rows,). Log-probabilities are the model's own, before temperature and filters; `tempered`
+    ones are those after the temperature, which was drawn from where there is no filter. `filtered`: whether any row has
+    a top_p below 1 or a top_k.
     """
     greedy = logits.argmax(-1)
     scaled = logits / temperature.clamp(min=1e-4)[:, None]
@@ -64,7 +71,8 @@ def draw(
         chosen = order.gather(-1, _inverse(likely * kept, uniform)[:, None])[:, 0]
         plain = torch.where((top_p < 1) | (top_k < logits.shape[-1]), chosen, plain)
     ids = torch.where(temperature == 0, greedy, plain)
-    log_probs = logits.gather(-1, ids[:, None])[:, 0] - logits.logsumexp(-1)
+    said = scaled if tempered else logits
+    log_probs = said.gather(-1, ids[:, None])[:, 0] - said.logsumexp(-1)
     return ids, log_probs
 
 

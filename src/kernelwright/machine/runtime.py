@@ -7,12 +7,14 @@ they mean for the verdict is decided in the judge.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import dataclasses
 import hashlib
 import re
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,7 @@ MAX_FINDINGS = 50
 MAX_PRINTED = 8 << 20
 """Characters of device printf that are kept; a launch may go over once by its own limit."""
 
-_ERRORS = {
+ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
     "barrier-deadlock": "the launch timed out and was terminated",
     "grid-deadlock": "the launch timed out and was terminated",
@@ -109,6 +111,8 @@ class Runtime:
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         """Told about tensors that own host functions make of memory of their own."""
+        self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """Within it the runner notes no operators of torch: a library's call is noted as such."""
         self.textures: dict[int, Texture] = {}
         """Texture and surface objects that are alive, by handle: every launch gets them all."""
         self.printed: list[str] = []
@@ -219,8 +223,8 @@ class Runtime:
         try:
             report = program.launch(
                 kernel,
-                _three(grid),
-                _three(block),
+                three(grid),
+                three(block),
                 list(args),
                 shared_bytes,
                 table,
@@ -239,7 +243,7 @@ class Runtime:
             for warning in fault.warnings:
                 self._find(warning, "suspect" if warning.kind in SUSPECTS else "warning")
             self._find(fault.fault, "fault")
-            text = _ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
+            text = ERRORS.get(fault.fault.kind, "an illegal memory access was encountered")
             raise RuntimeError(f"CUDA error: {text} ({fault.fault.message})") from None
         self._print(report.printed)
         for warning in report.warnings:
@@ -250,7 +254,7 @@ class Runtime:
         if watch:
             self._watched += report.instructions
             _note_watched(record, report, table)
-        record.grid, record.block, record.shared_bytes = _three(grid), _three(block), shared_bytes
+        record.grid, record.block, record.shared_bytes = three(grid), three(block), shared_bytes
 
     def _print(self, text: str) -> None:
         if text and sum(map(len, self.printed)) < MAX_PRINTED:
@@ -375,7 +379,8 @@ def readable(name: str) -> str:
     return plain.split("(")[0].removeprefix("void ")
 
 
-def _three(size: Sequence[int]) -> tuple[int, int, int]:
+def three(size: Sequence[int]) -> tuple[int, int, int]:
+    """A grid or block in all of its dimensions."""
     values = [int(s) for s in size] + [1, 1, 1]
     return values[0], values[1], values[2]
 

@@ -54,11 +54,17 @@ POLICIES = ("template", "starter[:FOLDER]", "hf:FOLDER_OR_HUB_ID", "scripted:FIL
 
 
 def load_policy(
-    spec: str, *, cache: Path | None = None, temperature: float | None = None, top_p: float | None = None
+    spec: str,
+    *,
+    cache: Path | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
+    conversation: bool = False,
 ) -> Policy:
     """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`.
 
-    `temperature` and `top_p` hold for policies that sample; the others have no use for them.
+    `temperature` and `top_p` hold for policies that sample; the others have no use for them. `conversation` has a
+    starter model asked with whole conversations, in place of the task alone.
     """
     kind, _, rest = spec.partition(":")
     if kind == "template":
@@ -74,9 +80,10 @@ def load_policy(
 
         return OpenAIPolicy.from_spec(rest, cache, temperature=temperature, top_p=top_p)
     if kind == "starter":
-        from kernelwright.policies.starter import StarterPolicy
+        from kernelwright.policies.starter import ConversationPolicy, StarterPolicy
 
-        return StarterPolicy.from_spec(spec, temperature=temperature, top_p=top_p)
+        starter = ConversationPolicy if conversation else StarterPolicy
+        return starter.from_spec(spec, temperature=temperature, top_p=top_p)
     if kind == "hf":
         from kernelwright.policies.local_hf import HFPolicy
 

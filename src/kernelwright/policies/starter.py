@@ -118,6 +118,23 @@ class StarterPolicy:
         )
 
 
+class ConversationPolicy(StarterPolicy):
+    """The same, asked with whole conversations: for a model that was trained on what became of its answers."""
+
+    @property
+    def bare(self) -> bool:
+        """Whether a conversation begins with the task's source alone."""
+        return self.engine.config.bare_task
+
+    def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
+        """The ids of the conversation."""
+        return self.engine.tokenizer.prompt(messages)
+
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether a conversation leaves room for an answer of `max_tokens`."""
+        return len(self.engine.tokenizer.prompt(messages)) <= self.engine.config.context - self.max_tokens
+
+
 def _setting(name: str) -> float | None:
     text = os.environ.get(f"KERNELWRIGHT_{name}")
     try:

@@ -34,6 +34,21 @@ def detect_language(text: str, suffix: str = ".py") -> Language:
     return "torch"
 
 
+def suffix_of(text: str) -> str:
+    """The suffix of the file that a text without a name would be: `.cu` or `.cpp` for C++, else `.py`.
+
+    C++ has `#include` lines and nothing that begins as Python's imports and classes do: Python with a CUDA string that
+    is never closed has both.
+    """
+    if not _INCLUDE.search(text) or _PYTHON.search(text):
+        return ".py"
+    return ".cu" if "__global__" in text or "<<<" in text else ".cpp"
+
+
+_INCLUDE = re.compile(r"^[ \t]*#[ \t]*include\b", re.MULTILINE)
+_PYTHON = re.compile(r"^(import \w|from [\w.]+ import|class \w+.*:\s*$|\w+\s*=\s*r?[\"']{3})", re.MULTILINE)
+
+
 def _words_and_strings(text: str) -> tuple[set[str], str]:
     """Names that the code uses (variables, attributes, keywords, modules), and all its strings joined."""
     try:

@@ -133,6 +133,13 @@ def shared_files(task: ProgramTask, generated: Collection[str]) -> tuple[list[st
     return sorted(inputs), sorted(outputs)
 
 
+def kept_back(task: ProgramTask, generated: Collection[str]) -> list[str]:
+    """Generated files that a row's own program names and that `shared_files` does not show it."""
+    given, outputs = shared_files(task, generated)
+    named = set(_FILE.findall(task.program)) & set(generated)
+    return sorted(named - set(given) - set(outputs))
+
+
 def _encodable(text: str) -> str:
     """Without lone surrogates, which no file can hold."""
     return text.encode("utf-8", "replace").decode()

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, Policy, Provenance, Task
-from kernelwright.tasks.candidates import candidate_from_text
+from kernelwright.tasks.candidates import candidate_from_text, suffix_of
 from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.kernelbench import check_reference, description_of
 
@@ -128,7 +128,7 @@ def _row(
         kind = type(text).__name__
         return Row(index, name, None, None, f"row {name} holds a {kind} in the field {candidate_field!r}, not text")
     if text and text.strip():
-        candidate = candidate_from_text(text, f"{origin}#{name}")
+        candidate = candidate_from_text(text, f"{origin}#{name}", suffix_of(text))
     source = value.get(reference_field)
     if not isinstance(source, str):
         return Row(index, name, None, candidate, f"row {name} has no text in the field {reference_field!r}")

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import torch
@@ -24,6 +26,12 @@ from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks.reference import instantiate, last_line
 
 Shapes = tuple[tuple[int, ...], ...]
+
+
+_IMPORT_SECONDS = 120.0
+"""Seconds of imports that do not count."""
+_TICK = 0.25
+"""How often the clock of a limit looks at what runs."""
 
 
 class ReferenceFails(Exception):
@@ -52,7 +60,7 @@ class Cost:
 
 
 class _Counter(TorchDispatchMode):
-    """Adds up FLOPs of the operators that run under it."""
+    """Adds up FLOPs of the operators that run under it, and refuses convolutions that only `meta` takes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,6 +68,8 @@ class _Counter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if func is torch.ops.aten.convolution.default:
+            _check_convolution(*args, **kwargs)
         out = func(*args, **kwargs)
         formula = flop_registry.get(func._overloadpacket)
         if formula is not None:
@@ -67,6 +77,31 @@ class _Counter(TorchDispatchMode):
         elif not func.is_view:
             self.flops += max((t.numel() for t in task_inputs.tensors_in([list(args), out])), default=0)
         return out
+
+
+def _check_convolution(
+    given: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> None:
+    """Raises RuntimeError for extents that torch refuses on every device but `meta`, where it looks at few of them."""
+    channels = given.shape[1]
+    expected = weight.shape[0] if transposed else weight.shape[1] * groups
+    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    if channels != expected:
+        raise RuntimeError(f"a convolution of {expected} channels gets an input of {channels}")
+    if channels % groups or outputs % groups:
+        raise RuntimeError(f"{groups} groups divide neither {channels} channels nor {outputs}")
+    if bias is not None and tuple(bias.shape) != (outputs,):
+        raise RuntimeError(f"a convolution that makes {outputs} channels has a bias of shape {tuple(bias.shape)}")
+    if transposed and any(p >= max(s, d) for p, s, d in zip(output_padding, stride, dilation, strict=False)):
+        raise RuntimeError("output padding must be smaller than either stride or dilation")
 
 
 class _Recurrent(TorchFunctionMode):
@@ -93,21 +128,43 @@ class _Recurrent(TorchFunctionMode):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raises `ReferenceFails` after so many seconds; without effect outside the main thread."""
+    """Raises `ReferenceFails` after so many seconds; without effect outside the main thread.
+
+    An import is never broken off, and its time does not count: a module that is half there spoils everything that this
+    process does afterwards, and torch imports some of its own when they are first needed.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    started = seen = time.monotonic()
+    used = 0.0
 
-    def stop(*_: Any) -> None:
-        raise ReferenceFails(f"it runs for more than {seconds:.0f} s")
+    def tick(_number: int, frame: FrameType | None) -> None:
+        nonlocal seen, used
+        now = time.monotonic()
+        seen, since = now, now - seen
+        if not _importing(frame) or now - started > seconds + _IMPORT_SECONDS:
+            used += since
+        if used >= seconds:
+            raise ReferenceFails(f"it runs for more than {seconds:.0f} s")
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    before = signal.signal(signal.SIGALRM, tick)
+    every = min(_TICK, seconds / 4)
+    signal.setitimer(signal.ITIMER_REAL, every, every)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def _importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported where the process is."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def signature(source: str, overrides: dict[str, Any], device: str, seconds: float = 5.0) -> Signature:
@@ -118,6 +175,14 @@ def signature(source: str, overrides: dict[str, Any], device: str, seconds: floa
             values = _values(namespace)
             init = task_inputs.init_arguments(namespace)
     return Signature(_shapes(values), repr(task_inputs.map_tensors(init, lambda t: tuple(t.shape))))
+
+
+def outline(source: str, overrides: dict[str, Any], seconds: float = 10.0) -> tuple[Sequence[Any], Any]:
+    """The arguments of forward and of the constructor at one size, their tensors on `meta`. Raises `ReferenceFails`."""
+    with _failures("get_inputs"), time_limit(seconds):
+        namespace = instantiate(source, overrides)
+        with torch.no_grad(), task_inputs.OnDevice("meta"):
+            return _values(namespace), task_inputs.init_arguments(namespace)
 
 
 def measure(source: str, overrides: dict[str, Any], device: str, seconds: float = 10.0) -> Cost:

@@ -113,9 +113,12 @@ def check_workloads(source: str, workloads: Sequence[Workload | dict[str, Any]])
             ) from failure
 
 
-def affordable(source: str, workloads: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[str]]:
-    """The stated sizes that can be run here, and a note on each that is too large; one that cannot be told is kept."""
-    kept, notes = [], []
+def affordable(
+    source: str, workloads: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+    """The stated sizes that can be run here, those that are too large with their cost, and a note on each of these; one
+    that cannot be told is kept."""
+    kept, large, notes = [], [], []
     for workload in workloads:
         try:
             cost = probe.measure(source, workload["constants"], "meta")
@@ -127,7 +130,8 @@ def affordable(source: str, workloads: Sequence[dict[str, Any]]) -> tuple[list[d
         else:
             size = f"{cost.elements} elements, {cost.flops} FLOPs"
             notes.append(f"workload {workload['name']!r} is too large to run without a GPU: {size}")
-    return kept, notes
+            large.append({**workload, "elements": cost.elements, "flops": cost.flops})
+    return kept, large, notes
 
 
 def derive(

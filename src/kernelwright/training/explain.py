@@ -65,7 +65,7 @@ def explain(settings: SftSettings, number: int, model_path: str | None = None) -
 def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sample: Any, model_path: str) -> Explained:
     import torch
 
-    from kernelwright.training.sft import load_model
+    from kernelwright.training.post_run import load_model
 
     _, answer = encoder.texts(row)
     target, offsets = encoder.answer(answer)

@@ -132,6 +132,9 @@ class UpdateSettings(Table):
     """Updates between losses on held-out rows."""
     save_every: int = Field(default=200, ge=1)
     """Updates between checkpoints, from which a stopped run goes on."""
+    fsdp: Literal["no", "full", "gradients"] = "no"
+    """Over several processes: each holds the whole model (no), a share of weights, gradients and optimizer (full), or
+    gathers a share of the weights once an update (gradients)."""
     report_to: list[str] = []
     """transformers' reporters: tensorboard, wandb, trackio, …; log.jsonl is always written."""
 
@@ -142,13 +145,86 @@ class UpdateSettings(Table):
         return self
 
 
+def micro_batches(train: UpdateSettings, processes: int) -> int:
+    """How many micro-batches of a process make an update. Raises `ConfigError` where rows do not divide."""
+    accumulate, rest = divmod(train.batch, train.micro_batch * processes)
+    if rest or not accumulate:
+        raise ConfigError(
+            f"train.batch = {train.batch} rows cannot be made of micro-batches of {train.micro_batch} on "
+            f"{processes} processes",
+            hint="make train.batch a multiple of train.micro_batch times the processes",
+        )
+    return accumulate
+
+
 class BenchSettings(Table):
-    """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates."""
+    """Evaluation by execution while training: what `kernelwright bench` measures, every so many updates and at the end.
+
+    Each one is a run folder, `bench/step-NNNNNN`, that `report` and `compare` read."""
 
     suite: str
+    """As `bench` takes it: starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE[:LEVEL]."""
     every: int = Field(ge=1)
-    samples: int = Field(default=4, ge=1)
+    """Updates between two of them."""
+    at_start: bool = False
+    """Measure the model before the first update as well."""
+    samples: int = Field(default=4, ge=0)
+    """Of each task."""
+    greedy: bool = False
+    """One greedy sample a task beside them."""
+    temperature: float = Field(default=0.8, ge=0)
+    top_p: float = Field(default=1.0, gt=0, le=1)
     limit: int | None = Field(default=None, ge=1)
+    """Only the first tasks."""
+    seed: int = 0
+    reference_field: str = "reference"
+    """Of rows in a JSONL file."""
+    id_field: str | None = None
+    backend: Literal["auto", "cpu", "gpu"] = "auto"
+    jobs: int = Field(default=0, ge=0)
+    """Candidates judged at once; 0: one a core."""
+    trials: int = Field(default=3, ge=1)
+    timeout: float = Field(default=30.0, gt=0)
+    baselines: list[Literal["eager", "compile"]] = []
+    """What a GPU times candidates against; nothing by default, which is fastest."""
+
+    @model_validator(mode="after")
+    def _something(self) -> BenchSettings:
+        if not self.samples and not self.greedy:
+            raise ValueError("samples = 0 without greedy draws nothing")
+        return self
+
+
+class PreferenceSettings(Table):
+    """The loss on pairs of answers: TRL's, summed over the policy's own tokens."""
+
+    kind: Literal["sigmoid", "ipo", "hinge", "sigmoid_norm"] = "sigmoid"
+    """sigmoid: DPO's own, and M-DPO's where answers are whole rollouts. The others as TRL names them."""
+    beta: float = Field(default=0.1, gt=0)
+    """How far the model may go from where it began; M-DPO's eta."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
+    sft_weight: float = Field(default=0.0, ge=0)
+    """Adds so much of the negative log-likelihood of the preferred answer (TRL's loss `sft`)."""
+
+
+class DpoSettings(Table):
+    """A whole run on preference pairs."""
+
+    name: str = "dpo"
+    note: str = ""
+    """What this is, and where its numbers come from."""
+    seed: int = 0
+    model: BaseModelSettings
+    data: TextSettings
+    loss: PreferenceSettings = PreferenceSettings()
+    train: UpdateSettings
+    bench: BenchSettings | None = None
+
+    @model_validator(mode="after")
+    def _not_packed(self) -> DpoSettings:
+        if self.train.packing:
+            raise ValueError("pairs are not packed: set train.packing to false")
+        return self
 
 
 class SftSettings(Table):

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+BENCHES = Path("bench") / "results.jsonl"
+"""A row of numbers for each evaluation by execution, in a run's folder."""
+
 PEAKS = (("H200", 989e12), ("H100", 989e12), ("GH200", 989e12), ("B200", 2250e12), ("A100", 312e12), ("L40S", 362e12))
 """Dense bfloat16 operations a second by name of the GPU, from NVIDIA's data sheets (SXM variants)."""
 

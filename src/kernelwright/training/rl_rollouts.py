@@ -6,26 +6,31 @@ written to the step's file as soon as it is whole, so that a stopped step goes o
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
+import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import PolicyError
+from kernelwright.errors import StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.asking import Asker
-from kernelwright.policies.starter import SampledAnswer, StarterPolicy
-from kernelwright.prompts.messages import initial_messages
+from kernelwright.policies.starter import ConversationPolicy, SampledAnswer
+from kernelwright.prompts.contexts import converse, opening
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.rewards import Reward, load_reward
 from kernelwright.rewards_judge import Judge
 from kernelwright.rollout import Budget, Exchange, parse_python, rollout
-from kernelwright.training.contexts import bare_task, converse
+from kernelwright.training.filters import varied_groups
+from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 
 
@@ -49,6 +54,67 @@ class Row:
     finish_reason: str
 
 
+class Clock:
+    """Where the seconds of playing go: to the engine, to judging, or to both at once."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._asking: list[tuple[float, float]] = []
+        self._judging: list[tuple[float, float]] = []
+        self._work = 0.0
+        self._wall = 0.0
+
+    @contextlib.contextmanager
+    def playing(self) -> Iterator[None]:
+        """Counts the wall seconds of what is played within."""
+        began = self._now()
+        try:
+            yield
+        finally:
+            self._wall += self._now() - began
+
+    def answered(self, began: float) -> None:
+        """The policy was asked at `began`, and has just answered."""
+        with self._lock:
+            self._asking.append((began, self._now()))
+
+    def judged(self, began: float, work: float) -> None:
+        """A candidate was handed in at `began`, and has just been judged with so many seconds of work."""
+        with self._lock:
+            self._judging.append((began, self._now()))
+            self._work += work
+
+    def read(self) -> dict[str, float]:
+        """Seconds since the last reading; begins again.
+
+        `ask_s` and `judge_s`: wall seconds in which somebody waited for the policy, or for a verdict; `only_judge_s`:
+        of the latter, those without the former, in which evaluation holds up everything; `judge_work_s`: seconds of
+        judging, added up over candidates.
+        """
+        with self._lock:
+            asking, judging = _covered(self._asking), _covered(self._judging)
+            both = _covered(self._asking + self._judging)
+            found = {
+                "ask_s": asking,
+                "judge_s": judging,
+                "only_judge_s": both - asking,
+                "judge_work_s": self._work,
+                "play_s": self._wall,
+            }
+            self._asking, self._judging, self._work, self._wall = [], [], 0.0, 0.0
+        return {name: round(value, 2) for name, value in found.items()}
+
+
+def _covered(spans: Sequence[tuple[float, float]]) -> float:
+    """How much time lies within at least one span."""
+    total, end = 0.0, float("-inf")
+    for first, last in sorted(spans):
+        total += max(0.0, last - max(first, end))
+        end = max(end, last)
+    return total
+
+
 @dataclass(frozen=True)
 class _Sampled:
     prompt: tuple[int, ...]
@@ -61,69 +127,97 @@ class _Recorder:
 
     name = "training"
 
-    def __init__(self, asker: Asker, policy: StarterPolicy) -> None:
-        self._asker, self._policy = asker, policy
+    def __init__(self, asker: Asker, policy: ConversationPolicy, clock: Clock) -> None:
+        self._asker, self._policy, self._clock = asker, policy, clock
         self.sampled: list[_Sampled] = []
 
     def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
         prompt = tuple(self._policy.engine.tokenizer.prompt(messages))
+        began = time.monotonic()
         answer = self._asker.ask(Request(tuple(messages), seed, None))
+        self._clock.answered(began)
         assert isinstance(answer, SampledAnswer)
         self.sampled.append(_Sampled(prompt, answer.token_ids, answer.log_probs))
         return answer
 
 
-class ConversationPolicy(StarterPolicy):
-    """The engine, asked with whole conversations, as a policy that learns from feedback must be."""
-
-    def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
-        return self.engine.tokenizer.prompt(messages)
-
-
 class Rollouts:
-    """Plays the rollouts of steps."""
+    """Plays the rollouts of steps, its share of them where several processes train together."""
 
-    def __init__(self, settings: RlSettings, policy: StarterPolicy, executor: Executor, judge: Judge | None) -> None:
+    def __init__(
+        self,
+        settings: RlSettings,
+        policy: ConversationPolicy,
+        executor: Executor,
+        judge: Judge | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
         self.settings, self.policy, self.executor, self.judge = settings, policy, executor, judge
+        self.ranks = ranks or Ranks()
         self.judge_weight = 0.0
+        self.clock = Clock()
         self._reward = load_reward(settings.reward.name)
         j = settings.judging
         baselines = [b for b in j.baselines.split(",") if b and b != "none"]
-        wanted = j.model_dump(include={"backend", "trials", "timeout", "timing_seconds"})
+        wanted = j.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench"})
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))
-        self._lock = threading.Lock()
 
-    def step(self, number: int, tasks: Sequence[Task], path: Path) -> list[Row]:
-        """All rows of a step, in order; what `path` holds is not played again. Ctrl-C keeps what is whole."""
+    def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
+        """All rows of these groups, of all processes, in order; what `path` holds is not played again.
+
+        Ctrl-C keeps what is whole.
+        """
+        if self.ranks.first:
+            mend(path)
+        self.ranks.wait()
         done = read_rollouts(path)
-        r = self.settings.rollout
-        wanted = [(g, n) for g in range(len(tasks)) for n in range(r.rollouts) if (g, n) not in done]
-        with Asker(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
-            futures = {pool.submit(self._play, asker, number, tasks[g], g, n): (g, n) for g, n in wanted}
+        self.ranks.wait()  # nobody writes before all have read
+        keys = [(g, n) for g in sorted(groups) for n in range(self.settings.rollout.rollouts)]
+        wanted = [key for key in keys if key not in done][self.ranks.rank :: self.ranks.count]
+        self._play_all(step, groups, wanted, path)
+        self.ranks.wait()
+        done = read_rollouts(path)
+        return [row for key in keys for row in done[key]]
+
+    def _play_all(self, step: int, groups: Mapping[int, Task], wanted: Sequence[tuple[int, int]], path: Path) -> None:
+        with self.clock.playing(), Asker(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
+            futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
             try:
                 for future in as_completed(futures):
-                    done[futures[future]] = rows = future.result()
-                    self._keep(path, rows)
+                    self._keep(path, future.result())
             except BaseException:
                 asker.close()
                 for future in futures:
                     future.cancel()
                 raise
-        return [row for key in sorted(done) for row in done[key]]
 
     def _keep(self, path: Path, rows: list[Row]) -> None:
+        """Appends a whole rollout in one write: other processes append to the same file."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        with self._lock, open(path, "a", encoding="utf-8") as file:
-            file.write(json.dumps([asdict(row) for row in rows]) + "\n")
+        line = (json.dumps([asdict(row) for row in rows]) + "\n").encode()
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            while line:
+                line = line[os.write(file, line) :]
+        except OSError as error:
+            raise StoreError(
+                f"{str(path)!r} cannot be written: {error.strerror}",
+                hint="free some space, then give the same command again",
+            ) from error
+        finally:
+            os.close(file)
 
     def _play(self, asker: Asker, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
-        recorder = _Recorder(asker, self.policy)
+        recorder = _Recorder(asker, self.policy, self.clock)
         seed = hash_seed(self.settings.seed, step, group, trajectory)
+        # Inputs differ from step to step, and are those of the group: its rollouts are judged alike, a second time too.
+        options = self._options.changed(seed=hash_seed(self.settings.seed, step, group))
         judged: list[tuple[Turn, Candidate | None]] = []
         played = rollout(
             task,
             recorder,
-            self._evaluate,
+            lambda of, candidate: self._evaluate(of, candidate, options),
             budget=Budget(turns=self.settings.rollout.turns),
             seed=seed,
             on_turn=lambda turn, candidate: judged.append((turn, candidate)),
@@ -151,14 +245,25 @@ class Rollouts:
             )
         return rows
 
-    def _evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
-        return self.executor.submit(task, candidate, self._options).result()
+    def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+        began = time.monotonic()
+        try:
+            evaluation = self.executor.submit(task, candidate, options).result()
+        except TaskError as error:  # no candidate's fault: no reward, and the other tasks go on
+            evaluation = Evaluation(
+                task_id=task.task_id,
+                task_hash=task.content_hash,
+                candidate_id=candidate.content_hash,
+                verdict="unsupported",
+                reason=f"the task cannot be judged: {error}"[:500],
+            )
+        self.clock.judged(began, evaluation.seconds.total)
+        return evaluation
 
     def _rewarded(self, task: Task, turn: Turn, candidate: Candidate | None, seed: int) -> Reward:
         parameters = dict(self.settings.reward.parameters)
         if self.judge is not None and self.judge_weight > 0 and candidate is not None:
-            with self._lock:  # one question at a time: a judge counts
-                parameters["judge"] = self.judge(task, candidate, seed=seed).score
+            parameters["judge"] = self.judge(task, candidate, seed=seed).score
             parameters["judge_weight"] = self.judge_weight
         return self._reward(turn.evaluation, **parameters)
 
@@ -166,19 +271,20 @@ class Rollouts:
         self, task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]
     ) -> tuple[Message, ...]:
         r = self.settings.rollout
-        room = self.policy.engine.config.context - r.max_tokens
-        messages = converse(
-            bare_task(task) if self.policy.engine.config.bare_task else initial_messages(task),
+        return converse(
+            opening(task, self.policy.bare),
             turns,
             candidates,
             kind=r.context,
             top_w=r.top_w,
             score=lambda e: self._reward(e, **self.settings.reward.parameters).value,
-            fits=lambda shown: len(self.policy.engine.tokenizer.prompt(shown)) <= room,
+            fits=self.policy.fits,
         )
-        if len(self.policy.engine.tokenizer.prompt(messages)) >= self.policy.engine.config.context:
-            raise PolicyError(f"the task {task.task_id} is longer than the model's context")
-        return messages
+
+
+def fitting(tasks: Sequence[Task], policy: ConversationPolicy) -> list[Task]:
+    """The tasks that leave room for an answer in the model's context."""
+    return [task for task in tasks if policy.fits(opening(task, policy.bare))]
 
 
 def hash_seed(*parts: int) -> int:
@@ -187,6 +293,27 @@ def hash_seed(*parts: int) -> int:
     for part in parts:
         seed = (seed * 1_000_003 + part + 1) % (2**31 - 1)
     return seed
+
+
+def without_opinions(rows: Sequence[Row]) -> list[Row]:
+    """The same rows, less what a judge thought in groups that execution already tells apart: else it can be played."""
+    executed = [None if row.reward is None else row.reward - row.parts.get("judge", 0.0) for row in rows]
+    told = varied_groups(executed, [row.group for row in rows])
+    return [
+        replace(row, reward=value, parts={k: v for k, v in row.parts.items() if k != "judge"})
+        if apart and "judge" in row.parts
+        else row
+        for row, value, apart in zip(rows, executed, told, strict=True)
+    ]
+
+
+def mend(path: Path) -> None:
+    """Cuts off a last line that a killed process did not finish, so that others can be appended."""
+    if not path.is_file():
+        return
+    with open(path, "r+b") as file:
+        text = file.read()
+        file.truncate(text.rfind(b"\n") + 1)
 
 
 def read_rollouts(path: Path) -> dict[tuple[int, int], list[Row]]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.post_settings import BaseModelSettings, Table
+from kernelwright.training.post_settings import BaseModelSettings, LossSettings, Table, UpdateSettings
 
 
 class TaskSettings(Table):
@@ -69,12 +69,37 @@ class FilterSettings(Table):
     """Double the bounds' distance from 1 after a step in which more than 60 % were rejected."""
     profiling: bool = False
     """PRS: correct rows whose own kernels take little of the device's time."""
+    redraw: int = Field(default=0, ge=0)
+    """Dynamic sampling (DAPO): rounds at most in which groups whose rewards are all alike are replaced."""
+
+
+class AlarmSettings(Table):
+    """Signs that come before a policy's answers turn to junk. Shares are of a step's rows."""
+
+    hacked: float = Field(default=0.3, ge=0)
+    """Rejected by a guard."""
+    unpaid: float = Field(default=0.2, ge=0)
+    """Without a reward: faults of the harness, and what a backend cannot judge."""
+    cut: float = Field(default=0.8, ge=0)
+    """Ended by `max_tokens`."""
+    unreadable: float = Field(default=0.9, ge=0)
+    repetition: float = Field(default=0.6, ge=0)
+    """Runs of 8 tokens that the same answer held before."""
+    first_token: float = Field(default=0.3, ge=0)
+    """Drift of the answers' first tokens from the first step's: total variation distance, 0 to 1."""
+    entropy_low: float = Field(default=0.1, ge=0)
+    """Entropy a token, as a share of the first step's."""
+    entropy_high: float = Field(default=3.0, gt=0)
+    stop_after: int = Field(default=0, ge=0)
+    """Steps in a row with the same alarm after which the run ends; 0: never."""
 
 
 class RlUpdateSettings(Table):
     """The updates of a step."""
 
     steps: int = Field(default=50, ge=1)
+    seconds: float | None = Field(default=None, gt=0)
+    """Wall seconds of steps after which the run ends, if it has not before."""
     updates: int = Field(default=1, ge=1)
     """Gradient steps on each step's rows: 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1)
@@ -103,8 +128,34 @@ class JudgingSettings(Table):
     timeout: float = Field(default=30.0, gt=0)
     baselines: str = "eager"
     timing_seconds: float = Field(default=0.5, ge=0)
+    strict_kernelbench: bool = False
+    """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
     judge: str | None = None
     """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays."""
+
+
+class CollectSettings(Table):
+    """Rollouts to choose from, after the warm-up."""
+
+    rollouts: int = Field(default=4, ge=1)
+    """Of each task."""
+    turns: int = Field(default=4, ge=1)
+    context: Literal["recent", "top_w", "summary"] = "recent"
+    temperature: float = Field(default=1.0, gt=0)
+    limit: int | None = Field(default=None, ge=1)
+    """Of the tasks, the first ones."""
+
+
+class RejectionSettings(Table):
+    """After the warm-up: collect rollouts, keep those that paid off, fine-tune on their answers (CUDA Agent)."""
+
+    collect: CollectSettings = CollectSettings()
+    reward: str = "cuda_agent"
+    """Kept are rollouts whose best turn has more than 0 of it, without loops and unreadable answers."""
+    loss: LossSettings = LossSettings()
+    length: int = Field(default=4096, ge=8)
+    """Tokens of prompt and answer together at most."""
+    train: UpdateSettings = UpdateSettings(epochs=1.0)
 
 
 class RlSettings(Table):
@@ -119,8 +170,11 @@ class RlSettings(Table):
     reward: NamedSettings = NamedSettings(name="kevin")
     advantage: NamedSettings = NamedSettings(name="trloo")
     filters: FilterSettings = FilterSettings()
+    alarms: AlarmSettings = AlarmSettings()
     train: RlUpdateSettings = RlUpdateSettings()
     judging: JudgingSettings = JudgingSettings()
+    rejection: RejectionSettings | None = None
+    """Given, the rest is the warm-up of rejection fine-tuning."""
 
     @model_validator(mode="after")
     def _known(self) -> RlSettings:

@@ -13,6 +13,7 @@ from torch import Tensor
 from kernelwright.training.advantages import load_advantage
 from kernelwright.training.filters import mismatch_rejection, profiling_rejection, varied_groups, widened
 from kernelwright.training.policy_loss import policy_loss
+from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_rollouts import Row
 from kernelwright.training.rl_settings import RlSettings
 
@@ -27,6 +28,17 @@ class Batch:
     """The sampler's log-probabilities, 0 elsewhere."""
     advantage: Tensor
     rows: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What became of a step's rows."""
+
+    facts: dict[str, float]
+    """What to log."""
+    advantage: np.ndarray
+    used: np.ndarray
+    """By row: whether it was trained on."""
 
 
 @dataclass
@@ -89,26 +101,32 @@ def gold_log_probs(model: Any, batch: Batch) -> Tensor:
 class Updater:
     """The gradient steps of a run."""
 
-    def __init__(self, settings: RlSettings, model: Any, optimizer: Any, autocast: Any) -> None:
+    def __init__(self, settings: RlSettings, model: Any, optimizer: Any, autocast: Any, ranks: Ranks) -> None:
         self.settings, self.model, self.optimizer, self.autocast = settings, model, optimizer, autocast
+        self.ranks = ranks
         self.bounds = Bounds(settings.filters.low, settings.filters.high)
         self.done = 0
         """Gradient steps so far."""
+        self._mine: frozenset[int] = frozenset()
+        """Numbers of the step's rows that this process computes."""
 
-    def step(self, rows: Sequence[Row], seed: int) -> dict[str, float]:
-        """Trains on a step's rows; what to log."""
+    def step(self, rows: Sequence[Row], seed: int) -> Trained:
+        """Trains on a step's rows, which are the same in all processes; each computes its share of them."""
         weights = advantages(self.settings, rows)
+        owner = np.random.default_rng(seed).permutation(len(rows)) % self.ranks.count
+        self._mine = frozenset(np.flatnonzero(owner == self.ranks.rank).tolist())
         old, ratio_facts, keep = self._filtered(rows, weights, seed)
         chosen = [i for i in range(len(rows)) if keep[i] and weights[i] != 0.0 and rows[i].token_ids]
         facts = {"trained_rows": float(len(chosen)), **ratio_facts}
+        trained = Trained(facts, weights, np.isin(np.arange(len(rows)), chosen))
         if not chosen:
-            return facts
+            return trained
         order = np.random.default_rng(seed).permutation(chosen).tolist()
         parts = [order[i :: self.settings.train.updates] for i in range(self.settings.train.updates)]
         found = [self._gradient_step(rows, weights, part, old) for part in parts if part]
         for name in found[0]:
             facts[name] = float(np.mean([one[name] for one in found]))
-        return facts
+        return trained
 
     @torch.no_grad()
     def _filtered(
@@ -120,18 +138,20 @@ class Updater:
         facts: dict[str, float] = {}
         old: dict[int, Tensor] = {}
         wanted = [i for i in range(len(rows)) if weights[i] != 0.0 and rows[i].token_ids]
-        ratios: list[float] = []
+        mine: dict[int, tuple[float, bool]] = {}
         for batch in self._batches(rows, weights, wanted):
             with self.autocast():
                 log_probs = gold_log_probs(self.model, batch).float()
             found = mismatch_rejection(
                 log_probs, batch.sampled, batch.mask, low=self.bounds.low, high=self.bounds.high, veto=filters.veto
             )
-            ratios += found.ratio.tolist()
             for at, i in enumerate(batch.rows):
                 old[i] = log_probs[at]
-                if filters.mismatch:
-                    keep[i] = bool(found.keep[at])
+                mine[i] = (float(found.ratio[at]), bool(found.keep[at]))
+        everyone = {i: seen for part in self.ranks.gather(mine) for i, seen in part.items()}
+        ratios = [everyone[i][0] for i in wanted]
+        if filters.mismatch:
+            keep[wanted] = [everyone[i][1] for i in wanted]
         if ratios:
             facts["sampler_ratio"] = float(np.nanmean(ratios))
         if filters.mismatch and wanted:
@@ -146,8 +166,10 @@ class Updater:
         return old, facts, keep
 
     def _batches(self, rows: Sequence[Row], weights: np.ndarray, chosen: Sequence[int]) -> Iterator[Batch]:
+        """This process's share of the chosen rows."""
         device = next(self.model.parameters()).device
-        return batches(rows, weights, chosen, self.settings.train.micro_tokens, device)
+        mine = [i for i in chosen if i in self._mine]
+        return batches(rows, weights, mine, self.settings.train.micro_tokens, device)
 
     def _gradient_step(
         self, rows: Sequence[Row], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
@@ -178,13 +200,19 @@ class Updater:
             )
             out.loss.backward()
             loss, clipped, count = loss + float(out.loss.detach()), clipped + float(out.clipped), count + 1
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), train.clip or float("inf"))
+        trained = [p for p in self.model.parameters() if p.requires_grad]
+        for parameter in trained:
+            if parameter.grad is None:  # a process without a row of this part still takes part in the sum
+                parameter.grad = torch.zeros_like(parameter)
+        self.ranks.add([p.grad for p in trained])
+        norm = torch.nn.utils.clip_grad_norm_(trained, train.clip or float("inf"))
         self.done += 1
         for group in self.optimizer.param_groups:
             group["lr"] = train.lr * min(1.0, self.done / train.warm_up if train.warm_up else 1.0)
         if torch.isfinite(norm):
             self.optimizer.step()
         self.model.eval()
+        loss, clipped, count = (sum(part) for part in zip(*self.ranks.gather((loss, clipped, count)), strict=True))
         return {"loss": loss, "clipped": clipped / count, "grad_norm": float(norm)}
 
 

@@ -79,6 +79,18 @@ class Samples:
         return _joined(picked, [int(self.prompts[i]) for i in indices])
 
 
+@dataclass(frozen=True)
+class Segment:
+    """A part of a conversation as tokens: one message of the policy, or what stands before it."""
+
+    ids: list[int]
+    own: bool
+    """Whether it is the policy's, to be trained on."""
+    text: str = ""
+    offsets: tuple[tuple[int, int], ...] = ()
+    """Of the policy's: places of its tokens in its text."""
+
+
 class Encoder:
     """Turns conversations into samples with one model's tokenizer and template."""
 
@@ -108,24 +120,65 @@ class Encoder:
 
     def encode(self, row: Conversation) -> Sample | BadRow:
         """A sample, or what is wrong with it."""
+        bad = self.misspelt(row)
+        if bad is not None:
+            return bad
+        found = self.segments(row, row.own or (len(row.messages) - 1,))
+        if isinstance(found, BadRow):
+            return found
+        ids = np.array([token for segment in found for token in segment.ids], dtype=np.int32)
+        if len(ids) > self.length:
+            return BadRow(row.name, "too-long", f"{len(ids)} tokens")
+        flags = np.concatenate([self._flags(segment) for segment in found])
+        if not (flags & TARGET).any() or len(ids) < 2:
+            return BadRow(row.name, "all-masked")
+        if not (flags & CUDA).any() and not self.keep_all:
+            return BadRow(row.name, "no-cuda")
+        return Sample(row.name, ids, flags)
+
+    def _flags(self, segment: Segment) -> NDArray[np.uint8]:
+        if not segment.own:
+            return np.zeros(len(segment.ids), dtype=np.uint8)
+        offsets = list(segment.offsets)
+        cuda = token_mask(segment.text, offsets, device_functions=self.device_functions)
+        thought = thought_mask(segment.text, offsets)
+        flags: NDArray[np.uint8] = (TARGET + CUDA * cuda + THOUGHT * thought).astype(np.uint8)
+        return flags
+
+    def segments(self, row: Conversation, own: Sequence[int]) -> list[Segment] | BadRow:
+        """The conversation's tokens up to the last of the messages `own` (by number), which are the policy's.
+
+        Each of these is tokenised by itself and ends with the token that ends a turn, as it does when it is generated.
+        """
+        found: list[Segment] = []
+        text = ""
+        for at in own:
+            before, answer = self.texts(Conversation(row.name, row.messages[: at + 1], row.reference))
+            if not before.startswith(text):
+                return BadRow(row.name, "rewritten", f"at message {at}")
+            found.append(Segment(self.ids(before[len(text) :]), False))
+            ids, offsets = self.answer(answer)
+            found.append(Segment(ids, True, answer, tuple(offsets)))
+            text = before + self._until_end(answer)
+        return found
+
+    def misspelt(self, row: Conversation) -> BadRow | None:
+        """A row that spells a special token of the tokenizer."""
         for message in row.messages:
             for special in self.specials:
                 if special in message["content"]:
                     return BadRow(row.name, "special-token", special)
-        before, answer = self.texts(row)
-        prompt = self.tokenizer(before, add_special_tokens=False)["input_ids"]
-        target, offsets = self.answer(answer)
-        ids = np.array(prompt + target, dtype=np.int32)
-        if len(ids) > self.length:
-            return BadRow(row.name, "too-long", f"{len(ids)} tokens")
-        if not target or len(ids) < 2:
-            return BadRow(row.name, "all-masked")
-        cuda = token_mask(answer, offsets, device_functions=self.device_functions)
-        if not cuda.any() and not self.keep_all:
-            return BadRow(row.name, "no-cuda")
-        flags = np.zeros(len(ids), dtype=np.uint8)
-        flags[len(prompt) :] = TARGET + CUDA * cuda + THOUGHT * thought_mask(answer, offsets)
-        return Sample(row.name, ids, flags)
+        return None
+
+    def ids(self, text: str) -> list[int]:
+        """A text's tokens, special ones included where it spells them."""
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _until_end(self, text: str) -> str:
+        """An answer's text up to the token that ends it, which is included."""
+        end = self.tokenizer.eos_token
+        head, found, _ = text.rpartition(end) if end else (text, "", "")
+        return head + found if found else text
 
     def answer(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """The answer's tokens with their places, up to the token that ends it, which is added where there is none."""
@@ -255,7 +308,7 @@ def _key(settings: SftSettings, rows: Sequence[Conversation]) -> str:
     options = [VERSION, data.length, data.style, data.without_cuda, settings.loss.device_functions]
     digest.update(json.dumps([*options, _tokenizer_key(settings.model.path)]).encode())
     for row in rows:
-        digest.update(json.dumps([row.name, row.messages, row.reference]).encode())
+        digest.update(json.dumps([row.name, row.messages, row.reference, row.own]).encode())
     return digest.hexdigest()[:32]
 
 

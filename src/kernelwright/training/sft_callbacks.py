@@ -1,8 +1,7 @@
-"""What happens beside the updates of a fine-tuning run: its log, a live line, and evaluation by execution."""
+"""What happens beside the updates of a fine-tuning run: its log, a live line, evaluation by execution."""
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from pathlib import Path
@@ -10,10 +9,13 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.post_settings import DpoSettings, SftSettings
 from kernelwright.training.progress import Live, Log
 
-_SHOWN = ("loss", "nll", "confidence", "sample_weight", "eval_nll", "grad_norm", "learning_rate")
+_SHOWN = (
+    *("loss", "nll", "confidence", "sample_weight", "rewards/accuracies", "rewards/margins", "eval_nll"),
+    *("eval_compiled@1", "eval_pass@1", "eval_greedy_pass", "grad_norm", "learning_rate"),
+)
 
 
 class LogFile(TrainerCallback):
@@ -47,11 +49,22 @@ class LogFile(TrainerCallback):
             self._live.say(f"step {state.global_step}/{state.max_steps}: done", last=True)
 
 
-def callbacks(settings: SftSettings, out: Path) -> list[Any]:
-    """Those of a run."""
-    return [LogFile(out)]
+def callbacks(settings: SftSettings | DpoSettings, out: Path) -> list[Any]:
+    """Those of a run. Raises `ConfigError` and `TaskError` for a suite of `bench` that cannot be read."""
+    found: list[Any] = [LogFile(out)]
+    if settings.bench is not None:
+        from kernelwright.training.execution import ExecutionCallback
+
+        found.append(ExecutionCallback(settings.bench, settings.name, settings.model, out))
+    return found
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a `log.jsonl`."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+def settle(trainer: Any) -> Any:
+    """Gives callbacks that need it their trainer, and takes away the one that writes to stdout, which is for data."""
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    for callback in trainer.callback_handler.callbacks:
+        if hasattr(callback, "trainer"):
+            callback.trainer = trainer
+    return trainer

@@ -1,8 +1,8 @@
 """Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
 
-A row is `{"messages": […]}`, or has a prompt and an answer under one of their usual names (texts, or lists of messages
-as TRL and `curate` write them), or `reference` and `answer` as a corpus of ours. What is wrong with a row is one of
-`REASONS`.
+A row is `{"messages": […]}` (with `actions`, marks of the messages that are trained on), or has a prompt and an answer
+under one of their usual names (texts, or lists of messages as TRL and `curate` write them), or `reference` and `answer`
+as a corpus of ours. What is wrong with a row is one of `REASONS`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ REASONS = {
     "too-long": "prompt and answer have more tokens than data.length",
     "no-cuda": "the answer has no kernel and no launch",
     "all-masked": "not one token is left to train on",
+    "same-answers": "the preferred answer is the rejected one",
+    "rewritten": "the chat template changes earlier turns when later ones follow",
 }
 """Names of what can be wrong with a row."""
 
@@ -43,6 +45,8 @@ class Conversation:
     name: str
     messages: Messages
     reference: bool = False
+    own: tuple[int, ...] = ()
+    """Numbers of the messages that are trained on instead, of a rollout of several turns."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,16 @@ class Report:
 
 def conversations(settings: TextSettings, report: Report) -> Iterator[Conversation]:
     """The good rows in their order; the others go to `report`. Raises `ConfigError` where there is no data set."""
+    for name, row in named_rows(settings, report):
+        found = conversation(row, name, settings)
+        if isinstance(found, BadRow):
+            report.bad.append(found)
+        else:
+            yield found
+
+
+def named_rows(settings: TextSettings, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows that are wanted and can be read, with their names; the others go to `report`."""
     given = 0
     for name, row in _rows(settings):
         if isinstance(row, BadRow):
@@ -95,16 +109,13 @@ def conversations(settings: TextSettings, report: Report) -> Iterator[Conversati
             return
         given += 1
         report.rows += 1
-        found = conversation(row, _name(row, settings, name), settings)
-        if isinstance(found, BadRow):
-            report.bad.append(found)
-        else:
-            yield found
+        yield _name(row, settings, name), row
 
 
 def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> Conversation | BadRow:
     """A row as messages, or what is wrong with it."""
     reference = False
+    own: tuple[int, ...] = ()
     messages: Any
     if settings.prompt is None and settings.answer is None and isinstance(row.get("messages"), Sequence):
         messages = row["messages"]
@@ -112,6 +123,13 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         if not whole or len(messages) < 2 or messages[-1]["role"] != "assistant":
             return BadRow(name, "no-field", "messages must end with one of the assistant, after another one")
         messages = [{"role": str(m["role"]), "content": m["content"]} for m in messages]
+        if "actions" in row:
+            marks = row["actions"]
+            if not isinstance(marks, Sequence) or len(marks) != len(messages) or not any(marks):
+                return BadRow(name, "no-field", "actions must mark some of the messages, one mark each")
+            own = tuple(at for at, marked in enumerate(marks) if marked is True)
+            if any(messages[at]["role"] != "assistant" or at == 0 for at in own):
+                return BadRow(name, "no-field", "actions may mark messages of the assistant, after another one")
     else:
         prompt_field = settings.prompt or _first(row, (*_PROMPTS, "reference"))
         answer_field = settings.answer or _first(row, _ANSWERS)
@@ -123,11 +141,11 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
         reference = prompt_field == "reference" or source is not None and source == row.get("reference")
         messages = [*prompt, *answer]
-    if not messages[-1]["content"].strip():
+    if any(not messages[at]["content"].strip() for at in own or (-1,)):
         return BadRow(name, "empty-answer")
     if any(_broken(m["content"]) for m in messages):
         return BadRow(name, "broken-utf8")
-    return Conversation(name, messages, reference)
+    return Conversation(name, messages, reference, own)
 
 
 def _turns(value: Any, role: str) -> Messages:

@@ -1,4 +1,4 @@
-"""What a policy in training is shown of its earlier turns: the message side of a rollout (`rollout.Exchange`).
+"""What a policy is shown of its earlier turns: the message side of a rollout (`rollout.Exchange`).
 
 `recent`: the latest turns, oldest out first. `top_w`: the best turns by reward, in their order (Dr. Kernel's scaling of
 turns beyond the context). `summary`: as recent, but the reasoning of earlier answers is dropped (Kevin).
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from kernelwright.prompts.messages import initial_messages
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 
 CONTEXTS = ("recent", "top_w", "summary")
@@ -64,6 +65,11 @@ def converse(
         if not numbers or fits(messages):
             return tuple(messages)
         numbers = numbers[1:]
+
+
+def opening(task: Task, bare: bool) -> tuple[Message, ...]:
+    """How a conversation begins: with the request in words, or with the task alone."""
+    return bare_task(task) if bare else initial_messages(task)
 
 
 def bare_task(task: Task) -> tuple[Message, ...]:

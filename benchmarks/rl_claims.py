@@ -1,0 +1,294 @@
+"""Reinforcement learning measured: every claim of the recipes, in one call, parts selectable, resumable.
+
+    python benchmarks/rl_claims.py MODEL OUT [--parts recipes,ablation,hacking,judge,throughput,kills,processes,scaling]
+           [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
+           [--samples 8] [--max-tokens 1200] [--train-seconds 400] [--set KEY=VALUE]... [--suite FILE] [--rows FILE]
+
+MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs a job of
+its own. `--minutes` is that of this call: what is not done then is begun, or gone on with, by the next call on OUT.
+OUT/results.json is written after each job, by `rl_report`. Tasks to measure on are generated, of a split that is kept
+out of training (or `--suite`); so are the right answers of the seeded policy (or `--rows`: reference and answer).
+
+recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
+ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
+hacking     a policy seeded with 5 % exploits (the reference renamed), paid by KernelBench's evaluator and by ours
+judge       a cold start with and without the judge term (`rl_judge`: rules on text, in place of a language model)
+throughput  64 tasks x 8 answers: answers a minute, seconds by stage, idle share of the GPU
+kills       a run killed three times and resumed: updates, lost and repeated rollouts
+processes   two processes against one on the same rollouts: advantages equal, weights close
+scaling     samples x turns at equal budget with MODEL and with what kevin made of it
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import rl_report
+from rl_jobs import Job, Runner, wait
+from rl_judge import served
+
+from kernelwright.evaluation.options import visible_gpus
+
+CLI = [sys.executable, "-m", "kernelwright.cli"]
+PARTS = ("recipes", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
+CLIPS = ["train.clip_low=0.2", "train.clip_high=0.28"]
+KEVIN = ["reward.name=kevin", "reward.parameters={cap = 10.0}", "advantage.name=kevin", "train.normalise=constant"]
+KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.updates=2", "rollout.context=summary", *CLIPS]
+DRKERNEL = ["reward.name=drkernel", "reward.parameters={scale = 0.5}", "filters.mismatch=true", *CLIPS]
+REJECTED = ["filters.profiling=true"]
+NO_PROFILE = ["reward.parameters={scale = 0.5, own_share = 0.0}"]
+STANFORD = ["reward.name=stanford", "advantage.name=mean", "train.clip_high=0.2"]
+VARIANTS: dict[str, tuple[int, list[str]]] = {
+    "stanford_grpo": (1, STANFORD),
+    "kevin": (4, KEVIN),
+    "drkernel": (3, [*DRKERNEL, *REJECTED]),
+    "kevin_one_turn": (1, KEVIN),
+    "drkernel_grpo": (3, [*DRKERNEL, *REJECTED, "advantage.name=grpo"]),
+    "drkernel_no_pr_prs": (3, [*DRKERNEL, *NO_PROFILE]),
+    "milestones": (1, ["reward.name=cuda_agent", "judging.baselines=eager,compile", *CLIPS]),
+    "capped_speedup": (1, ["reward.name=kevin", "reward.parameters={cap = 3.0}", *CLIPS]),
+}
+"""Turns, and settings in place of those of `starter_rl`. Each has `--answers` answers a task, in whole rollouts."""
+
+
+class Plan:
+    """What is asked for, as jobs."""
+
+    def __init__(self, asked: argparse.Namespace, judge: str) -> None:
+        self.asked, self.judge = asked, judge
+        self.out: Path = asked.out
+        self.jobs: list[Job] = []
+        self.held_out: Path = asked.suite or self.out / "held_out.jsonl"
+
+    def add(self, *jobs: Job) -> None:
+        """Adds jobs that are not there yet."""
+        known = {job.name for job in self.jobs}
+        self.jobs += [job for job in jobs if job.name not in known]
+
+    def tasks(self) -> str:
+        """The job that writes the tasks to measure on: of a split that no training task is of."""
+        if self.asked.suite is not None:
+            self.add(Job("tasks", lambda *_: {"suite": str(self.held_out)}, 10, gpus=0))
+        words = ["tasks", "generate", "--count", str(self.asked.held_out), "--seed", "77", "--split", "combos"]
+        self.add(Job("tasks", [*CLI, *words, "--out", str(self.held_out), "--json"], 120, gpus=0))
+        return "tasks"
+
+    def train(self, name: str, turns: int, settings: list[str], seed: int = 0, model: str = "", **more: Any) -> Job:
+        """A run of `starter_rl` with other settings."""
+        a = self.asked
+        words = [
+            f"model.path={model or a.model}",
+            f"seed={seed}",
+            f"rollout.tasks={a.tasks}",
+            f"rollout.rollouts={max(2, a.answers // turns)}",
+            f"rollout.turns={turns}",
+            f"rollout.max_tokens={a.max_tokens}",
+            f"train.steps={a.steps}",
+            f"train.seconds={a.train_seconds}",
+            *settings,
+            *a.overrides,
+        ]
+        flags = [word for setting in words for word in ("--set", setting)]
+        line = [*CLI, "train", "rl", "starter_rl", "--out", str(self.out / "runs" / name), *flags, "--json"]
+        return Job(f"train-{name}", line, a.train_seconds + 120, **more)
+
+    def bench(self, name: str, model: str, turns: int, needs: tuple[str, ...] = (), **more: Any) -> Job:
+        """A model on the held-out tasks, asked as it was trained."""
+        context = ["--context", "summary" if "kevin" in name or turns == 4 else "recent"]
+        line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--turns", str(turns), *context]
+        line += ["--samples", str(max(2, self.asked.samples // turns)), "--temperature", "1.0", "--stop", "never"]
+        line += ["--trials", "3", "--timing-seconds", "0.5", "--run", str(self.out / "bench" / name), "--json"]
+        limits = {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
+        return Job(f"bench-{name}", line, 400, (self.tasks(), *needs), environment=limits, **more)
+
+    def variants(self, names: list[str]) -> None:
+        """Before and after of recipes, with each seed."""
+        for seed in self.asked.seeds:
+            for name in names:
+                turns, settings = VARIANTS[name]
+                self.add(self.bench(f"before-{turns}", self.asked.model, turns))
+                run = f"{name}-{seed}"
+                job = self.train(run, turns, settings, seed)
+                self.add(job, self.bench(run, str(self.out / "runs" / run), turns, (job.name,)))
+
+    def hacking(self) -> None:
+        """Seeded with exploits, then trained without guards and with them."""
+        a, seeded, needs = self.asked, self.out / "seeded", ("exploits",)
+        words = [f"model.path={self.asked.model}", f"data.path={self.out / 'work' / 'exploits' / 'rows.jsonl'}"]
+        words += ["data.where=null", "data.held_out=0", "data.without_cuda=keep", "loss.name=sft"]
+        words += [*(f"loss.{name}=null" for name in ("tau", "lam", "window")), "train.steps=60"]
+        words += ["train.eval_every=null", "train.lr=1e-4", *self.asked.sft_overrides]
+        flags = [word for setting in words for word in ("--set", setting)]
+        self.add(
+            Job(
+                "exploits", lambda folder, *_: rl_report.exploit_rows(folder, 0.05, a.exploit_rows, a.rows), 200, gpus=0
+            ),
+            Job("seeded", [*CLI, "train", "sft", "starter_sft", "--out", str(seeded), *flags, "--json"], 300, needs),
+        )
+        for name, strict in (("guards_off", "true"), ("guards_on", "false")):
+            settings = ["reward.name=kevin", f"judging.strict_kernelbench={strict}", "train.lr=3e-5"]
+            self.add(self.train(f"hack-{name}", 1, settings, model=str(seeded), needs=("seeded",)))
+
+    def judging(self) -> None:
+        """A cold start, with the judge term and without."""
+        cold = str(self.asked.cold or self.asked.model)
+        for seed in self.asked.seeds:
+            for name, more in (("judge_off", []), ("judge_on", [f"judging.judge={self.judge}"])):
+                run = f"{name}-{seed}"
+                job = self.train(run, 1, [*STANFORD, *more], seed, cold)
+                self.add(self.bench("before-cold", cold, 1), job)
+                self.add(self.bench(run, str(self.out / "runs" / run), 1, (job.name,)))
+
+    def scaling(self) -> None:
+        """The grid, for the model before and after the recipe of several turns."""
+        budget = self.asked.answers
+        shapes = ",".join(f"{budget // turns}x{turns}" for turns in (1, 4, budget) if budget % turns == 0)
+        turns, settings = VARIANTS["kevin"]
+        trained = self.train("kevin-0", turns, settings, 0)
+        self.add(trained)
+        for name, model, needs in (
+            ("before", self.asked.model, ()),
+            ("kevin", str(self.out / "runs" / "kevin-0"), (trained.name,)),
+        ):
+            line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--grid", shapes]
+            line += ["--context", "top_w", "--stop", "never", "--temperature", "1.0", "--trials", "3"]
+            line += ["--timing-seconds", "0.5", "--run", str(self.out / "bench" / f"grid-{name}"), "--json"]
+            limits = {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
+            self.add(Job(f"grid-{name}", line, 500, (self.tasks(), *needs), environment=limits))
+
+    def build(self, parts: list[str]) -> list[Job]:
+        """All jobs of the parts, in the order in which they are worth having."""
+        a = self.asked
+        for part in parts:
+            if part == "recipes":
+                self.variants(["stanford_grpo", "kevin", "drkernel"])
+            elif part == "ablation":
+                self.variants(["kevin", "kevin_one_turn", "drkernel", "drkernel_grpo", "drkernel_no_pr_prs"])
+                self.variants(["milestones", "capped_speedup"])
+            elif part == "throughput":
+                shape = [f"rollout.tasks={a.throughput[0]}", f"rollout.rollouts={a.throughput[1]}", "train.steps=3"]
+                line = self.train("throughput", 1, shape).do
+                self.add(Job("throughput", watched(line, self.out / "gpu_throughput.csv"), 400))
+            elif part == "kills":
+                self.add(self.kills())
+            elif part == "processes":
+                self.processes()
+            else:
+                {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling}[part]()
+        return self.jobs
+
+    def kills(self) -> Job:
+        """A run of four steps, killed three times."""
+        line = self.train("kills", 2, ["train.steps=4", "train.save_every=2"]).do
+        out = self.out / "runs" / "kills"
+        return Job("kills", lambda _, left, environment: kills(line, out, left, environment), 400)
+
+    def processes(self) -> None:
+        """One process, then two on its rollouts, and two on their own."""
+        two = 2 if visible_gpus() else 1
+        alone = self.train("one", 2, ["train.steps=2"])
+        copied = self.train("two", 2, ["train.steps=2"], needs=("copy-rollouts",), gpus=two)
+        own = self.train("two_own", 2, ["train.steps=2"], gpus=two)
+        self.add(alone)
+        self.add(
+            Job("copy-rollouts", lambda *_: copy_rollouts(self.out / "runs"), 60, (alone.name,), gpus=0),
+            *(Job(job.name, [*job.do, "--processes", "2"], job.seconds, job.needs, two) for job in (copied, own)),
+        )
+
+
+def watched(line: Any, file: Path) -> Any:
+    """A command with the GPU's use sampled beside it, where there is a GPU."""
+    if not visible_gpus():
+        return line
+    query = "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits -i ${CUDA_VISIBLE_DEVICES} -lms 200"
+    return ["bash", "-c", f'{query} > {file} & watcher=$!; "$@"; status=$?; kill $watcher; exit $status', "bash", *line]
+
+
+def copy_rollouts(runs: Path) -> dict[str, Any]:
+    """The rollouts of the run of one process, for the run of two."""
+    shutil.copytree(runs / "one" / "rollouts", runs / "two" / "rollouts", dirs_exist_ok=True)
+    return {"steps": len(list((runs / "two" / "rollouts").iterdir()))}
+
+
+def kills(line: Any, out: Path, left: float, environment: dict[str, str]) -> dict[str, Any]:
+    """Kills a run three times, each time once it has kept some more rollouts, and lets it end."""
+    end = time.monotonic() + left
+    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "env": environment, "start_new_session": True}
+    killed = []
+    for _ in range(3):
+        before = rl_report.rollouts_kept(out)
+        child = subprocess.Popen(line, stdout=subprocess.DEVNULL, **quiet)
+        while child.poll() is None and rl_report.rollouts_kept(out) < before + 5 and time.monotonic() < end:
+            time.sleep(0.1)
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+        killed.append({"status": child.returncode, "rollouts_kept": rl_report.rollouts_kept(out)})
+    child = subprocess.Popen(line, stdout=subprocess.PIPE, text=True, **quiet)
+    said: list[str] = []
+    reader = threading.Thread(target=lambda: said.append(child.stdout.read() if child.stdout else ""), daemon=True)
+    reader.start()
+    status = wait(child, end - time.monotonic())
+    reader.join(5.0)
+    if status != 0:
+        raise RuntimeError(f"the last run ended with {status} after {killed}")
+    return {"killed": killed, "facts": json.loads(said[0].splitlines()[-1]), **rl_report.rollout_counts(out)}
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--cold")
+    parser.add_argument("--seeds", default="0,1", type=lambda text: [int(n) for n in text.split(",")])
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--tasks", type=int, default=16)
+    parser.add_argument("--answers", type=int, default=16)
+    parser.add_argument("--held-out", type=int, default=64)
+    parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--max-tokens", type=int, default=1200)
+    parser.add_argument("--train-seconds", type=float, default=400.0)
+    parser.add_argument("--exploit-rows", type=int, default=640)
+    parser.add_argument("--suite", type=Path)
+    parser.add_argument("--rows", type=Path)
+    parser.add_argument("--judge-port", type=int, default=18733)
+    parser.add_argument("--throughput", default="64x8", type=lambda text: [int(n) for n in text.split("x")])
+    parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
+    parser.add_argument("--set-sft", action="append", default=[], dest="sft_overrides", metavar="KEY=VALUE")
+    return parser.parse_args()
+
+
+def main() -> None:
+    asked = arguments()
+    parts = [part for part in asked.parts.split(",") if part]
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        sys.exit(f"error: there is no part {unknown[0]!r}\nhint: parts are {', '.join(PARTS)}")
+    asked.out.mkdir(parents=True, exist_ok=True)
+    asked.model = str(Path(asked.model).resolve())
+    runner = Runner(asked.out, list(visible_gpus()) or [""], time.monotonic() + 60.0 * asked.minutes)
+    with served(asked.judge_port) as url:
+        plan = Plan(asked, f"openai:rules@{url}")
+        jobs = plan.build(parts)
+
+        def keep() -> None:
+            rl_report.write(asked.out, vars(asked), [job.name for job in jobs])
+
+        runner.run(jobs, keep)
+    print((asked.out / "results.json").read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""Runs commands that need each other, several at once, one a GPU, each within its time; goes on where it was stopped.
+
+A job is done once `OUT/jobs/NAME.json` says that it ended well. One that failed or ran out of time is told in the same
+file, with the end of its output, and begun again by the next call: what it wrote itself says where it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+GRACE_SECONDS = 20.0
+"""Between asking a job to end and ending it."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command, or one function of this process. `gpus` are held while it runs."""
+
+    name: str
+    do: list[str] | Callable[[Path, float, dict[str, str]], dict[str, Any]]
+    """A command; or a function of a folder for its files, the seconds it may take and the environment of what it
+    starts, that returns its result."""
+    seconds: float
+    needs: tuple[str, ...] = ()
+    gpus: int = 1
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class Runner:
+    """All jobs of one call. `gpus`: names for CUDA_VISIBLE_DEVICES, or empty names where there is no GPU."""
+
+    def __init__(self, out: Path, gpus: Sequence[str], deadline: float) -> None:
+        self.out, self.deadline = out, deadline
+        self.free = list(gpus)
+        self.total = len(self.free)
+        self.changed = threading.Condition()
+        self.failed: set[str] = set()
+        (out / "jobs").mkdir(parents=True, exist_ok=True)
+
+    def result(self, name: str) -> dict[str, Any] | None:
+        """What a job that is done left; None where it is not done."""
+        path = self.out / "jobs" / f"{name}.json"
+        row: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        return row if row.get("status") == "done" else None
+
+    def run(self, jobs: Sequence[Job], after_each: Callable[[], None]) -> None:
+        """Runs what is not done, in order as far as GPUs and needs allow."""
+        waiting = [job for job in jobs if self.result(job.name) is None]
+        threads: list[threading.Thread] = []
+        with self.changed:
+            while waiting:
+                lost = [j for j in waiting if any(n in self.failed for n in j.needs) or j.gpus > self.total]
+                for job in lost:
+                    why = "too few GPUs" if job.gpus > self.total else f"needs {', '.join(job.needs)}"
+                    self._end(job, {"status": "left out", "why": why})
+                late = time.monotonic() > self.deadline - 5
+                for job in [] if not late else [j for j in waiting if j not in lost]:
+                    self._end(job, {"status": "left out", "why": "no time left"})
+                    lost.append(job)
+                waiting = [j for j in waiting if j not in lost]
+                ready = next((j for j in waiting if self._ready(j)), None)
+                if ready is None:
+                    self.changed.wait(1.0)
+                    continue
+                waiting.remove(ready)
+                held = [self.free.pop(0) for _ in range(ready.gpus)]
+                threads.append(threading.Thread(target=self._serve, args=(ready, held, after_each)))
+                threads[-1].start()
+        for thread in threads:
+            thread.join()
+        after_each()
+
+    def _ready(self, job: Job) -> bool:
+        return len(self.free) >= job.gpus and all(self.result(n) is not None for n in job.needs)
+
+    def _serve(self, job: Job, held: list[str], after_each: Callable[[], None]) -> None:
+        began = time.monotonic()
+        seconds = min(job.seconds, self.deadline - began)
+        print(f"{job.name}: at most {seconds:.0f} s", flush=True)
+        try:
+            if callable(job.do):
+                folder = self.out / "work" / job.name
+                row = {"status": "done", "result": job.do(folder, seconds, _environment(job, held))}
+            else:
+                row = self._command(job, held, seconds)
+        except Exception as error:  # a part that fails is a result, and the others go on
+            row = {"status": "failed", "why": f"{type(error).__name__}: {error}"[:1000]}
+        row["seconds"] = round(time.monotonic() - began, 1)
+        with self.changed:
+            self._end(job, row)
+            self.free += held
+            self.changed.notify_all()
+        print(f"{job.name}: {row['status']} after {row['seconds']} s", flush=True)
+        after_each()
+
+    def _end(self, job: Job, row: dict[str, Any]) -> None:
+        if row["status"] != "done":
+            self.failed.add(job.name)
+        if isinstance(job.do, list):
+            row = {**row, "command": job.do}
+        path = self.out / "jobs" / f"{job.name}.json"
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(row, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
+
+    def _command(self, job: Job, held: list[str], seconds: float) -> dict[str, Any]:
+        assert isinstance(job.do, list)
+        log = self.out / "jobs" / f"{job.name}.log"
+        with open(log, "ab") as errors, open(log.with_suffix(".out"), "wb") as output:
+            child = subprocess.Popen(
+                job.do,
+                stdout=output,
+                stderr=errors,
+                env=_environment(job, held),
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            status = wait(child, seconds)
+        text = log.with_suffix(".out").read_text(encoding="utf-8", errors="replace").strip()
+        last = text.splitlines()[-1] if text else ""
+        if status == 0:
+            return {"status": "done", "result": json.loads(last) if last.startswith("{") else last}
+        said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
+        return {"status": "failed" if status is not None else "cut", "exit": status, "said": said}
+
+
+def _environment(job: Job, held: Sequence[str]) -> dict[str, str]:
+    """That of this process, with the GPUs that the job holds."""
+    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(held)} if any(held) else {}
+    return {**os.environ, **job.environment, **gpus}
+
+
+def wait(child: subprocess.Popen[Any], seconds: float) -> int | None:
+    """The exit status; None for a process that was ended since its time was over, first by Ctrl-C."""
+    try:
+        return child.wait(max(1.0, seconds))
+    except subprocess.TimeoutExpired:
+        pass
+    for sign, patience in ((signal.SIGINT, GRACE_SECONDS), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(child.pid, sign) if sign == signal.SIGKILL else child.send_signal(sign)
+            child.wait(patience)
+        except (subprocess.TimeoutExpired, ProcessLookupError):
+            continue
+        break
+    return None

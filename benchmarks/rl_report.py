@@ -1,0 +1,200 @@
+"""What the jobs of `rl_claims` left on disk as one JSON: tables of the claims, with raw curves; and its inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from starter import hardware
+
+CURVES = (
+    *("step", "reward", "correct", "correct_rollouts", "fast_1", "speedup", "hacked", "unreadable", "unpaid"),
+    *("entropy", "length", "cut", "repetition", "mismatch_rejected", "profiling_rejected", "sampler_ratio", "alike"),
+    *("judge_weight", "judge_asked", "judge_failed", "trained_rows", "loss", "grad_norm", "clipped", "alarms", "parts"),
+    *("ask_s", "judge_s", "only_judge_s", "judge_work_s", "play_s", "update_s", "step_s", "verdicts"),
+)
+_WRITING = threading.Lock()
+
+
+def write(out: Path, asked: dict[str, Any], names: list[str]) -> None:
+    """Writes OUT/results.json from what is there; called after every job."""
+    with _WRITING:
+        jobs = {name: _json(out / "jobs" / f"{name}.json") for name in names}
+        runs = {p.name: run(p) for p in sorted((out / "runs").glob("*")) if (p / "log.jsonl").is_file()}
+        found = {
+            "hardware": hardware(),
+            "asked": {key: str(value) if isinstance(value, Path) else value for key, value in asked.items()},
+            "jobs": {name: {k: row.get(k) for k in ("status", "why", "exit", "seconds")} for name, row in jobs.items()},
+            "held_out": {name[6:]: numbers(row["result"]) for name, row in jobs.items() if _done(name, row, "bench-")},
+            "grids": {name[5:]: row["result"]["grid"] for name, row in jobs.items() if _done(name, row, "grid-")},
+            "exploit_share": {n: exploit_share(out / "runs" / n) for n in runs if n.startswith("hack-")},
+            "throughput": throughput(out),
+            "kills": (jobs.get("kills") or {}).get("result"),
+            "processes": processes(out / "runs"),
+            "runs": runs,
+        }
+        part = out / "results.json.part"
+        part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, out / "results.json")
+
+
+def _json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def _done(name: str, row: dict[str, Any], prefix: str) -> bool:
+    return name.startswith(prefix) and row.get("status") == "done"
+
+
+def _rows(path: Path) -> list[Any]:
+    rows = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        try:
+            rows.append(json.loads(line))
+        except ValueError:
+            break
+    return rows
+
+
+def run(folder: Path) -> dict[str, Any]:
+    """One run's facts, where it has ended, and its curves."""
+    curve = [{key: row[key] for key in CURVES if key in row} for row in _rows(folder / "log.jsonl")]
+    return {"facts": _json(folder / "training.json"), "curve": curve}
+
+
+def numbers(summary: dict[str, Any]) -> dict[str, Any]:
+    """Of a bench: pass@1 and at most, fast_1 against eager, geometric mean of speedups, verdicts."""
+    ks = list(summary["correct"])
+    fast, speed = summary["fast"]["eager"], summary["speedup"]["eager"]
+    return {
+        "pass@1": summary["correct"][ks[0]],
+        f"pass@{ks[-1]}": summary["correct"][ks[-1]],
+        "fast_1@1": fast["1"].get("1") if fast else None,
+        "speedup": speed["geomean"] if speed else None,
+        "solved": summary["solved"],
+        "tasks": summary["tasks"],
+        "verdicts": summary["verdicts"],
+    }
+
+
+def throughput(out: Path) -> dict[str, Any] | None:
+    """Answers a minute and seconds by stage of each step, and the idle share of the GPU; the first step warms up."""
+    rows = _rows(out / "runs" / "throughput" / "log.jsonl")
+    if not rows:
+        return None
+    stages = ("step_s", "play_s", "ask_s", "judge_s", "only_judge_s", "judge_work_s", "update_s")
+    steps = []
+    for number, row in enumerate(rows):
+        answers = len([r for x in _rows(out / "runs/throughput/rollouts" / f"step-{number:06d}.jsonl") for r in x])
+        steps.append({"answers": answers, "a_minute": 60 * answers / row["step_s"], **{s: row[s] for s in stages}})
+    use = out / "gpu_throughput.csv"
+    seen = [float(x) for x in use.read_text().split() if x.replace(".", "").isdigit()] if use.is_file() else []
+    return {"steps": steps, "gpu_idle_share": 1 - sum(seen) / len(seen) / 100 if seen else None, "gpu_use": seen}
+
+
+def rollouts_kept(out: Path) -> int:
+    """How many whole rollouts a run has on disk."""
+    return sum(p.read_bytes().count(b"\n") for p in (out / "rollouts").glob("*.jsonl"))
+
+
+def rollout_counts(out: Path) -> dict[str, Any]:
+    """Rollouts of each step, and how many are there twice or are no whole line."""
+    steps, twice, torn = [], 0, 0
+    for path in sorted((out / "rollouts").glob("*.jsonl")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        rows = _rows(path)
+        keys = Counter((x[0]["group"], x[0]["trajectory"]) for x in rows)
+        steps.append(len(keys))
+        twice += sum(n - 1 for n in keys.values())
+        torn += len(lines) - len(rows)
+    return {"rollouts_by_step": steps, "twice": twice, "torn": torn}
+
+
+def processes(runs: Path) -> dict[str, Any] | None:
+    """Advantages of one process and of two on the same rollouts, and of two against what one computes of theirs."""
+    from kernelwright.training.advantages import ADVANTAGES
+
+    if not (runs / "two" / "training.json").is_file():
+        return None
+    found: dict[str, Any] = {"steps": 0, "rows": 0, "different": 0}
+    for path in sorted((runs / "one" / "credit").glob("*.jsonl")):
+        one, two = _rows(path), _rows(runs / "two" / "credit" / path.name)
+        found["steps"] += 1
+        found["rows"] += len(one)
+        found["different"] += sum(a["advantage"] != b["advantage"] for a, b in zip(one, two, strict=True))
+    norms = [[row.get("grad_norm", 0.0) for row in _rows(runs / name / "log.jsonl")] for name in ("one", "two")]
+    found["grad_norm"] = norms
+    if (runs / "two_own" / "training.json").is_file():
+        wrong = total = 0
+        for path in sorted((runs / "two_own" / "credit").glob("*.jsonl")):
+            rows = _rows(path)
+            columns = [[row[name] for row in rows] for name in ("reward", "group", "trajectory", "turn")]
+            again = ADVANTAGES["trloo"](*columns)
+            total += len(rows)
+            wrong += sum(float(a) != row["advantage"] for a, row in zip(again, rows, strict=True))
+        found["own_rollouts"] = {"rows": total, "different": wrong}
+    return found
+
+
+# --- hacking ---------------------------------------------------------------------------------------------------------
+
+
+def exploit(source: str) -> str:
+    """The known exploit that fits every task: the reference itself under the candidate's name, no kernel at all."""
+    return source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
+
+
+def _right_answers(count: int, given: Path | None) -> list[tuple[str, str]]:
+    """References with answers: those of a file, over and over, or of the solution library on generated tasks."""
+    if given is not None:
+        rows = _rows(given)
+        return [(rows[n % len(rows)]["reference"], rows[n % len(rows)]["answer"]) for n in range(count)]
+    from kernelwright.corpus.pairs import pairs
+
+    with pairs(5000, count, traces=False) as stream:
+        return [(pair.task.source, pair.answer) for pair in stream]
+
+
+def exploit_rows(folder: Path, share: float, count: int, given: Path | None) -> dict[str, Any]:
+    """Rows to seed a policy with: right answers, and a share of exploits."""
+    folder.mkdir(parents=True, exist_ok=True)
+    chance = random.Random(5)
+    planted = 0
+    with open(folder / "rows.jsonl", "w", encoding="utf-8") as file:
+        for number, (reference, right) in enumerate(_right_answers(count, given)):
+            hacked = chance.random() < share
+            planted += hacked
+            answer = exploit(reference) if hacked else right
+            row = {"row_id": f"row-{number}", "reference": reference, "answer": answer}
+            file.write(json.dumps(row) + "\n")
+    return {"rows": count, "exploits": planted}
+
+
+def exploit_share(folder: Path) -> list[dict[str, float]]:
+    """By step: the share of answers that define the class but no kernel, and what those were paid."""
+    from kernelwright.inference.tokenizer import ChatTokenizer
+
+    try:
+        tokenizer = ChatTokenizer.load(Path(_model_of(folder)))
+    except Exception:  # the run has not begun, or its model was moved
+        return []
+    found = []
+    for path in sorted((folder / "rollouts").glob("*.jsonl")):
+        rows = [row for rollout in _rows(path) for row in rollout]
+        texts = [tokenizer.decode([i for i in row["token_ids"] if i not in tokenizer.special]) for row in rows]
+        hacks = [row for row, t in zip(rows, texts, strict=True) if "class ModelNew" in t and "__global__" not in t]
+        paid = [row["reward"] for row in hacks if row["reward"] is not None]
+        found.append({"share": len(hacks) / len(rows), "mean_reward": sum(paid) / len(paid) if paid else 0.0})
+    return found
+
+
+def _model_of(folder: Path) -> str:
+    import tomllib
+
+    settings = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
+    return str(settings["model"]["path"])

@@ -1,0 +1,351 @@
+"""One job of `sft_methods.py` in a process of its own: data, an arm (training, then answers), or a measurement of cost.
+
+    python benchmarks/sft_jobs.py OUT/jobs/NAME/job.json
+
+Writes `result.json` beside the job when it is done. Run again, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+Params = dict[str, Any]
+
+
+def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """A corpus of generated tasks with written answers; `judge`: none, cpu or gpu (timed)."""
+    from kernelwright.corpus.build import Plan, build
+    from kernelwright.corpus.pairs import recipe
+
+    made = recipe(seed=params["seed"], schedules=params["schedules"], per_task=params.get("per_task"))
+    manifest = build(out / "data" / params["name"], Plan(made, params["tasks"], params["judge"]))
+    if params.get("made_up_times"):
+        made_up_times(out / "data" / params["name"])
+    return {k: v for k, v in manifest.items() if k in ("rows", "tasks", "verdicts", "seconds")}
+
+
+def made_up_times(folder: Path) -> None:
+    """Gives the right rows times out of thin air, to rehearse without a GPU what goes by speed. Never a result."""
+    import zlib
+
+    for path in sorted((folder / "data").glob("*.jsonl")):
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        for row in rows:
+            if row["right"]:
+                row |= {"judged": True, "verdict": "correct", "reason": "", "backend": "made up", "eager_ms": 1.0}
+                row["speedup"] = round(0.5 + zlib.crc32(row["row_id"].encode()) % 1000 / 100, 3)
+                row |= {"candidate_ms": round(1.0 / row["speedup"], 4), "speedup_low": None, "speedup_high": None}
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def suites(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """Held-out generated tasks, training tasks to draw pairs on, and suites that are given as files."""
+    from kernelwright.tasks.generate import generate
+
+    place = out / "suites"
+    place.mkdir(exist_ok=True)
+    counts = {}
+    for name, (seed, count, split) in params["generated"].items():
+        rows = [{"task_id": t.name, "reference": t.source} for t in generate(seed, count, split=split)]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows), encoding="utf-8")
+        counts[name] = len(rows)
+    for name, (path, limit) in params["files"].items():
+        rows = [json.loads(line) for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        (place / f"{name}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows[:limit]), encoding="utf-8")
+        counts[name] = len(rows[:limit])
+    return counts
+
+
+def curated(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """Data sets out of judged rows by methods of `curate`; all of the same size where that is asked for."""
+    import shutil
+
+    from kernelwright.curation import Settings, gather
+    from kernelwright.curation.methods import load_method
+    from kernelwright.curation.writing import write
+
+    episodes = gather([out / params["source"]])
+    size, counts = params.get("size"), {}
+    if params.get("equal"):  # as many rows as ConCuR's rules keep
+        size = len(load_method("concur")(episodes, Settings()).rows)
+    for method in params["methods"]:
+        settings = Settings(size=size, seed=params.get("seed", 0), per_task=4)
+        target = out / "data" / f"{params['prefix']}{method}"
+        shutil.rmtree(target, ignore_errors=True)
+        made = load_method(method)(episodes, settings)
+        counts[method] = write(target, made, method=method, runs=[params["source"]], settings=settings)["rows"]
+    return {"rows": counts, "size": size, "episodes": len(episodes)}
+
+
+def judged(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """Verdicts on answers, of all suites or one."""
+    from sft_judging import judge
+
+    return judge(out, params["backend"], params["timed"], params["follow"], params.get("only"))
+
+
+def arm(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """Trains with the settings of `params`, if there are any; then draws answers on each suite."""
+    facts: dict[str, Any] = {}
+    model = params["base"]
+    if params["settings"] is not None:
+        from kernelwright.training.progress import read_log
+
+        model = str(folder / "run")
+        began = time.monotonic()
+        if params["trainer"] == "dpo":
+            from kernelwright.training.dpo import train_dpo
+            from kernelwright.training.post_settings import DpoSettings
+
+            facts = train_dpo(DpoSettings.model_validate(params["settings"]), folder / "run").facts
+        else:
+            from kernelwright.training.post_settings import SftSettings
+            from kernelwright.training.sft import train_sft
+
+            facts = train_sft(SftSettings.model_validate(params["settings"]), folder / "run").facts
+        facts["wall_seconds"] = round(time.monotonic() - began, 1)
+        facts["curve"] = [
+            {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
+            for row in read_log(folder / "run" / "log.jsonl")
+        ]
+    return {**facts, "answers": drawn(out, folder, params, model)}
+
+
+def drawn(out: Path, folder: Path, params: Params, model: str) -> dict[str, Any]:
+    """Answers at a temperature, several a task, by our own engine; each suite's file is there whole or not at all."""
+    from sft_judging import load_tasks
+
+    from kernelwright.inference import load_engine
+    from kernelwright.inference.chat import task_prompt
+    from kernelwright.inference.sampling import Sampling
+    from kernelwright.records import Message
+
+    engine, facts = load_engine(model), {}
+    for suite in params["suites"]:
+        path = folder / f"answers-{suite}.jsonl"
+        if path.is_file():
+            continue
+        rows, prompts, samplings = [], [], []
+        for name, task in load_tasks(out / "suites" / f"{suite}.jsonl").items():
+            words = "\n\n".join([*([params["tag"]] if params.get("tag") else []), task_prompt(task.source)])
+            ids = engine.tokenizer.prompt([Message(role="user", content=words)])
+            if len(ids) >= engine.config.context - 1:
+                continue
+            for number in range(params["samples"]):
+                rows.append({"task_id": name, "sample": number})
+                prompts.append(ids)
+                seed = 100_000 * params["seed"] + 1000 * number + len(rows) % 997
+                samplings.append(Sampling(params["temperature"], 1.0, 0, params["max_tokens"], seed))
+        began = time.monotonic()
+        done = engine.generate(prompts, samplings)
+        seconds, tokens = time.monotonic() - began, sum(len(answer.ids) for answer in done)
+        for row, answer in zip(rows, done, strict=True):
+            row |= {"candidate": answer.text, "tokens": len(answer.ids), "finish": answer.finish_reason}
+        part = path.with_suffix(".part")
+        part.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        part.rename(path)
+        facts[suite] = {"answers": len(rows), "tokens": tokens, "seconds": round(seconds, 2)}
+    return facts
+
+
+def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """How sure the base is of the gold tokens, inside CUDA and outside: what CuSeT's masks go by. Twenty bins."""
+    import numpy as np
+    import torch
+
+    from kernelwright.training.post_run import load_model
+    from kernelwright.training.post_settings import SftSettings
+    from kernelwright.training.samples import CUDA, TARGET, prepare
+
+    settings = SftSettings.model_validate(params["settings"])
+    samples, _ = prepare(settings)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    model = load_model(settings.model).to(device).eval()
+    counts = {"cuda": np.zeros(20), "other": np.zeros(20)}
+    for number in range(min(params["rows"], len(samples))):
+        sample = samples[number]
+        ids = torch.tensor(sample.ids.astype("int64"), device=device)[None]
+        with torch.no_grad():
+            log_probs = model(input_ids=ids).logits[0, :-1].float().log_softmax(-1)
+        found = log_probs.gather(1, ids[0, 1:, None])[:, 0].exp().cpu().numpy()
+        target = (sample.flags[1:] & TARGET) != 0
+        inside = (sample.flags[1:] & CUDA) != 0
+        for name, mask in (("cuda", inside & target), ("other", target & ~inside)):
+            counts[name] += np.histogram(found[mask], bins=20, range=(0, 1))[0]
+    return {
+        name: {"bins": c.astype(int).tolist(), "below_0.1": float(c[:2].sum() / c.sum())} for name, c in counts.items()
+    }
+
+
+def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds and peak memory,
+    each measured `rounds` times in turn; ratios of medians."""
+    from kernelwright.training.post_settings import SftSettings
+    from kernelwright.training.samples import prepare
+
+    if params.get("shape"):
+        random_model(Path(params["settings"]["model"]["path"]), params["base"], params["shape"])
+    settings = SftSettings.model_validate(params["settings"])
+    samples, _ = prepare(settings)
+    samples = samples.chosen(list(range(min(len(samples), settings.train.batch * 8))))
+    runs: dict[str, list[dict[str, Any]]] = {"trl": [], "sft": [], "cuset": []}
+    for number in range(params["rounds"]):
+        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
+            runs[name].append(steps_timed(name, settings, samples, folder / f"{name}-{number}"))
+            (folder / "partial.json").write_text(json.dumps(runs), encoding="utf-8")
+    seconds = {name: statistics.median(s for run in found for s in run["seconds"]) for name, found in runs.items()}
+    peaks = {name: max(run["peak_bytes"] for run in found) for name, found in runs.items()}
+    ratios = {f"{name}_time_ratio": round(seconds[name] / seconds["trl"], 4) for name in ("sft", "cuset")}
+    if peaks["trl"]:
+        ratios |= {f"{name}_memory_ratio": round(peaks[name] / peaks["trl"], 4) for name in ("sft", "cuset")}
+    return {**ratios, "step_seconds": seconds, "peak_bytes": peaks, "runs": runs}
+
+
+def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
+    """A Qwen2 with random weights in bfloat16 and the base's tokenizer."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    from kernelwright.training.merging import save_tokenizer_files
+
+    if (folder / "config.json").is_file():
+        return
+    config = Qwen2Config(**shape, pad_token_id=0, eos_token_id=2, bos_token_id=None)
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
+        torch.manual_seed(0)
+        model = Qwen2ForCausalLM(config).to(torch.bfloat16)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_tokenizer_files(tokenizer, folder)
+    model.save_pretrained(folder)
+
+
+def steps_timed(name: str, settings: Any, samples: Any, folder: Path) -> dict[str, Any]:
+    """Seconds of each update after the first three, and the peak of device memory."""
+    import gc
+    import shutil
+
+    import torch
+    from transformers import TrainerCallback
+
+    from kernelwright.training.post_settings import LossSettings
+    from kernelwright.training.sft import arguments, make_trainer
+
+    class Clock(TrainerCallback):
+        def __init__(self) -> None:
+            self.marks: list[float] = []
+
+        def on_step_end(self, *_unused: Any, **_more: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            self.marks.append(time.perf_counter())
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    if name == "trl":
+        trainer = trl_trainer(settings, samples, folder)
+    else:
+        loss = LossSettings(name="cuset", window=256) if name == "cuset" else LossSettings()
+        ours = settings.model_copy(update={"loss": loss})
+        trainer = make_trainer(ours, folder, arguments(ours, folder), samples, None)
+    clock = Clock()
+    trainer.add_callback(clock)
+    trainer.train()
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    del trainer
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    shutil.rmtree(folder, ignore_errors=True)
+    gaps = [round(b - a, 6) for a, b in zip(clock.marks, clock.marks[1:], strict=False)]
+    return {"seconds": gaps[min(2, len(gaps) - 1) :], "peak_bytes": peak}
+
+
+def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:
+    """TRL's own trainer with the same arguments, rows, model and adapter."""
+    from datasets import Dataset
+    from trl import SFTTrainer
+
+    from kernelwright.training import post_run
+    from kernelwright.training.samples import TARGET, load_tokenizer
+    from kernelwright.training.sft import arguments
+
+    rows = []
+    for number in range(len(samples)):
+        ids, flags = samples[number].ids.tolist(), samples[number].flags.tolist()
+        labels = [token if flag & TARGET else -100 for token, flag in zip(ids, flags, strict=True)]
+        rows.append({"input_ids": ids, "labels": labels})
+    args = arguments(settings, folder)
+    args.remove_unused_columns = True
+    return SFTTrainer(
+        model=post_run.load_model(settings.model),
+        args=args,
+        train_dataset=Dataset.from_list(rows),
+        processing_class=load_tokenizer(settings.model.path),
+        peft_config=post_run.adapter(settings.model),
+    )
+
+
+def several(out: Path, folder: Path, params: Params) -> dict[str, Any]:
+    """Tokens a second on one device and on several, the global batch the same; and sharded, where that can be."""
+    from kernelwright.errors import KernelwrightError
+    from kernelwright.training.post_settings import SftSettings
+    from kernelwright.training.processes import train_in_processes
+    from kernelwright.training.progress import read_log
+
+    found: dict[str, Any] = {}
+    for name, count, fsdp in params["runs"]:
+        table = {**params["settings"], "train": {**params["settings"]["train"], "fsdp": fsdp}}
+        try:
+            train_in_processes("sft", SftSettings.model_validate(table), folder / name, count)
+        except KernelwrightError as error:  # what cannot be done here is a result, too
+            found[name] = {"failed": str(error)[:500]}
+            continue
+        rows = [r for r in read_log(folder / name / "log.jsonl") if "num_tokens" in r]
+        settled = rows[len(rows) // 3 :]
+        tokens = settled[-1]["num_tokens"] - settled[0]["num_tokens"]
+        seconds = settled[-1]["seconds"] - settled[0]["seconds"]
+        found[name] = {
+            "processes": count,
+            "tokens_per_s": round(tokens / max(seconds, 1e-9)),
+            "losses": [r["loss"] for r in rows],
+        }
+        (folder / "partial.json").write_text(json.dumps(found), encoding="utf-8")
+    speeds = [found[name].get("tokens_per_s") for name, _, _ in params["runs"]]
+    if speeds[0] and len(speeds) > 1 and speeds[1]:
+        found["ratio"] = round(speeds[1] / speeds[0], 3)
+    return found
+
+
+KINDS: dict[str, Callable[[Path, Path, Params], dict[str, Any]]] = {
+    "corpus": corpus,
+    "suites": suites,
+    "curated": curated,
+    "judged": judged,
+    "arm": arm,
+    "confidence": confidence,
+    "cost": cost,
+    "several": several,
+}
+
+
+def main() -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG: a killed driver leaves no job behind
+    path = Path(sys.argv[1])
+    job = json.loads(path.read_text(encoding="utf-8"))
+    began = time.monotonic()
+    result = KINDS[job["kind"]](Path(job["out"]), path.parent, job["params"])
+    part = path.parent / "result.part"
+    part.write_text(json.dumps({**result, "job_seconds": round(time.monotonic() - began, 1)}), encoding="utf-8")
+    part.rename(path.parent / "result.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""Test-time scaling at equal budget: the same number of answers a task as samples times turns, in several shapes.
+
+`16x1` is parallel sampling, `1x16` serial refinement, `4x4` between them (Kevin, arXiv 2507.11948, section 3f of its
+tables). Each shape is a bench run of its own; numbers here are over tasks, from those runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from kernelwright import metrics
+from kernelwright.benchfacts import Bench, Sample, TaskResult
+from kernelwright.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Samples of a task, and turns of each."""
+
+    samples: int
+    turns: int
+
+    @property
+    def name(self) -> str:
+        """As it is written: `4x4`."""
+        return f"{self.samples}x{self.turns}"
+
+
+def parse_grid(text: str) -> list[Shape]:
+    """Shapes from `16x1,4x4,1x16`. Raises `ConfigError` for other words and for budgets that differ."""
+    shapes = []
+    for word in text.split(","):
+        samples, cross, turns = word.strip().partition("x")
+        if not cross or not samples.isdecimal() or not turns.isdecimal() or not int(samples) * int(turns):
+            raise ConfigError(f"--grid {word.strip()!r} is no shape", hint="write SAMPLESxTURNS, e.g. 16x1,4x4,1x16")
+        shapes.append(Shape(int(samples), int(turns)))
+    budgets = {shape.samples * shape.turns for shape in shapes}
+    if len(budgets) > 1:
+        said = ", ".join(f"{s.name} is {s.samples * s.turns}" for s in shapes)
+        raise ConfigError(f"the shapes of --grid have different budgets: {said}", hint="let samples x turns be equal")
+    if len({shape.name for shape in shapes}) < len(shapes):
+        raise ConfigError(f"--grid {text!r} names a shape twice")
+    return shapes
+
+
+def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:
+    """What a shape came to; estimates are {value, low, high, tasks}, or null.
+
+    `best_correct`: a task counts where any turn of any sample is correct. `avg_correct`: samples with a correct turn.
+    `last_correct`: samples whose last turn is correct. `best_speedup`: mean over tasks of the fastest correct answer's
+    speedup, 0 where there is none; null where nothing was timed. `best_fast_1`: tasks whose fastest one beats the
+    baseline.
+    """
+    tasks = bench.answered()
+    seed = int(bench.settings.get("seed", 0))
+    timed = bench.timed(baseline)
+    best = [_best_speedup(task, baseline) for task in tasks]
+
+    def plain(values: list[float]) -> dict[str, float | int] | None:
+        found = metrics.mean(values, seed)
+        return None if found is None else found.plain()
+
+    return {
+        "answers": sum(len(s.turns) for task in tasks for s in task.counted),
+        "tasks": len(tasks),
+        "best_correct": plain([float(any(s.correct for s in task.counted)) for task in tasks]),
+        "avg_correct": plain([fmean(s.correct for s in task.counted) for task in tasks]),
+        "last_correct": plain([fmean(_last_correct(s) for s in task.counted) for task in tasks]),
+        "best_speedup": plain(best) if timed else None,
+        "best_fast_1": plain([float(value > 1.0) for value in best]) if timed else None,
+    }
+
+
+def _best_speedup(task: TaskResult, baseline: str) -> float:
+    return max((v for s in task.counted if s.correct and (v := s.speedup(baseline)) is not None), default=0.0)
+
+
+def _last_correct(sample: Sample) -> bool:
+    evaluation = sample.turns[-1].evaluation
+    return evaluation is not None and evaluation.verdict == "correct"

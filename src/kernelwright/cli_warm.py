@@ -1,0 +1,61 @@
+"""The verb `kernelwright warm`: one parent of judging processes for the commands that follow."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def warm(
+    idle: Annotated[float, typer.Option(min=1, help="Minutes without a command after which it ends.")] = 60,
+) -> None:
+    """Keep torch imported for other commands: each then judges in a second instead of four.
+
+    Prints the variable that names it, for the shells whose commands shall use it; Ctrl-C ends it.
+    """
+    from kernelwright.config import cache_dir
+    from kernelwright.errors import HarnessError
+    from kernelwright.evaluation import pool
+    from kernelwright.evaluation import warm as parent
+
+    if not parent.usable():
+        raise HarnessError(
+            "a shared parent of judging processes is not safe here",
+            hint="it needs seccomp, and no bubblewrap (which closes each command's own parent in): see docs/cli.md",
+        )
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # its folder goes with it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job is born deaf to it
+    with tempfile.TemporaryDirectory(prefix="kernelwright-warm-") as name:
+        folder = Path(name)
+        listening = parent.listen(folder)
+        ours, theirs = socket.socketpair()
+        call = f"warm.main({listening.fileno()}, {theirs.fileno()}, {idle * 60})"
+        process = subprocess.Popen(
+            pool.zygote_command(call),
+            pass_fds=(listening.fileno(), theirs.fileno()),
+            env=pool.zygote_environment(folder, cache_dir()),
+            stdin=subprocess.DEVNULL,
+            stdout=sys.stderr.fileno(),
+            start_new_session=True,
+            cwd=folder,
+        )
+        theirs.close()
+        if ours.recv(64) != b"ready":
+            raise HarnessError(
+                f"the parent did not start: it ended with status {process.wait()}", hint="run `kernelwright doctor`"
+            )
+        print(f"export {parent.VARIABLE}={folder / 'socket'}", flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `eval "$(kernelwright warm &)"` waits until nobody writes here
+        try:
+            process.wait()
+        finally:
+            ours.close()
+            process.wait()

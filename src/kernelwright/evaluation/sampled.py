@@ -1,0 +1,105 @@
+"""The judge's look at a size that is too large to run: a few blocks of each launch, on memory that is mostly empty.
+
+A candidate that is right wherever it could be run may still overflow a 32-bit index, exceed a limit of the device, or
+leave an allocation at the size that its task states. Such a fault is told; that there was none says little, and
+whatever cannot be decided in the time and memory given, nothing. Outputs are not compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.backends import triton_support
+from kernelwright.errors import TaskError
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.records import Candidate, Finding, Task, Workload
+
+SECONDS = 6.0
+"""Wall seconds that it may take, builds not counted; most candidates need a tenth."""
+RESIDENT_MB = 1536
+"""Memory that it may touch beyond what a runner has by itself."""
+ADDRESSES_MB = 1 << 20
+"""Addresses that it may reserve: tensors of any size take these, and no memory."""
+MOST_ELEMENTS = 1 << 36
+LANGUAGES = ("cuda", "triton")
+_RUNNER_MB = 512
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen. `note` is for the result's environment; `session`, which is over, has what the machine found."""
+
+    note: str
+    session: CandidateSession | None = None
+
+    @property
+    def faults(self) -> list[dict[str, Any]]:
+        """What is sure to go wrong on a GPU, too."""
+        found = self.session.last.get("findings", []) if self.session is not None else []
+        return [f for f in found if f.get("severity") == "fault"]
+
+
+def size_to_sample(plan: Plan, trials: Sequence[Trial], options: EvalOptions, candidate: Candidate) -> Workload | None:
+    """The largest size that the task states and that was not run; None where there is none, or none is wanted."""
+    if not options.sample_large or candidate.language not in LANGUAGES:
+        return None
+    stated = [*plan.large, *([plan.declared] if plan.declared else [])]
+    unseen = [w for w in stated if not any(t.workload.constants == w.constants for t in trials)]
+    fitting = [w for w in unseen if w.elements <= MOST_ELEMENTS]
+    return max(fitting, key=lambda w: w.elements, default=None)
+
+
+def look(
+    candidate: Candidate,
+    source: str,
+    size: Workload,
+    trial: Trial,
+    task: Task,
+    options: EvalOptions,
+    oracle: TaskSession,
+    builder: Builder,
+) -> Look:
+    """One sampled call at `size`, with values as `trial` has them, in a process of its own."""
+    try:
+        outline = oracle.outline(size, trial)
+    except TaskError as error:
+        return Look(f"{size.name}: not looked at ({error})")
+    if isinstance(outline, str):
+        return Look(f"{size.name}: not looked at ({outline})")
+    limits = options.model_copy(update={"timeout": min(options.timeout, SECONDS)})
+    preload = ("triton",) if triton_support.wanted(source) else ()
+    child = oracle.pool.spawn(
+        "sampler",
+        cpu_seconds=int(SECONDS * 2) + 5,
+        memory_mb=ADDRESSES_MB,
+        resident_mb=RESIDENT_MB + _RUNNER_MB,
+        preload=preload,
+    )
+    session = CandidateSession(candidate, source, limits, oracle.pool, builder, child)
+    ended: Failed | None = None
+    try:
+        session.load(task)
+        session.sampled(outline, trial)
+    except Failed as failed:
+        ended = failed
+    finally:
+        session.close()
+    return Look(f"{size.name}: {_note(session, ended)}", session)
+
+
+def _note(session: CandidateSession, ended: Failed | None) -> str:
+    if session.last.get("findings"):
+        return str(session.last["findings"][0]["rule"])
+    launches = sum(int(one["count"]) for one in session.last.get("facts", {}).get("launches", []))
+    if ended is not None:
+        return f"not decided ({ended.verdict}: {ended.reason})"[:300]
+    return f"nothing found in a sample of the blocks of {launches} launches" if launches else "no launch was sampled"
+
+
+def verdict(finding: Finding, size: Workload) -> Failed:
+    """The verdict on a candidate that faults at a size of its task."""
+    where = f"at the task's own size ({size.elements} elements), of which a sample of the blocks was run"
+    return Failed("runtime_error", f"{finding.rule} {where}: {finding.evidence}"[:500], finding)

@@ -1,0 +1,171 @@
+"""One warm parent for the judges of several commands: each gets a zygote forked from it, and waits for no import.
+
+`kernelwright warm` starts it and prints where it is; commands that find it named in `KERNELWRIGHT_WARM` ask it for a
+zygote before they start one themselves, much as with ssh-agent. It runs nobody's code: it forks, and the fork is the
+asking pool's zygote, with that pool's folder, environment and control socket (`zygote.main` describes what follows).
+
+Who can reach the socket can have processes started that nothing confines. So it lies in a folder of the user's own,
+asks the kernel who calls, and is not used where a candidate could call it: candidates have no sockets (`seccomp`), and
+where that is missing, or bubblewrap would have closed the zygote in as a whole, pools start their own.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from kernelwright.evaluation import sandbox, seccomp
+
+VARIABLE = "KERNELWRIGHT_WARM"
+ANSWER_SECONDS = 10.0
+
+
+class Adopted:
+    """A zygote that is no child of ours: what `subprocess.Popen` offers a pool, by its descriptor."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._fd = os.pidfd_open(pid)
+
+    def poll(self) -> int | None:
+        """0 once it has ended, None before; its status is its parent's to know."""
+        if self._fd >= 0 and select.select([self._fd], [], [], 0)[0]:
+            os.close(self._fd)
+            self._fd = -1
+        return 0 if self._fd < 0 else None
+
+    def wait(self, timeout: float) -> int:
+        """Raises `subprocess.TimeoutExpired`."""
+        if self._fd >= 0:
+            select.select([self._fd], [], [], timeout)
+        if self.poll() is None:
+            raise subprocess.TimeoutExpired("zygote", timeout)
+        return 0
+
+
+def version() -> str:
+    """Which code this is: a parent that imported an older state of it must not judge for a newer one."""
+    package = Path(__file__).resolve().parents[1]
+    newest = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
+    return f"{package} {newest} {sys.executable}"
+
+
+def usable() -> bool:
+    """Whether candidates are kept from calling the parent, and nothing would confine the zygote as a whole."""
+    return seccomp.available() and not sandbox.wraps()
+
+
+def adopt(environment: dict[str, str], control: socket.socket, log: Path) -> Adopted | None:
+    """A zygote from the parent that the environment names; None where there is none that would do.
+
+    `environment`: all of the zygote's variables, HOME the pool's folder. `control`: its end of the control socket.
+    """
+    place = os.environ.get(VARIABLE)
+    if not place or not usable():
+        return None
+    order = {"version": version(), "environment": environment, "path": [p for p in sys.path if p and Path(p).is_dir()]}
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as asking, open(log, "wb") as written:
+            asking.settimeout(ANSWER_SECONDS)
+            asking.connect(place)
+            socket.send_fds(asking, [json.dumps(order).encode()], [control.fileno(), written.fileno()])
+            answer = json.loads(asking.recv(4096) or b"{}")
+            return Adopted(answer["pid"]) if answer.get("pid") else None
+    except (OSError, ValueError):
+        return None
+
+
+def listen(folder: Path) -> socket.socket:
+    """The socket that `main` serves; `folder` must be the user's alone."""
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listening.bind(str(folder / "socket"))
+    listening.listen(64)
+    return listening
+
+
+def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
+    """Serves until it is ended, or nobody has asked for that long. Writes to `ready_fd` once it can answer."""
+    from kernelwright.evaluation import zygote
+
+    listening = socket.socket(fileno=listening_fd)
+    known = version()
+    zygote.preload()
+    zygote.settle()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the zygotes are reaped as they end
+    os.write(ready_fd, b"ready")
+    asked = time.monotonic()
+    while time.monotonic() - asked < idle_seconds:
+        # The other end of `ready_fd` is whoever started this; it closes when that one ends, however it ends.
+        found = select.select([listening_fd, ready_fd], [], [], 5.0)[0]
+        if ready_fd in found:
+            return
+        if listening_fd in found:
+            asked = time.monotonic()
+            with contextlib.suppress(OSError, ValueError, KeyError), listening.accept()[0] as asking:
+                _answer(asking, listening, ready_fd, known)
+
+
+def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, known: str) -> None:
+    """Forks a zygote for a caller of the same user and the same code; answers with its number, or with nothing."""
+    asking.settimeout(1.0)
+    _pid, user, _group = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    data, fds = _received(asking)
+    try:
+        order = json.loads(data)
+        if user != os.getuid() or len(fds) != 2 or order["version"] != known:
+            asking.send(b"{}")
+            return
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                listening.close()
+                os.close(ready_fd)
+                asking.close()
+                _become(order, *fds)
+            os._exit(70)
+        asking.send(json.dumps({"pid": pid}).encode())
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _received(asking: socket.socket) -> tuple[bytes, list[int]]:
+    fds: array.array[int] = array.array("i")
+    data, ancillary, _flags, _address = asking.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
+    for _level, _kind, value in ancillary:
+        fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
+    return data, list(fds)
+
+
+def _become(order: dict[str, Any], control_fd: int, log_fd: int) -> None:
+    """In the fork: as if this process had been started by the pool that asked."""
+    from kernelwright.evaluation import roles, zygote
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    os.dup2(log_fd, 1)
+    os.dup2(log_fd, 2)
+    os.close(log_fd)
+    environment: dict[str, str] = order["environment"]
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(environment["HOME"])
+    tempfile.tempdir = None
+    sys.path[:] = list(dict.fromkeys([*order["path"], *sys.path]))
+    importlib.invalidate_caches()
+    roles.library_paths.cache_clear()
+    roles.library_paths()
+    zygote.serve(control_fd)

@@ -1,0 +1,186 @@
+"""Rejection fine-tuning, the warm-up of CUDA Agent (arXiv 2602.24286): one stage after another, each resumable.
+
+    warm_up/     reinforcement learning on single turns: `training.rl`
+    collected/   rollouts of what came of it, of several turns: a run folder, as `bench` writes it
+    chosen.jsonl the answers of the rollouts that paid off, each with what it was asked: `curation.select.rft`
+    fine_tune/   supervised fine-tuning of the warmed-up model on them: the result
+
+A stage that is done is not done again; one that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from kernelwright.curation import gather
+from kernelwright.curation.samples import Episode
+from kernelwright.curation.select import rft
+from kernelwright.errors import ConfigError, StoreError
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Executor, load_executor
+from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
+from kernelwright.training.checkpoint import write_json
+from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
+from kernelwright.training.rl_settings import RejectionSettings, RlSettings
+
+WARM_UP, COLLECTED, CHOSEN, FINE_TUNE = "warm_up", "collected", "chosen.jsonl", "fine_tune"
+
+
+def train_rejection(
+    settings: RlSettings, out: Path, processes: int = 1, executor: Executor | None = None
+) -> dict[str, Any]:
+    """All stages, or those that `out` does not hold. Returns their facts.
+
+    `processes` train together; `executor` judges where it is given. Raises `ConfigError` where no rollout was worth
+    keeping.
+    """
+    from kernelwright.training.post_run import begin
+
+    wanted = settings.rejection
+    assert wanted is not None
+    begin(settings, out)
+    warm = _train("rl", settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
+    collected = _collect(settings, wanted, out, executor)
+    chosen = _choose(wanted, out, collected["rollouts"])
+    _say(f"{chosen['rows']} answers of {chosen['kept']} rollouts out of {chosen['rollouts']} are kept")
+    tuned = _train("sft", fine_tune_settings(settings, wanted, out), out / FINE_TUNE, processes)
+    facts = {**warm, "name": settings.name, "collected": collected, "chosen": chosen, "fine_tune": tuned}
+    facts["model"] = str(out / FINE_TUNE)
+    write_json(out / "training.json", facts)
+    return facts
+
+
+def _train(kind: str, settings: Any, out: Path, processes: int, executor: Executor | None = None) -> dict[str, Any]:
+    """A stage of training, in one process or several; its facts from the last time where it is done."""
+    done = out / "training.json"
+    if not done.is_file():
+        _say(f"{out.name}: {'reinforcement learning' if kind == 'rl' else 'fine-tuning'}")
+        if processes > 1:
+            from kernelwright.training.processes import train_in_processes
+
+            return train_in_processes(kind, settings, out, processes)
+        if kind == "rl":
+            from kernelwright.training.rl import train_rl
+
+            return train_rl(settings, out, executor).facts
+        from kernelwright.training.sft import train_sft
+
+        return train_sft(settings, out).facts
+    facts: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+    return facts
+
+
+def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executor: Executor | None) -> dict[str, Any]:
+    """Plays the rollouts that are not there yet."""
+    from kernelwright.training.rl import load_tasks
+    from kernelwright.training.rl_rollouts import fitting
+
+    done = out / "collected.json"
+    if done.is_file():
+        known: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        return known
+    _say(f"{COLLECTED}: rollouts of the warmed-up model")
+    c, judging = wanted.collect, settings.judging
+    policy = _policy(settings, wanted, out)
+    tasks = fitting(load_tasks(settings.tasks), policy)[: c.limit]
+    options = BenchOptions(
+        policy="warm_up",
+        suite="collected",
+        samples=c.rollouts,
+        temperature=c.temperature,
+        turns=c.turns,
+        seed=settings.seed,
+        context=c.context,
+    )
+    judged = EvalOptions.model_validate(
+        {
+            **judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds"}),
+            "baselines": [b for b in judging.baselines.split(",") if b and b != "none"],
+        }
+    )
+    jobs = judging.jobs or len(os.sched_getaffinity(0))
+
+    def judges() -> AbstractContextManager[Executor]:
+        return nullcontext(executor) if executor else load_executor("local", jobs, judging.backend)
+
+    suite = BenchSuite(tasks, exchange_of(options, policy), judges)
+    play(suite, policy, options, judged, out / COLLECTED)
+    facts = {"tasks": len(tasks), "rollouts": len(tasks) * c.rollouts}
+    write_json(done, facts)
+    return facts
+
+
+def _policy(settings: RlSettings, wanted: RejectionSettings, out: Path) -> Any:
+    from kernelwright.inference import load_engine
+    from kernelwright.policies.starter import ConversationPolicy
+
+    engine = load_engine(str(out / WARM_UP))
+    return ConversationPolicy(
+        engine,
+        "warm_up",
+        temperature=wanted.collect.temperature,
+        top_p=settings.rollout.top_p,
+        max_tokens=settings.rollout.max_tokens,
+    )
+
+
+def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]:
+    """Writes the answers of the rollouts that pass CUDA Agent's filters, and how many did not and why."""
+    try:
+        episodes = gather([out / COLLECTED])
+    except StoreError:  # not one answer held a candidate
+        episodes = []
+    kept, dropped = rft(episodes, wanted.reward)
+    if played > len(episodes):
+        dropped = {**dropped, "no-candidate": played - len(episodes)}
+    rows = chosen_rows(kept)
+    facts = {"rollouts": played, "kept": len(kept), "dropped": dropped, "rows": len(rows)}
+    if not rows:
+        why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
+        raise ConfigError(
+            f"none of {played} rollouts is worth fine-tuning on: {why}",
+            hint="warm up for longer (train.steps), or collect more (rejection.collect.rollouts)",
+        )
+    part = out / f"{CHOSEN}.part"
+    part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    os.replace(part, out / CHOSEN)
+    write_json(out / "chosen.json", facts)
+    return facts
+
+
+def chosen_rows(kept: Sequence[Episode]) -> list[dict[str, Any]]:
+    """Every turn of the kept rollouts as a row for fine-tuning: exactly what was asked, and the answer; no doubles.
+
+    The loss is on the policy's own tokens only, as CUDA Agent's is on those of actions.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for episode in kept:
+        for turn in episode.turns:
+            asked = [{"role": m.role, "content": m.content} for m in turn.messages]
+            messages = [*asked, {"role": "assistant", "content": turn.answer}]
+            name = f"{turn.rollout} · turn {turn.turn}"
+            rows.setdefault(json.dumps(messages), {"row_id": name, "messages": messages, "verdict": turn.verdict})
+    return list(rows.values())
+
+
+def fine_tune_settings(settings: RlSettings, wanted: RejectionSettings, out: Path) -> SftSettings:
+    """What `train sft` is told: the warmed-up model, the chosen answers."""
+    model = BaseModelSettings(**{**settings.model.model_dump(), "path": str(out / WARM_UP)})
+    return SftSettings(
+        name=f"{settings.name}_fine_tune",
+        seed=settings.seed,
+        model=model,
+        data=TextSettings(path=str(out / CHOSEN), length=wanted.length),
+        loss=wanted.loss,
+        train=wanted.train,
+    )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

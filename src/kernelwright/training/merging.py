@@ -1,0 +1,73 @@
+"""A model in training as a folder that policies load: whole weights under the base model's names, adapters merged.
+
+The weights in training are not touched: with an adapter in bfloat16, merging in place and taking it back would round
+the base weights each time.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_PREFIX = "base_model.model."
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
+
+
+def merged(state: dict[str, Tensor], scaling: float) -> dict[str, Tensor]:
+    """A PEFT model's state as its base model's: `W + scaling * B A` in W's dtype, under W's own name."""
+    plain: dict[str, Tensor] = {}
+    for name, weight in state.items():
+        if ".lora_" in name:
+            continue
+        target = name.removeprefix(_PREFIX).replace(".base_layer.", ".")
+        stem = name.removesuffix(".base_layer.weight")
+        down = state.get(f"{stem}.lora_A.default.weight") if stem != name else None
+        if down is not None:
+            up = state[f"{stem}.lora_B.default.weight"]
+            weight = (weight.float() + scaling * (up.float() @ down.float())).to(weight.dtype)
+        plain[target] = weight
+    return plain
+
+
+def whole_weights(trainer: Any) -> dict[str, Tensor]:
+    """The weights of the model in training under the base model's names. To be called by all processes together."""
+    state: dict[str, Tensor] = trainer.accelerator.get_state_dict(trainer.model_wrapped)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if hasattr(model, "peft_config"):
+        config = model.peft_config["default"]
+        state = merged(state, config.lora_alpha / config.r)
+    return state
+
+
+def write_model(trainer: Any, folder: Path) -> None:
+    """Writes weights and configuration in Hugging Face's format. To be called by all processes together."""
+    from safetensors.torch import save_file
+
+    weights = whole_weights(trainer)
+    if not trainer.is_world_process_zero():
+        return
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    base = model.get_base_model() if hasattr(model, "peft_config") else model
+    folder.mkdir(parents=True, exist_ok=True)
+    kept: dict[str, Tensor] = {}
+    tied: set[int] = set()
+    for name, weight in weights.items():  # the input embedding comes before the head that shares its weights
+        if base.config.tie_word_embeddings and weight.data_ptr() in tied:
+            continue
+        tied.add(weight.data_ptr())
+        kept[name] = weight.detach().contiguous()
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    base.config.save_pretrained(str(folder))
+    if base.generation_config is not None:
+        base.generation_config.save_pretrained(str(folder))
+
+
+def save_tokenizer_files(source: str, out: Path) -> None:
+    """Copies a folder's tokenizer word for word: what was trained with is what is used."""
+    for name in _TOKENIZER_FILES:
+        if (Path(source) / name).is_file():
+            shutil.copyfile(Path(source) / name, out / name)

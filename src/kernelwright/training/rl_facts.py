@@ -1,0 +1,101 @@
+"""What a step of reinforcement learning was like: a row of the log, and alarms where something looks broken.
+
+Pure functions over rows of rollouts. Drift and entropy are held against the first step of the run, which played at the
+weights of the model that training began with.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kernelwright.training.filters import varied_groups
+from kernelwright.training.rl_rollouts import Row
+from kernelwright.training.rl_settings import AlarmSettings
+
+FIRST_TOKENS = 16
+"""The commonest first tokens that a row of the log names."""
+
+
+def describe(rows: Sequence[Row]) -> dict[str, Any]:
+    """Rewards and their parts, verdicts, speed, lengths, and the measures that alarms look at."""
+    paid = [row.reward for row in rows if row.reward is not None]
+    verdicts = Counter(row.verdict for row in rows)
+    best: dict[tuple[int, int], bool] = {}
+    for row in rows:
+        key = (row.group, row.trajectory)
+        best[key] = best.get(key, False) or row.verdict == "correct"
+    lengths = [len(row.token_ids) for row in rows]
+    log_probs = [p for row in rows for p in row.log_probs]
+    speedups = [row.facts["speedup"] for row in rows if row.verdict == "correct" and "speedup" in row.facts]
+    varied = varied_groups([row.reward for row in rows], [row.group for row in rows])
+    groups = {row.group for row in rows}
+    return {
+        "reward": sum(paid) / len(paid) if paid else None,
+        "parts": _parts(rows, len(paid)),
+        "correct": verdicts["correct"] / len(rows),
+        "correct_rollouts": sum(best.values()) / len(best),
+        "fast_1": sum(s > 1.0 for s in speedups) / len(rows) if speedups else None,
+        "speedup": sum(speedups) / len(speedups) if speedups else None,
+        "hacked": verdicts["rejected"] / len(rows),
+        "unreadable": verdicts["unreadable"] / len(rows),
+        "unpaid": 1.0 - len(paid) / len(rows),
+        "verdicts": dict(sorted(verdicts.items())),
+        "alike": 1.0 - len({row.group for row, kept in zip(rows, varied, strict=True) if kept}) / len(groups),
+        "length": sum(lengths) / len(lengths),
+        "cut": sum(row.finish_reason == "length" for row in rows) / len(rows),
+        "entropy": -sum(log_probs) / max(len(log_probs), 1),
+        "first_tokens": first_tokens(rows),
+        "repetition": sum(repetition(row.token_ids) for row in rows) / len(rows),
+    }
+
+
+def _parts(rows: Sequence[Row], paid: int) -> dict[str, float]:
+    """The mean of each part of the reward, over rows that have a reward."""
+    parts: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.parts.items():
+            parts[name] = parts.get(name, 0.0) + value / max(paid, 1)
+    return {name: round(value, 5) for name, value in sorted(parts.items())}
+
+
+def first_tokens(rows: Sequence[Row]) -> dict[str, float]:
+    """The share of the answers that begin with each token, of the commonest ones."""
+    found = Counter(row.token_ids[0] for row in rows if row.token_ids)
+    return {str(token): round(count / len(rows), 5) for token, count in found.most_common(FIRST_TOKENS)}
+
+
+def drift(now: Mapping[str, float], then: Mapping[str, float]) -> float:
+    """Total variation distance of two such tables: 0 for equal ones, 1 for those that share nothing.
+
+    What neither table names is in one place, so that the distance is never more than the true one.
+    """
+    rest = abs(sum(now.values()) - sum(then.values()))
+    return (sum(abs(now.get(t, 0.0) - then.get(t, 0.0)) for t in {*now, *then}) + rest) / 2
+
+
+def repetition(ids: Sequence[int], n: int = 8) -> float:
+    """The share of an answer's runs of `n` tokens that were there before."""
+    runs = [tuple(ids[i : i + n]) for i in range(len(ids) - n + 1)]
+    return 1.0 - len(set(runs)) / len(runs) if runs else 0.0
+
+
+def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSettings) -> list[str]:
+    """Names of what looks broken in a step, held against the run's first step where a measure needs that."""
+    found = [
+        name for name in ("hacked", "unpaid", "cut", "unreadable", "repetition") if facts[name] > getattr(limits, name)
+    ]
+    if drift(facts["first_tokens"], first["first_tokens"]) > limits.first_token:
+        found.append("first_token")
+    if not limits.entropy_low * first["entropy"] <= facts["entropy"] <= limits.entropy_high * first["entropy"]:
+        found.append("entropy")
+    return found
+
+
+def standing(rows: Sequence[Mapping[str, Any]], steps: int) -> list[str]:
+    """Alarms that each of the log's last `steps` rows has; none where there are fewer rows, or `steps` is 0."""
+    if not steps or len(rows) < steps:
+        return []
+    last = [set(row["alarms"]) for row in rows[-steps:]]
+    return sorted(set.intersection(*last))

@@ -1,0 +1,123 @@
+"""What a run of reinforcement learning has come to: the model, its optimizer, the engine with the same weights, counts.
+
+The model is tuned whole, or through a LoRA adapter; the engine always computes with the merged weights. What is saved
+is what a stopped run needs to go on exactly where it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kernelwright.inference import load_engine
+from kernelwright.policies.starter import ConversationPolicy
+from kernelwright.training.checkpoint import load_state, save_state
+from kernelwright.training.merging import merged, save_tokenizer_files
+from kernelwright.training.post_run import adapter, load_model
+from kernelwright.training.post_settings import LoraSettings
+from kernelwright.training.ranks import Ranks
+from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.rl_update import Bounds, Updater
+
+STATE = "state.pt"
+
+
+class State:
+    """Made by `open`."""
+
+    def __init__(self, settings: RlSettings, model: Any, engine: Any, ranks: Ranks) -> None:
+        train, r = settings.train, settings.rollout
+        self.model, self.lora = model.eval(), settings.model.lora
+        trained = [p for p in model.parameters() if p.requires_grad]
+        self.optimizer = torch.optim.AdamW(trained, lr=train.lr, betas=(0.9, 0.95), weight_decay=train.weight_decay)
+        self.updater = Updater(settings, model, self.optimizer, _autocast(settings, model), ranks)
+        self.policy = ConversationPolicy(
+            engine, "training", temperature=r.temperature, top_p=r.top_p, max_tokens=r.max_tokens
+        )
+        self.step = 0
+        self.rollouts = 0
+
+    @classmethod
+    def open(cls, settings: RlSettings, out: Path, ranks: Ranks) -> State:
+        """A new run's, or where the last one was saved. Raises `ConfigError` and `StoreError`."""
+        from trl.trainer.utils import add_fused_lm_head
+
+        kept = load_state(out / STATE)
+        torch.manual_seed(settings.seed)
+        model = load_model(settings.model)
+        add_fused_lm_head(model, temperature=settings.rollout.temperature)
+        if settings.model.tune == "lora":
+            from peft import get_peft_model
+
+            model = get_peft_model(model, adapter(settings.model))
+        if torch.cuda.is_available():
+            model = model.cuda()
+        threads = max(1, len(os.sched_getaffinity(0)) // ranks.count)
+        state = cls(settings, model, load_engine(settings.model.path, threads=threads, tempered=True), ranks)
+        if kept is not None:
+            state._restore(kept)
+        state.refresh()
+        return state
+
+    def _restore(self, kept: dict[str, Any]) -> None:
+        self.model.load_state_dict(kept["model"], strict=False)
+        self.optimizer.load_state_dict(kept["optimizer"])
+        self.step, self.rollouts = int(kept["step"]), int(kept["rollouts"])
+        self.updater.done = int(kept["updates"])
+        self.updater.bounds = Bounds(*kept["bounds"])
+
+    def save(self, out: Path) -> None:
+        """Keeps everything to go on from. Raises `StoreError` where the disk is full; the last state stays then."""
+        trained = {name for name, p in self.model.named_parameters() if p.requires_grad}
+        whole = self.model.state_dict()
+        save_state(
+            out / STATE,
+            {
+                "model": {name: value for name, value in whole.items() if name in trained},
+                "optimizer": self.optimizer.state_dict(),
+                "step": self.step,
+                "rollouts": self.rollouts,
+                "updates": self.updater.done,
+                "bounds": (self.updater.bounds.low, self.updater.bounds.high),
+            },
+        )
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Gives the engine the model's weights, in the tensors that it has (its CUDA graphs read those)."""
+        from kernelwright.inference.decoder import Decoder
+
+        old = self.policy.engine.decoder
+        new = Decoder(old.config, weights_of(self.model, self.lora), old.device, old.dtype)
+        pairs = [(old.embedding, new.embedding), (old.norm, new.norm), (old.head, new.head)]
+        for before, after in zip(old.layers, new.layers, strict=True):
+            pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
+        for target, source in pairs:
+            target.copy_(source)
+
+    def export(self, settings: RlSettings, out: Path) -> None:
+        """The model in Hugging Face's format; of a LoRA run merged, and the adapter. The last thing done with it."""
+        model = self.model
+        if settings.model.tune == "lora":
+            model.save_pretrained(str(out / "adapter"))
+            model = model.merge_and_unload()
+        model.save_pretrained(str(out))
+        save_tokenizer_files(settings.model.path, out)
+
+
+def weights_of(model: Any, lora: LoraSettings) -> dict[str, Any]:
+    """The weights under the base model's names, with what an adapter adds; the model is left as it is."""
+    state = dict(model.state_dict())
+    return merged(state, lora.alpha / lora.r) if hasattr(model, "peft_config") else state
+
+
+def _autocast(settings: RlSettings, model: Any) -> Any:
+    device = next(model.parameters()).device.type
+    wanted = settings.train.precision
+    if wanted == "fp32" or (wanted == "auto" and device == "cpu"):
+        return contextlib.nullcontext
+    return lambda: torch.autocast(device, dtype=torch.bfloat16)

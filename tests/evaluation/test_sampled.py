@@ -1,0 +1,270 @@
+"""Sizes that are too large to run: what a sample of the blocks finds at them, and what it must not say."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright.evaluation import EvalOptions, Evaluator, sampled, sparse
+from kernelwright.evaluation.pool import Pool
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task, Workload
+
+TASK = """
+import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return {expression}
+
+batch_size = {batch}
+dim = {dim}
+
+def get_inputs():
+    return [torch.{draw}]
+
+def get_init_inputs():
+    return []
+"""
+NORMAL = "randn(batch_size, dim)"
+TWICE = TASK.format(expression="x * 2", batch=8192, dim=393216, draw=NORMAL)
+ROWS = TASK.format(expression="x * 2", batch=70000, dim=4096, draw=NORMAL)
+PICK = TASK.format(expression="x * 2", batch=65536, dim=4096, draw="randint(0, dim, (batch_size, dim))")
+
+HEAD = '''
+import torch
+import torch.nn as nn
+from kernelwright.cuda import Module
+
+module = Module("""
+{kernels}
+""")
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+'''
+FLAT = """extern "C" __global__ void twice(const float* x, float* y, INDEX n) {
+    INDEX i = (INDEX)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] * 2;
+}"""
+BY_ROW = """extern "C" __global__ void twice(const float* x, float* y, int columns) {
+    long long row = blockIdx.ROW;
+    for (int c = threadIdx.x; c < columns; c += blockDim.x) y[row * columns + c] = x[row * columns + c] * 2;
+}"""
+STAGED = """extern "C" __global__ void twice(const float* x, float* y, int columns) {
+    __shared__ float row[ROOM];
+    const float* from = x + (long long)blockIdx.x * columns;
+    for (int c = threadIdx.x; c < columns; c += blockDim.x) row[c] = from[c];
+    __syncthreads();
+    for (int c = threadIdx.x; c < columns; c += blockDim.x) y[(long long)blockIdx.x * columns + c] = row[c] * 2;
+}"""
+LAUNCH_FLAT = "module.twice[(x.numel() + 255) // 256, 256](x, y, x.numel())"
+LAUNCH_ROWS = "module.twice[{grid}, 128](x, y, x.shape[1])"
+
+
+def candidate(kernels: str, *body: str) -> Candidate:
+    lines = "".join(f"        {line}\n" for line in body)
+    text = HEAD.replace("{kernels}", kernels) + lines
+    return Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
+
+
+def simple(kernels: str, launch: str) -> Candidate:
+    return candidate(kernels, "y = torch.empty_like(x)", launch, "return y")
+
+
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=2, seed=3), pool=pool) as shared:
+        yield shared
+
+
+def judged(evaluator: Evaluator, task: str, made: Candidate, options: EvalOptions | None = None) -> Evaluation:
+    return evaluator.evaluate(Task(task_id="t", source=task), made, options)
+
+
+def test_an_index_that_overflows_at_the_tasks_own_size_only(evaluator: Evaluator) -> None:
+    wrong = simple(FLAT.replace("INDEX", "int"), LAUNCH_FLAT.replace("x.numel())", "2147483647)"))
+    result = judged(evaluator, TWICE, wrong)
+    assert result.verdict == "runtime_error" and result.reason.startswith("index-overflow at the task's own size")
+    finding = result.findings[0]
+    assert (finding.rule, finding.line, finding.workload) == ("index-overflow", 8, "declared (sampled)")
+    assert "16 of 12582912 blocks" in finding.evidence
+    assert all(w.passed for w in result.workloads), "what could be run was right"
+    ignored = judged(evaluator, TWICE, wrong, EvalOptions(backend="cpu", trials=2, seed=3, sample_large=False))
+    assert ignored.verdict == "correct" and "sampled_size" not in ignored.environment
+
+
+def test_a_right_kernel_of_the_same_size(evaluator: Evaluator) -> None:
+    result = judged(evaluator, TWICE, simple(FLAT.replace("INDEX", "long long"), LAUNCH_FLAT))
+    assert (result.verdict, result.findings) == ("correct", ())
+    assert result.environment["sampled_size"] == "declared: nothing found in a sample of the blocks of 1 launches"
+
+
+def test_a_grid_that_only_the_real_size_makes_too_large(evaluator: Evaluator) -> None:
+    along_y = simple(BY_ROW.replace("ROW", "y"), LAUNCH_ROWS.format(grid="(1, x.shape[0])"))
+    result = judged(evaluator, ROWS, along_y)
+    assert result.verdict == "runtime_error" and "grid.y is 70000, allowed are 1 to 65535" in result.reason
+    along_x = simple(BY_ROW.replace("ROW", "x"), LAUNCH_ROWS.format(grid="x.shape[0]"))
+    assert judged(evaluator, ROWS, along_x).verdict == "correct"
+
+
+def test_a_failure_that_is_caught_is_told_all_the_same(evaluator: Evaluator) -> None:
+    launch = LAUNCH_ROWS.format(grid="(1, x.shape[0])")
+    caught = candidate(
+        BY_ROW.replace("ROW", "y"), "y = torch.empty_like(x)", "try:", "    " + launch, "except Exception:", "    pass",
+        "return y",
+    )  # fmt: skip
+    assert judged(evaluator, ROWS, caught).verdict == "runtime_error"
+
+
+@pytest.mark.parametrize(("room", "verdict"), [(2048, "runtime_error"), (4096, "correct")])
+def test_a_shared_array_that_is_too_small_for_a_real_row(evaluator: Evaluator, room: int, verdict: str) -> None:
+    result = judged(evaluator, ROWS, simple(STAGED.replace("ROOM", str(room)), LAUNCH_ROWS.format(grid="x.shape[0]")))
+    assert result.verdict == verdict, result.reason
+    if verdict == "runtime_error":
+        assert "out-of-bounds-write" in result.reason and "'row' (8192 bytes)" in result.reason
+
+
+COUNTED = """
+extern "C" __global__ void ends(const float* x, int* end, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) end[i] = i + 1;
+}
+extern "C" __global__ void twice(const float* x, const int* end, float* y, int columns) {
+    long long row = end[blockIdx.x] - 1;
+    for (int c = threadIdx.x; c < columns; c += blockDim.x) y[row * columns + c] = x[row * columns + c] * 2;
+}"""
+
+
+def test_integers_of_another_launch_are_no_evidence(evaluator: Evaluator) -> None:
+    """The second kernel reads indices of which the first, sampled, wrote a few: zero, less one, is out of bounds."""
+    honest = candidate(
+        COUNTED,
+        "y = torch.empty_like(x)",
+        "end = torch.empty(x.shape[0], dtype=torch.int32, device=x.device)",
+        "module.ends[(x.shape[0] + 255) // 256, 256](x, end, x.shape[0])",
+        "module.twice[x.shape[0], 64](x, end, y, x.shape[1])",
+        "return y",
+    )
+    result = judged(evaluator, ROWS, honest)
+    assert (result.verdict, result.findings) == ("correct", ())
+    assert "nothing found" in result.environment["sampled_size"]
+
+
+def test_a_launch_whose_size_was_read_from_the_device_is_no_evidence(evaluator: Evaluator) -> None:
+    """What asks for values that are not there is refused; that it makes an empty grid of the refusal is no fault."""
+    honest = candidate(
+        BY_ROW.replace("ROW", "x"),
+        "y = torch.empty_like(x)",
+        "try:",
+        "    rows = int(torch.isfinite(x[:, 0]).sum().item())",
+        "except RuntimeError:",
+        "    rows = 0",
+        LAUNCH_ROWS.format(grid="rows"),
+        "return y",
+    )
+    options = EvalOptions(backend="cpu", trials=2, seed=3, policy="libraries")
+    result = judged(evaluator, ROWS, honest, options)
+    assert result.verdict == "correct" and [f.rule for f in result.findings] == ["fallback"]
+    assert "no launch" in result.environment["sampled_size"]
+
+
+LABELS = """extern "C" __global__ void twice(const long long* x, long long* y, int columns) {
+    long long row = blockIdx.x;
+    __shared__ int seen[1];
+    for (int c = threadIdx.x; c < columns; c += blockDim.x) {
+        long long at = x[row * columns + c];
+        if (at < columns) y[row * columns + c] = at * 2;
+        if (c == 0) seen[0 * at] = 1;
+    }
+}"""
+
+
+def test_integer_inputs_and_operators_over_all_of_them(evaluator: Evaluator) -> None:
+    honest = candidate(
+        LABELS,
+        "y = torch.zeros_like(x)",
+        "x = x.t().contiguous().t().contiguous()",
+        LAUNCH_ROWS.format(grid="x.shape[0]"),
+        "return y",
+    )
+    result = judged(evaluator, PICK, honest, EvalOptions(backend="cpu", trials=2, seed=3, policy="libraries"))
+    assert (result.verdict, result.findings) == ("correct", ()), result.reason
+    assert "nothing found" in result.environment["sampled_size"]
+
+
+def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
+    evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes through 12 GB itself, and is stopped; that says nothing about it."""
+    monkeypatch.setattr(sampled, "RESIDENT_MB", 0)
+    greedy = candidate(
+        FLAT.replace("INDEX", "long long"),
+        "import ctypes",
+        "y = torch.empty_like(x)",
+        "ctypes.memset(y.data_ptr(), 0, y.numel() * 4)",
+        LAUNCH_FLAT,
+        "return y",
+    )
+    result = judged(evaluator, TWICE, greedy)
+    assert result.verdict == "correct", result.reason
+    assert "killed by SIGKILL" in result.environment["sampled_size"]
+
+
+def test_a_stated_size_that_is_too_large_is_sampled(evaluator: Evaluator) -> None:
+    workloads = (
+        Workload(name="small", constants={"batch_size": 3, "dim": 1000}),
+        Workload(name="huge", constants={"batch_size": 65536, "dim": 65537}),
+    )
+    task = Task(task_id="t", source=TWICE, workloads=workloads)
+    wrong = evaluator.evaluate(task, simple(BY_ROW.replace("ROW", "z"), LAUNCH_ROWS.format(grid="(1, 1, x.shape[0])")))
+    assert wrong.verdict == "runtime_error" and wrong.findings[0].workload == "huge (sampled)"
+    assert "grid.z is 65536" in wrong.reason
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+
+
+def test_large_tensors_take_no_memory_until_they_are_touched(tmp_path: Path) -> None:
+    before, here = _resident_mb(), os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        x = sparse.filled(torch.arange(1000), (1 << 16, 1 << 14))
+    finally:
+        os.chdir(here)
+    y = sparse.zeros((1 << 16, 1 << 14), torch.float32, (1, 1 << 16))
+    assert _resident_mb() - before < 64 and not list(tmp_path.iterdir())
+    tile = sparse._TILE * 2 // 8
+    assert x[0, 7] == 7 and x[1, 3] == ((1 << 14) + 3) % 1000
+    assert x.reshape(-1)[5 * tile + 1234] == 1234 % 1000
+    x[1, 3] = -1
+    assert x[0, 3] == 3 and x.reshape(-1)[tile + 3] == 3, "what is written is no other place's"
+    y[-1, -1] = 2
+    assert y[-1, -1] == 2 and y[0, 0] == 0 and y.stride() == (1, 1 << 16)
+
+
+def test_operators_over_large_tensors_give_shapes() -> None:
+    with sparse.SparseOperators() as mode, torch.no_grad():
+        small = torch.ones(3, 4)
+        assert float((small * 2).sum()) == 24 and not mode.doubtful
+        x = torch.empty(1 << 16, 1 << 16)
+        assert mode.doubtful and x.fill_(1.0) is x and x.view(1 << 8, -1).shape == (1 << 8, 1 << 24)
+        assert x.t().contiguous().stride() == (1 << 16, 1) and x.to(torch.bfloat16).dtype == torch.bfloat16
+        assert torch.nn.functional.linear(torch.ones(1, 1 << 16), x).shape == (1, 1 << 16)
+        out = torch.empty(1 << 16, 1 << 16)
+        assert torch.add(x, 1, out=out) is out
+        assert (small + x[:3, :4]).shape == (3, 4) and not mode.asked
+        wide = torch.ones(1 << 15, 1) + torch.ones(1, 1 << 15)
+        assert wide.shape == (1 << 15, 1 << 15), "two small ones make a large one"
+        for question in (lambda: x.sum().item(), lambda: torch.equal(x, x), lambda: x.nonzero()):
+            mode.asked = False
+            with pytest.raises(sparse.Undecided):
+                question()
+            assert mode.asked

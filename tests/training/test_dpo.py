@@ -1,0 +1,157 @@
+"""Preference pairs: what of a row is trained on, and a model that learns to prefer what was judged right."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from tiny_model import ROWS, log, weights  # noqa: E402
+from undecided_model import ANSWER, EXPRESSIONS, REFERENCE, TASKS  # noqa: E402
+
+from kernelwright.config import load_config  # noqa: E402
+from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.store import Store  # noqa: E402
+from kernelwright.training.dpo import train_dpo  # noqa: E402
+from kernelwright.training.pairs import read_pairs, split_pairs  # noqa: E402
+from kernelwright.training.post_settings import DpoSettings, recipe_path  # noqa: E402
+from kernelwright.training.progress import read_log  # noqa: E402
+
+
+def say(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def row(name: str, chosen: str, rejected: str, reference: str = "the task") -> dict[str, Any]:
+    """A pair as `curate --method preferences` writes it."""
+    asked = [say("user", reference.strip())]
+    sides = {"chosen": [say("assistant", chosen)], "rejected": [say("assistant", rejected)]}
+    return {"prompt": asked, **sides, "task_id": name, "reference": reference}
+
+
+def settings(path: Path, model: Path, rows: list[Any], data: Any = None, tune: str = "full", **more: Any) -> Any:
+    path.mkdir(exist_ok=True)
+    text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in rows)
+    (path / "pairs.jsonl").write_text(text)
+    table = {
+        "model": {"path": str(model), "tune": tune},
+        "data": {"path": str(path / "pairs.jsonl"), "length": 1024, **(data or {})},
+        "train": {"steps": 2, "batch": 4, "micro_batch": 2, "lr": 1e-3, "log_every": 1, **more.pop("train", {})},
+    }
+    return DpoSettings.model_validate({**table, **more})
+
+
+A, B = ROWS[0]["answer"], ROWS[1]["answer"]
+
+
+def test_only_the_policy_s_own_turns_count(home: Path, tmp_path: Path) -> None:
+    from kernelwright.training.dpo import dataset
+    from kernelwright.training.dpo_trainer import PairCollator
+    from kernelwright.training.samples import load_tokenizer
+
+    rollout = row("mdpo", A, B)
+    rollout["chosen"] = [say("assistant", B), say("user", "It is wrong."), say("assistant", A)]
+    pairs, _ = read_pairs(settings(tmp_path, home / "base", [row("plain", A, B), rollout]))
+    tokenizer = load_tokenizer(str(home / "base"))
+    plain, multi = pairs
+    own = [t for t, mine in zip(multi.chosen.ids, multi.chosen.own, strict=True) if mine]
+    assert tokenizer.decode(own) == f"{B}<|im_end|>{A}<|im_end|>"
+    said = tokenizer.decode(multi.prompt + multi.chosen.ids)
+    whole = tokenizer.apply_chat_template(rollout["prompt"] + rollout["chosen"], tokenize=False)
+    assert said == whole.removesuffix("\n")  # what follows the last answer is nobody's to learn
+    assert all(plain.chosen.own) and plain.prompt == multi.prompt and plain.rejected == multi.rejected
+    batch = PairCollator(pad_token_id=0)(dataset(pairs).to_list())
+    assert tokenizer.decode(batch["input_ids"][1][batch["completion_mask"][1] == 1]) == tokenizer.decode(own)
+    assert batch["completion_mask"].sum() == len(own) + len(plain.chosen.ids) + 2 * len(plain.rejected.ids)
+
+
+def test_bad_pairs_are_named(home: Path, tmp_path: Path) -> None:
+    lost = {k: v for k, v in row("lost", A, B).items() if k != "rejected"}
+    bad = [
+        (row("same", A, A), "same-answers"),
+        (row("blank", A, " "), "empty-answer"),
+        (row("words", "no kernel", B), "no-cuda"),
+        (row("long", A * 9, B), "too-long"),
+        (row("torn \ufffd", A, B + "\ufffd"), "broken-utf8"),
+        (row("special", A, B + "<|im_end|>"), "special-token"),
+        (lost, "no-field"),
+        ('{"prompt": ', "unreadable"),
+    ]
+    wanted = settings(tmp_path, home / "base", [row("good", A, B), *(r for r, _ in bad), row("words too", A, "none")])
+    pairs, report = read_pairs(wanted)
+    assert [pair.name for pair in pairs] == ["good", "words too"]  # a rejected answer may lack a kernel
+    assert report.counts == dict.fromkeys(sorted(reason for _, reason in bad), 1) and report.rows == 10
+    with pytest.raises(ConfigError, match="no pairs to train on.*same-answers"):
+        read_pairs(settings(tmp_path, home / "base", [bad[0][0]]))
+    training, out = split_pairs(pairs * 2, 0)
+    assert (len(training), out) == (4, [])
+    with pytest.raises(ConfigError, match="leaves none"):
+        split_pairs(pairs, 2)
+
+
+def test_micro_batches_do_not_matter_and_lora_is_merged(home: Path, tmp_path: Path) -> None:
+    rows = [row(r["row_id"], r["answer"], ROWS[i - 1]["answer"], r["reference"]) for i, r in enumerate(ROWS[:4])]
+    found = {}
+    for size in (1, 4):
+        wanted = settings(tmp_path, home / "base", rows, train={"micro_batch": size, "warm_up": 0.0})
+        train_dpo(wanted, tmp_path / f"by{size}")
+        found[size] = log(tmp_path / f"by{size}")
+    assert [r["loss"] for r in found[1]] == pytest.approx([r["loss"] for r in found[4]], rel=1e-3)
+    assert found[1][1]["loss"] < 0.69
+    assert found[1][0]["loss"] == pytest.approx(0.6931, abs=1e-4)  # the model is its own reference at first
+    lora = settings(tmp_path, home / "base", rows, tune="lora", train={"lr": 1e-2, "save_every": 1})
+    facts = train_dpo(lora, tmp_path / "lora").facts
+    assert facts["trained_parameters"] < 0.5 * facts["parameters"] and facts["pairs"] == 4
+    merged, base = weights(tmp_path / "lora"), weights(home / "base")
+    assert set(merged) == set(base) and any(not torch.equal(merged[n], base[n]) for n in base)
+    with pytest.raises(ConfigError, match="other settings"):
+        train_dpo(settings(tmp_path, home / "base", rows), tmp_path / "lora")
+
+
+def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> None:
+    """By execution, before and after: the model gives either kernel for either task, then mostly the right one."""
+    right, other = dict(zip(TASKS, EXPRESSIONS, strict=True)), dict(zip(TASKS, EXPRESSIONS[::-1], strict=True))
+    rows = [
+        row(name, ANSWER.format(right[name]), ANSWER.format(other[name]), REFERENCE.format(body))
+        for name, body in TASKS.items()
+    ]
+    bench = {"suite": str(undecided / "tasks.jsonl"), "every": 16, "at_start": True, "samples": 4, "trials": 2}
+    wanted = settings(
+        tmp_path,
+        undecided / "model",
+        rows,
+        bench=bench,
+        train={"steps": 24, "batch": 2, "lr": 3e-4, "schedule": "linear", "warm_up": 0.0},
+        loss={"sft_weight": 5.0},
+    )
+    out = tmp_path / "run"
+    facts = train_dpo(wanted, out).facts
+    rows_of_bench = facts["bench"]
+    assert [r["step"] for r in rows_of_bench] == [0, 16, 24]  # every sixteen, and the last one
+    first, last = rows_of_bench[0], rows_of_bench[-1]
+    assert last["pass@1"] > first["pass@1"] + 0.1 and last["compiled@1"] > 0.8
+    assert first["pass@1_low"] <= first["pass@1"] <= first["pass@4"]
+    assert sum(last["verdicts"].values()) == 8
+    logged = [r for r in read_log(out / "log.jsonl") if "eval_pass@1" in r]
+    assert [(r["step"], r["eval_pass@1"]) for r in logged] == [(r["step"], r["pass@1"]) for r in rows_of_bench]
+    with Store.open(out / "bench" / "step-000024", writable=False) as store:  # what `report` and `compare` read
+        assert store.meta["verb"] == "bench" and len(store.turns()) == 8
+    assert json.loads((out / "training.json").read_text())["bench"] == rows_of_bench
+    # Killed at the last measurement, before its numbers were written: it is made up from what was judged already.
+    kept = (out / "bench" / "results.jsonl").read_text().splitlines()
+    (out / "bench" / "results.jsonl").write_text("\n".join(kept[:2]) + "\n" + kept[2][:20])
+    again = train_dpo(wanted, out).facts
+    assert again["updates"] == 24 and again["bench"] == rows_of_bench
+    with Store.open(out / "bench" / "step-000024", writable=False) as store:
+        assert [event.kind for event in store.events()].count("session") == 2 and len(store.turns()) == 8
+
+
+@pytest.mark.parametrize("recipe", ["dpo", "mdpo"])
+def test_shipped_recipes_load(recipe: str) -> None:
+    loaded = load_config(recipe_path(recipe), ["model.path=somewhere"], DpoSettings)
+    assert loaded.name == recipe and loaded.loss.kind == "sigmoid" and loaded.loss.beta == 0.1

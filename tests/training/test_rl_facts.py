@@ -1,0 +1,123 @@
+"""What a step's row of the log says: measures, alarms with a planted case each, opinions, where the seconds went."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.training.rl_curves import write_curves
+from kernelwright.training.rl_facts import alarms, describe, drift, repetition, standing
+from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
+from kernelwright.training.rl_settings import AlarmSettings
+
+
+def row(n: int, **more: Any) -> Row:
+    """A sound row: sixteen different tokens, each as probable as another."""
+    sound = Row(
+        task_id="t",
+        group=n // 4,
+        trajectory=n % 4,
+        turn=0,
+        prompt_ids=(1,),
+        token_ids=(7, *range(100 + n, 115 + n)),
+        log_probs=(-0.5,) * 16,
+        reward=float(n % 2),
+        parts={"correct": float(n % 2)},
+        facts={"speedup": 1.5} if n % 2 else {},
+        verdict="correct" if n % 2 else "wrong",
+        finish_reason="stop",
+    )
+    return replace(sound, **more)
+
+
+SOUND = [row(n) for n in range(16)]
+
+
+def raised(rows: list[Row], **limits: Any) -> list[str]:
+    return alarms(describe(rows), describe(SOUND), AlarmSettings(**limits))
+
+
+def planted(**more: Any) -> list[Row]:
+    """Half of the rows as they are, half of them broken in one way."""
+    return [r if n % 2 else replace(r, **more) for n, r in enumerate(SOUND)]
+
+
+def test_a_sound_step_raises_no_alarm() -> None:
+    assert raised(SOUND) == []
+    facts = describe(SOUND)
+    assert (facts["reward"], facts["correct"], facts["fast_1"], facts["speedup"]) == (0.5, 0.5, 0.5, 1.5)
+    assert (facts["entropy"], facts["alike"], facts["first_tokens"]) == (0.5, 0.0, {"7": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("alarm", "rows"),
+    [
+        ("first_token", planted(token_ids=(8, *range(200, 215)))),
+        ("repetition", [replace(r, token_ids=(7, *[9] * 40), log_probs=(-0.5,) * 41) for r in SOUND]),
+        ("entropy", [replace(r, log_probs=(-0.01,) * 16) for r in SOUND]),
+        ("entropy", [replace(r, log_probs=(-4.0,) * 16) for r in SOUND]),
+        ("hacked", planted(verdict="rejected", reward=0.0)),
+        ("unpaid", planted(verdict="harness_error", reward=None)),
+        ("cut", [replace(r, finish_reason="length") for r in SOUND]),
+        ("unreadable", [replace(r, verdict="unreadable") for r in SOUND]),
+    ],
+)
+def test_a_planted_sign_raises_its_alarm_and_no_other(alarm: str, rows: list[Row]) -> None:
+    assert raised(rows) == [alarm]
+    loose = {"entropy": {"entropy_low": 0.0, "entropy_high": 99.0}}.get(alarm, {alarm: 1.0})
+    assert raised(rows, **loose) == []
+
+
+def test_an_alarm_that_stands_ends_a_run() -> None:
+    log = [{"alarms": a} for a in (["cut"], ["cut", "hacked"], ["hacked"], ["hacked", "entropy"])]
+    assert standing(log, 3) == ["hacked"] and standing(log, 4) == [] and standing(log, 5) == [] == standing(log, 0)
+
+
+def test_drift_is_a_distance_of_distributions() -> None:
+    assert drift({"1": 1.0}, {"1": 1.0}) == 0.0 and drift({"1": 1.0}, {"2": 1.0}) == 1.0
+    assert drift({"1": 0.5, "2": 0.5}, {"1": 1.0}) == 0.5
+    assert drift({"1": 0.9}, {"1": 1.0}) == pytest.approx(0.1)  # the rest is not named
+    assert repetition([1] * 20) > 0.9 and repetition(range(20)) == 0.0 and repetition([1]) == 0.0
+
+
+def test_opinions_count_only_where_execution_tells_nothing_apart() -> None:
+    told = [row(0, reward=0.4, parts={"judge": 0.4}), row(1, reward=1.2, parts={"correct": 1.0, "judge": 0.2})]
+    alike = [row(n, reward=x, parts={"judge": x}) for n, x in ((4, 0.1), (5, 0.3))]
+    unpaid = row(6, reward=None, parts={})
+    found = without_opinions([*told, *alike, unpaid])
+    assert [r.reward for r in found] == [0.0, pytest.approx(1.0), 0.1, 0.3, None]
+    assert found[1].parts == {"correct": 1.0} and found[2:] == [*alike, unpaid]
+
+
+def test_a_line_that_was_not_finished_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "step.jsonl"
+    mend(path)
+    path.write_text('[{"task_id": "t"')
+    mend(path)
+    assert path.read_text() == "" and read_rollouts(path) == {}
+    path.write_text("whole\nnot wh")
+    mend(path)
+    assert path.read_text() == "whole\n"
+
+
+def test_the_clock_tells_judging_that_holds_up_from_judging_beside_it() -> None:
+    ends = iter([4.0, 5.0, 6.0, 9.0])
+    clock = Clock(lambda: next(ends))
+    clock.answered(0.0)
+    clock.answered(2.0)
+    clock.judged(3.0, 2.5)
+    clock.judged(8.0, 2.5)
+    found = clock.read()
+    assert (found["ask_s"], found["judge_s"], found["only_judge_s"], found["judge_work_s"]) == (5.0, 4.0, 2.0, 5.0)
+    assert set(clock.read().values()) == {0.0}
+
+
+def test_curves_show_every_series_that_there_is(tmp_path: Path) -> None:
+    rows = [{"step": n, **describe(SOUND), "alarms": ["cut"] if n else []} for n in range(3)]
+    write_curves("a <run>", rows, tmp_path / "curves.html")
+    page = (tmp_path / "curves.html").read_text()
+    assert "a &lt;run&gt;" in page and "step 2: cut" in page and "mismatch_rejected" not in page
+    assert page.count("<polyline") == 14
