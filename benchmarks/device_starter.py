@@ -15,6 +15,9 @@ they hold is not done again. Needs the package's dependencies; without network, 
 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
+
+Two checkpoints of this size do not fit into 64 MiB: `--configs starter` first, then `--configs starter,base --ship
+base` with `--from` the first call's pieces, which also judges on. One GPU has no time for both in one call anyway.
 """
 
 from __future__ import annotations
@@ -130,19 +133,26 @@ class Call:
             files = [p for p in self.work.rglob("*") if p.is_file() and _is_result(p.relative_to(self.work))]
             pieces, problem = pack(self.work, files, self.out, "results", MAX_BYTES)
             for name in self.ship:
-                folder = self.work / "models" / name
-                held = [p for p in folder.glob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".md")]
-                if not (folder / "model.safetensors").exists():
-                    continue
-                room = MAX_BYTES - sum(p.stat().st_size for p in pieces)
-                made, why = pack(self.work, held, self.out, name, room)
-                if made and len(pieces) + len(made) > MAX_FILES:
-                    made, why = [], f"{name} would make {len(pieces) + len(made)} files of {MAX_FILES}"
-                    for path in self.out.glob(f"{name}.tar.xz.*"):
-                        path.unlink()
+                made, why = self._pack_checkpoint(name, pieces)
                 pieces += made
                 problem = "; ".join(filter(None, (problem, why)))
-            self.say(f"packed {what}: {len(pieces)} pieces, {sum(p.stat().st_size for p in pieces):,} bytes. {problem}")
+            self.say(f"packed {what}: {len(pieces)} pieces, {_size(pieces):,} bytes. {problem}")
+
+    def _pack_checkpoint(self, name: str, pieces: list[Path]) -> tuple[list[Path], str]:
+        """The pieces of a checkpoint beside those that are there already; made once, as they take seconds."""
+        folder = self.work / "models" / name
+        weights = folder / "model.safetensors"
+        if not weights.exists():
+            return [], ""
+        made, why = sorted(self.out.glob(f"{name}.tar.xz.*")), ""
+        if not made or made[0].stat().st_mtime < weights.stat().st_mtime:
+            held = [p for p in folder.glob("*") if p.is_file() and p.suffix in (".json", ".safetensors", ".md")]
+            made, why = pack(self.work, held, self.out, name, MAX_BYTES - _size(pieces))
+        if made and (len(pieces) + len(made) > MAX_FILES or _size(pieces) + _size(made) > MAX_BYTES):
+            for path in made:
+                path.unlink()
+            made, why = [], f"there is no room for {name}"
+        return made, why
 
     def keep(self) -> None:
         """Writes what is known so far to WORK/device_starter.json, beside what earlier calls wrote there."""
@@ -157,6 +167,10 @@ class Call:
             "benches": {run.name: _bench_facts(run) for run in sorted((self.work / "runs").glob("*"))},
         }
         (self.work / "device_starter.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+
+
+def _size(files: list[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
 
 
 def _read(path: Path, default: Any) -> Any:
@@ -363,7 +377,7 @@ def main() -> int:
     parser.add_argument("--train-seconds", type=float, default=265.0, help="of the first one's updates; 0: its own")
     parser.add_argument("--dev", default=".data/dev80.jsonl:8")
     parser.add_argument("--splits", default=".data/combos.jsonl:3,.data/fused.jsonl:3,.data/families.jsonl:3")
-    parser.add_argument("--max-tokens", type=int, default=2048)
+    parser.add_argument("--max-tokens", type=int, default=3072)
     parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
     parser.add_argument("--ship", default="starter,base")
     asked = parser.parse_args()

@@ -29,7 +29,7 @@ def measured(work: Path, config: str) -> dict[str, Any]:
             rows |= _bench(name.removeprefix(f"{config}-"), bench)
     cpu = _json(work / "starter_cpu.json")
     if cpu:
-        seconds = cpu["median_seconds"]["compiled"]
+        seconds = cpu["median_seconds"]
         where = f"{cpu['samples']} samples of {cpu['tokens_a_sample']} tokens on a processor ({cpu['hardware']})"
         rows[where] = f"{seconds:.1f} s"
     hardware = facts.get("hardware", {})

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernelwright.errors import StoreError
+
 
 @dataclass(frozen=True)
 class Failing:
@@ -20,9 +22,13 @@ class Failing:
     dies: int = -1
     hangs: int = -1
     stumbles: int = -1
+    full: int = -1
+    """A shard for which the disk is full."""
 
     def __call__(self, shard: int, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
         yield "task", "answer"
+        if shard == self.full:
+            raise StoreError("no space is left", hint="free some")
         if shard == self.raises:
             raise AssertionError("this shard cannot be made")
         if shard == self.dies or (shard == self.stumbles and not self.mark.exists()):

@@ -17,7 +17,7 @@ pytest.importorskip("tokenizers")
 
 from failing_source import Failing, slow
 
-from kernelwright.errors import HarnessError
+from kernelwright.errors import HarnessError, StoreError
 from kernelwright.training.shards import Shards, make_shards, read_skipped
 from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
 from kernelwright.training.workers import run_jobs
@@ -44,7 +44,7 @@ def test_shards_that_kill_raise_and_hang_are_lost_alone(tokenizer: Path) -> None
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     make_shards(folder, 60, source, tokenizer, 2, lambda *_: None)
     assert before == {path: path.stat().st_mtime_ns for path in folder.iterdir()}  # a lost shard stays lost
-    assert not psutil.Process().children(recursive=True)
+    assert not workers()
 
 
 def test_too_many_lost_shards_end_it_at_once(tokenizer: Path) -> None:
@@ -52,13 +52,20 @@ def test_too_many_lost_shards_end_it_at_once(tokenizer: Path) -> None:
     with pytest.raises(HarnessError, match="1 of 4 shards.*cannot be made") as raised:
         make_shards(tokenizer / "shards", 4, Failing(tokenizer / "mark", raises=1), tokenizer, 2, lambda *_: None)
     assert raised.value.hint and time.monotonic() - began < 60
-    assert not psutil.Process().children(recursive=True)
+    assert not workers()
+
+
+def test_what_the_user_must_mend_is_raised_as_it_is(tokenizer: Path) -> None:
+    with pytest.raises(StoreError, match="no space") as raised:
+        make_shards(tokenizer / "shards", 60, Failing(tokenizer / "mark", full=3), tokenizer, 2, lambda *_: None)
+    assert raised.value.hint == "free some" and not workers()
+    assert len(list((tokenizer / "shards").glob("*.pairs.npy"))) < 20
 
 
 def test_a_worker_killed_from_outside_and_one_that_is_stopped(tokenizer: Path) -> None:
     jobs = run_jobs(slow, range(24), 2, 3.0)
     done = [next(jobs).number]
-    first, second = psutil.Process().children()
+    first, second = workers()
     first.send_signal(signal.SIGKILL)
     second.send_signal(signal.SIGSTOP)
     ended = list(jobs)
@@ -69,7 +76,7 @@ def test_a_worker_killed_from_outside_and_one_that_is_stopped(tokenizer: Path) -
 def test_closing_ends_processes(tokenizer: Path) -> None:
     jobs = run_jobs(slow, range(400), 2, 30.0)
     next(jobs)
-    children = psutil.Process().children()
+    children = workers()
     assert len(children) == 2
     jobs.close()
     assert not any(map(alive, children))
@@ -94,6 +101,12 @@ def test_processes_that_hang_end_with_a_killed_parent(tokenizer: Path) -> None:
     parent.kill()
     parent.wait()
     assert not psutil.wait_procs(children, 10)[1]
+
+
+def workers() -> list[psutil.Process]:
+    """The processes that make shards for this one, which may have others."""
+    children = psutil.Process().children(recursive=True)
+    return [c for c in children if alive(c) and "kernelwright.training.workers" in c.cmdline()]
 
 
 def alive(process: psutil.Process) -> bool:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from kernelwright.inference.sampling import Sampling
 
 TEMPERATURE = 0.8
-MAX_TOKENS = 2048
+MAX_TOKENS = 3072
+"""One in 170 answers of the generator has more than 2048 tokens, none of 169,000 more than 3128."""
 
 
 @dataclass(frozen=True)
