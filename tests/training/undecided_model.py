@@ -97,7 +97,7 @@ def _imitate(model: Any, rows: list[tuple[list[int], list[int]]]) -> None:
     for n, (prompt, answer) in enumerate(rows):
         ids[n, : len(prompt) + len(answer)] = torch.tensor(prompt + answer)
         labels[n, len(prompt) : len(prompt) + len(answer)] = torch.tensor(answer)
-    steps, rate = 50, 2e-2
+    steps, rate = 90, 2e-2
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
     for step in range(steps):
         for group in optimizer.param_groups:
