@@ -47,7 +47,7 @@ KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.update
 DRKERNEL = ["reward.name=drkernel", "reward.parameters={scale = 0.5}", "filters.mismatch=true", *CLIPS]
 REJECTED = ["filters.profiling=true"]
 NO_PROFILE = ["reward.parameters={scale = 0.5, own_share = 0.0}"]
-STANFORD = ["reward.name=stanford", "advantage.name=mean", "train.clip_high=0.2"]
+STANFORD = ["reward.name=stanford", "reward.parameters={}", "advantage.name=mean", "train.clip_high=0.2"]
 VARIANTS: dict[str, tuple[int, list[str]]] = {
     "stanford_grpo": (1, STANFORD),
     "kevin": (4, KEVIN),
@@ -55,7 +55,7 @@ VARIANTS: dict[str, tuple[int, list[str]]] = {
     "kevin_one_turn": (1, KEVIN),
     "drkernel_grpo": (3, [*DRKERNEL, *REJECTED, "advantage.name=grpo"]),
     "drkernel_no_pr_prs": (3, [*DRKERNEL, *NO_PROFILE]),
-    "milestones": (1, ["reward.name=cuda_agent", "judging.baselines=eager,compile", *CLIPS]),
+    "milestones": (1, ["reward.name=cuda_agent", "reward.parameters={}", "judging.baselines=eager,compile", *CLIPS]),
     "capped_speedup": (1, ["reward.name=kevin", "reward.parameters={cap = 3.0}", *CLIPS]),
 }
 """Turns, and settings in place of those of `starter_rl`. Each has `--answers` answers a task, in whole rollouts."""
@@ -152,7 +152,7 @@ class Plan:
     def scaling(self) -> None:
         """The grid, for the model before and after the recipe of several turns."""
         budget = self.asked.answers
-        shapes = ",".join(f"{budget // turns}x{turns}" for turns in (1, 4, budget) if budget % turns == 0)
+        shapes = ",".join(f"{budget // turns}x{turns}" for turns in sorted({1, 4, budget}) if budget % turns == 0)
         turns, settings = VARIANTS["kevin"]
         trained = self.train("kevin-0", turns, settings, 0)
         self.add(trained)

@@ -98,7 +98,7 @@ class Preset:
 
 PRESETS = {
     "full": Preset(),
-    "rehearsal": Preset(24, 3, 2, 4096, 2, 3, 3, 200, 10, 4, 2, 4, TINY),
+    "rehearsal": Preset(24, 3, 2, 2048, 2, 3, 3, 200, 10, 4, 2, 3, TINY),
 }
 
 
@@ -228,7 +228,7 @@ class Plan:
 
     def several(self) -> list[Job]:
         batch = {"batch": 4 * self.size.batch, "micro_batch": self.size.batch, "log_every": 1}
-        table = self.settings("corpus", 0, {"name": "cuset"}, max(6, self.size.cost_steps), **batch)
+        table = self.settings("corpus", 0, {"name": "cuset"}, self.size.cost_steps, **batch)
         runs = [("one", 1, "no"), ("two", 2, "no")] + ([("sharded", 2, "full")] if len(self.gpus) > 1 else [])
         return [Job("gpus", "several", {"settings": table, "runs": runs}, 0, alone=True)]
 
@@ -404,6 +404,19 @@ def hardware() -> dict[str, Any]:
     }
 
 
+def show(found: dict[str, Any]) -> None:
+    """The numbers in short; everything is in the file."""
+    for suite, methods in found["numbers"].items():
+        for name, row in methods.items():
+            values = [(what, row[what]) for what in ("compile@1", "func@1", "func@3") if row.get(what)]
+            text = ", ".join(f"{what} {v['value']:.1%} [{v['low']:.1%}, {v['high']:.1%}]" for what, v in values)
+            print(f"{suite} {name} ({len(row['seeds'])} seeds): {text or 'nothing judged'}")
+    for name, result in found["results"].items():
+        ratios = {k: v for k, v in result.items() if k.endswith("ratio")}
+        if ratios:
+            print(name, json.dumps(ratios))
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -440,7 +453,7 @@ def main() -> None:
     args = arguments()
     out = args.out.resolve()
     Driver(args, out).run()
-    print(json.dumps(json.loads((out / "sft_methods.json").read_text())["numbers"]))
+    show(json.loads((out / "sft_methods.json").read_text(encoding="utf-8")))
 
 
 if __name__ == "__main__":

@@ -241,7 +241,8 @@ def test_turns_go_on_until_it_is_right(kernelwright: Command, suite: Path, tmp_p
 
 
 def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
-    rows = [{"task_id": "double", "answer": text} for text in (wrong(0), right(0))]
+    rows = [{"task_id": "double", "turn": 0, "seed": n, "answer": text} for n, text in enumerate((wrong(0), right(0)))]
+    rows.append({"task_id": "double", "turn": 1, "answer": right(0)})
     (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = (suite, "--policy", f"scripted:{tmp_path / 'answers.jsonl'}", "--limit", 1, "--run", tmp_path / "run")
     found = bench(kernelwright, *words, "--grid", "2x1,1x2", "--context", "recent")["grid"]

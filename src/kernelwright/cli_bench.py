@@ -20,6 +20,13 @@ if TYPE_CHECKING:
 app = typer.Typer(rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Rule = Annotated[str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")]
+Timeout = Annotated[
+    float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
+]
+SampleLarge = Annotated[
+    bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
+]
 
 
 @app.command()
@@ -56,21 +63,15 @@ def bench(
     id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
     executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    rule: Annotated[
-        str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
-    ] = None,
+    rule: Rule = None,
     trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,
-    timeout: Annotated[
-        float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
-    ] = None,
+    timeout: Timeout = None,
     memory_mb: Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")] = 4096,
     sandbox: Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")] = "auto",
     baselines: Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile; or none.")] = "eager",
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
-    sample_large: Annotated[
-        bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
-    ] = True,
+    sample_large: SampleLarge = True,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -81,7 +82,6 @@ def bench(
     """
     from kernelwright import programbench
     from kernelwright.cli_options import cores, eval_options
-    from kernelwright.errors import ConfigError
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
@@ -89,19 +89,11 @@ def bench(
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
     options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop)
-    shapes = _shapes(grid, compare is not None or greedy)
-    if not options.numbers():
-        raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
+    shapes = _shapes(grid, options, compare)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
     found = load_bench_suite(
-        options,
-        judging,
-        jobs or cores(),
-        executor,
-        limit=limit,
-        reference_field=reference_field,
-        id_field=id_field,
+        options, judging, jobs or cores(), executor, limit=limit, reference_field=reference_field, id_field=id_field
     )
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
@@ -132,11 +124,14 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
         play(suite, policy, options, judging, run, show)
 
 
-def _shapes(grid: str | None, more: bool) -> list[Shape]:
+def _shapes(grid: str | None, options: BenchOptions, compare: Path | None) -> list[Shape]:
+    """The shapes of a grid, none where there is no grid. Raises `ConfigError` for what does not go together."""
     from kernelwright.benchgrid import parse_grid
     from kernelwright.errors import ConfigError
 
-    if grid is not None and more:
+    if not options.numbers():
+        raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
+    if grid is not None and (options.greedy or compare is not None):
         raise ConfigError("--grid goes with neither --compare nor --greedy", hint="compare the runs of its shapes")
     return [] if grid is None else parse_grid(grid)
 

@@ -9,6 +9,7 @@ pytest.importorskip("triton", reason="needs Triton: pip install 'kernelwright[tr
 from collections.abc import Iterator
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"
@@ -27,8 +28,8 @@ def candidate(kernel: str, launch: str, args: str = "x") -> str:
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=3)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=3, seed=3), pool=pool) as shared:
         yield shared
 
 

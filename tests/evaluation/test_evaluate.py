@@ -12,6 +12,7 @@ import pytest
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Language, SourceFile, Task, Workload
 
 SCALE = """
@@ -124,8 +125,8 @@ def forward(body: str, setup: str = "") -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=7, timeout=20)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=7, timeout=20), pool=pool) as shared:
         yield shared
 
 
@@ -256,8 +257,8 @@ def test_leaving_the_process_is_a_runtime_error(evaluator: Evaluator, call: str)
     assert result.verdict == "runtime_error", result.reason
 
 
-def test_endless_loop_is_a_timeout_in_bounded_time() -> None:
-    with Evaluator(EvalOptions(timeout=2, seed=1)) as short:
+def test_endless_loop_is_a_timeout_in_bounded_time(pool: Pool) -> None:
+    with Evaluator(EvalOptions(timeout=2, seed=1), pool=pool) as short:
         short.pool.warm()
         started = time.monotonic()
         result = judged(short, forward("while True: pass"))

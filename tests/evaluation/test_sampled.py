@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernelwright.backends import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator, sampled, sparse
 from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task, Workload
@@ -268,3 +269,30 @@ def test_operators_over_large_tensors_give_shapes() -> None:
             with pytest.raises(sparse.Undecided):
                 question()
             assert mode.asked
+
+
+TRITON = """
+import torch, torch.nn as nn, triton, triton.language as tl
+
+@triton.jit
+def twice(x, y, columns, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)CAST
+    for c in range(0, columns, BLOCK):
+        i = c + tl.arange(0, BLOCK)
+        tl.store(y + row * stride + i, tl.load(x + row * stride + i, mask=i < columns) * 2.0, mask=i < columns)
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        twice[(x.shape[0],)](x, y, x.shape[1], x.stride(0), BLOCK=1024)
+        return y
+"""
+
+
+@pytest.mark.skipif(not triton_support.installed(), reason="Triton is not installed")
+@pytest.mark.parametrize(("cast", "verdict"), [("", "runtime_error"), (".to(tl.int64)", "correct")])
+def test_a_row_of_triton_that_begins_beyond_32_bits(evaluator: Evaluator, cast: str, verdict: str) -> None:
+    source = SourceFile(path="candidate.py", content=TRITON.replace("CAST", cast))
+    result = judged(evaluator, TWICE, Candidate(sources=(source,), language="triton"))
+    assert result.verdict == verdict, result.reason
+    assert verdict == "correct" or "(accessed on line 9)" in result.reason

@@ -19,6 +19,7 @@ from running import Command
 from benchmarks.honest import CASES
 from kernelwright.errors import CandidateError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions.annotate import annotated
 from kernelwright.solutions.forms import export
@@ -117,8 +118,8 @@ OTHER_WAYS = {
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", seed=6, trials=2)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", seed=6, trials=2), pool=pool) as shared:
         yield shared
 
 

@@ -8,6 +8,7 @@ import pytest
 from shaped_tasks import CONVOLUTIONS, PRODUCTS
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.solutions.mistakes import LATENT, mistakes, names
@@ -17,8 +18,8 @@ SOURCES = {"matmul": PRODUCTS["epilogue"], "convolution": CONVOLUTIONS["conv2d g
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", trials=3)) as opened:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=3), pool=pool) as opened:
         yield opened
 
 

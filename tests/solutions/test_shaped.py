@@ -10,6 +10,7 @@ from shaped_tasks import CONVOLUTIONS, EVERY, PRODUCTS, pair, task
 
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, schedules, write
 from kernelwright.solutions.reading import Unreadable
@@ -27,8 +28,8 @@ SCHEDULED = {
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", trials=3)) as opened:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=3), pool=pool) as opened:
         yield opened
 
 

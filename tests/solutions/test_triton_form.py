@@ -10,6 +10,7 @@ import pytest
 from shaped_tasks import CONVOLUTIONS, PRODUCTS, task
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.solutions.reading import Unreadable
@@ -43,8 +44,8 @@ def test_other_operators_are_refused_by_name() -> None:
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(backend="cpu", trials=2)) as opened:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=2), pool=pool) as opened:
         yield opened
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
 from kernelwright.solutions.style import STYLES
@@ -123,8 +124,8 @@ SCHEDULED = (
 
 
 @pytest.fixture(scope="module")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(EvalOptions(seed=3, trials=2)) as shared:
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=3, trials=2), pool=pool) as shared:
         yield shared
 
 

@@ -15,7 +15,7 @@ from tiny_model import ROWS, log, weights  # noqa: E402
 from undecided_model import ANSWER, EXPRESSIONS, REFERENCE, TASKS  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
-from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.store import Store  # noqa: E402
 from kernelwright.training.dpo import train_dpo  # noqa: E402
 from kernelwright.training.pairs import read_pairs, split_pairs  # noqa: E402
@@ -120,7 +120,7 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
         row(name, ANSWER.format(right[name]), ANSWER.format(other[name]), REFERENCE.format(body))
         for name, body in TASKS.items()
     ]
-    bench = {"suite": str(undecided / "tasks.jsonl"), "every": 16, "at_start": True, "samples": 4, "trials": 2}
+    bench = {"suite": str(undecided / "tasks.jsonl"), "every": 30, "at_start": True, "samples": 4, "trials": 2}
     wanted = settings(
         tmp_path,
         undecided / "model",
@@ -132,7 +132,7 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
     out = tmp_path / "run"
     facts = train_dpo(wanted, out).facts
     rows_of_bench = facts["bench"]
-    assert [r["step"] for r in rows_of_bench] == [0, 16, 24]  # every sixteen, and the last one
+    assert [r["step"] for r in rows_of_bench] == [0, 24]  # before the first and after the last
     first, last = rows_of_bench[0], rows_of_bench[-1]
     assert last["pass@1"] > first["pass@1"] + 0.1 and last["compiled@1"] > 0.8
     assert first["pass@1_low"] <= first["pass@1"] <= first["pass@4"]
@@ -144,11 +144,32 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
     assert json.loads((out / "training.json").read_text())["bench"] == rows_of_bench
     # Killed at the last measurement, before its numbers were written: it is made up from what was judged already.
     kept = (out / "bench" / "results.jsonl").read_text().splitlines()
-    (out / "bench" / "results.jsonl").write_text("\n".join(kept[:2]) + "\n" + kept[2][:20])
+    (out / "bench" / "results.jsonl").write_text(kept[0] + "\n" + kept[1][:20])
     again = train_dpo(wanted, out).facts
     assert again["updates"] == 24 and again["bench"] == rows_of_bench
     with Store.open(out / "bench" / "step-000024", writable=False) as store:
         assert [event.kind for event in store.events()].count("session") == 2 and len(store.turns()) == 8
+
+
+def test_when_it_is_measured_and_what_cannot_be(undecided: Path, tmp_path: Path) -> None:
+    from transformers import TrainerControl, TrainerState
+
+    from kernelwright.training.execution import ExecutionCallback
+    from kernelwright.training.post_settings import BaseModelSettings, BenchSettings
+
+    bench = BenchSettings(suite=str(undecided / "tasks.jsonl"), every=4)
+    model = BaseModelSettings(path=str(undecided / "model"))
+    callback = ExecutionCallback(bench, "test", model, tmp_path)
+    saved = []
+    for step in range(1, 11):
+        control = TrainerControl()
+        callback.on_step_end(None, TrainerState(global_step=step, max_steps=10), control)
+        saved += [step] if control.should_save else []
+    assert saved == [4, 8, 10]  # a checkpoint first: what is measured can be gone on from
+    with pytest.raises(TaskError, match="cannot be read"):
+        ExecutionCallback(bench.model_copy(update={"suite": str(tmp_path / "none.jsonl")}), "test", model, tmp_path)
+    with pytest.raises(ValueError, match="draws nothing"):
+        BenchSettings(suite="starter", every=1, samples=0)
 
 
 @pytest.mark.parametrize("recipe", ["dpo", "mdpo"])

@@ -10,7 +10,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ torch = pytest.importorskip("torch")
 from undecided_model import rl_table  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
-from kernelwright.errors import ConfigError, StoreError  # noqa: E402
+from kernelwright.errors import ConfigError, PolicyError, StoreError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.prompts.contexts import converse, shown_turns  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, Turn  # noqa: E402
@@ -272,54 +274,90 @@ def test_two_processes_credit_and_learn_what_one_does(
     assert all(torch.allclose(again[name], first[name], atol=1e-4) for name in first)
 
 
-RANK = """
+def test_a_stream_answers_as_a_batch_does_and_lets_go_when_closed(undecided: Path) -> None:
+    from kernelwright.inference import load_engine
+    from kernelwright.policies import Request
+    from kernelwright.policies.starter import ConversationPolicy
+    from kernelwright.policies.streaming import Stream
+
+    engine = load_engine(str(undecided / "model"), threads=1, rows=4)
+    policy = ConversationPolicy(engine, temperature=1.0, max_tokens=24)
+    sources = [json.loads(line)["reference"] for line in (undecided / "tasks.jsonl").read_text().splitlines()]
+    asked = [Request((Message(role="user", content=sources[n % 2]),), seed=n) for n in range(10)]
+    with Stream(policy) as stream, ThreadPoolExecutor(10) as pool:
+        found = list(pool.map(stream.ask, asked))
+        with pytest.raises(PolicyError, match="context"):
+            stream.ask(Request((Message(role="user", content="x = 1\n" * 400),), seed=0))
+    assert [answer.token_ids for answer in found] == [a.token_ids for a in policy.generate_many(asked)]
+    stream = Stream(ConversationPolicy(engine, temperature=1.0, max_tokens=400))
+    with ThreadPoolExecutor(6) as pool:
+        waiting = [pool.submit(stream.ask, request) for request in asked[:6]]
+        while not engine.busy:
+            time.sleep(0.001)
+        stream.close()
+        left = [future for future in waiting if future.exception() is not None]
+    assert left and all(isinstance(future.exception(), PolicyError) for future in left) and not engine.busy
+    with pytest.raises(PolicyError, match="closed"):
+        stream.ask(asked[0])
+
+
+PEER = """
 import os, torch
-from kernelwright.training.ranks import PeerLost, Ranks
+from kernelwright.training.ranks import Ranks
 ranks = Ranks.join()
-tensors = [torch.full((3,), float(ranks.rank + 1)), torch.ones(2)]
-ranks.add(tensors)
-assert [t.tolist() for t in tensors] == [[3.0, 3.0, 3.0], [2.0, 2.0]]
-assert ranks.gather(ranks.rank) == [0, 1] and ranks.from_first(str(ranks.rank)) == "0"
-if ranks.rank:
-    os._exit(9)
-try:
-    ranks.wait()
-except PeerLost as error:
-    print("lost:", error)
+ranks.add([torch.full((3,), 2.0), torch.ones(2)])
+ranks.gather(ranks.rank)
+os._exit(9)
 """
 
 
-def test_a_process_whose_peer_dies_says_so() -> None:
+def test_a_process_whose_peer_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kernelwright.training.ranks import PeerLost, Ranks
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
-    where = {**os.environ, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", RANK], env={**where, "RANK": str(rank)}, stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    said = [process.communicate(timeout=120)[0] for process in started]
-    assert said[0].startswith("lost: another process of this run is gone") and started[1].returncode == 9
+    for name, value in {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    peer = subprocess.Popen([sys.executable, "-c", PEER], env={**os.environ, "RANK": "1"})
+    ranks = Ranks.join()
+    try:
+        tensors = [torch.full((3,), 1.0), torch.ones(2)]
+        ranks.add(tensors)
+        assert [t.tolist() for t in tensors] == [[3.0, 3.0, 3.0], [2.0, 2.0]]
+        assert ranks.gather(ranks.rank) == [0, 1] and (ranks.first, ranks.count) == (True, 2)
+        with pytest.raises(PeerLost, match="another process of this run is gone"):
+            ranks.wait()
+        assert peer.wait(60) == 9
+    finally:
+        peer.kill()
+        ranks.leave()
 
 
 @pytest.mark.slow
-def test_groups_that_teach_nothing_are_replaced_and_counted(undecided: Path, judges: Executor, tmp_path: Path) -> None:
-    """The reward of every answer is the same: all groups are redrawn as often as may be, and none is trained on."""
+def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_the_run(
+    undecided: Path, judges: Executor, tmp_path: Path
+) -> None:
+    """Every answer is cut off before it can be read, so that all rewards are alike: groups are redrawn in vain."""
     from kernelwright.training.rl import train_rl
 
     wanted = rl_settings(
         undecided,
-        reward={"name": "kevin", "parameters": {"correct": 0.0}},
-        rollout={"turns": 1, "rollouts": 2},
+        rollout={"turns": 1, "rollouts": 2, "max_tokens": 24},
         filters={"redraw": 2},
-        train={"steps": 1},
+        alarms={"stop_after": 2, "first_token": 1.0, "entropy_high": 99.0},
+        train={"steps": 5},
     )
-    train_rl(wanted, tmp_path / "alike", judges)
-    (row,) = logged(tmp_path / "alike")
-    assert (row["groups"], row["redrawn"], row["missing"], row["trained_rows"]) == (6, 4, 2, 0)
-    assert row["alike"] == 1.0 and sorted({g for g, _ in played(tmp_path / "alike", 0)}) == [0, 1, 2, 3, 4, 5]
+    facts = train_rl(wanted, tmp_path, judges).facts
+    rows = logged(tmp_path)
+    assert [row["alarms"] for row in rows] == [["cut", "unreadable"]] * 2
+    assert (facts["steps"], facts["stopped_by"]) == (2, ["cut", "unreadable"])
+    assert (tmp_path / "model.safetensors").is_file()
+    for step, row in enumerate(rows):
+        assert (row["groups"], row["redrawn"], row["missing"], row["trained_rows"], row["alike"]) == (6, 4, 2, 0, 1.0)
+        assert sorted({g for g, _ in played(tmp_path, step)}) == [0, 1, 2, 3, 4, 5]
+    again = train_rl(wanted, tmp_path, judges).facts  # it does not begin again, nor go on
+    assert (again, logged(tmp_path)) == (facts, rows)
 
 
 @pytest.mark.slow

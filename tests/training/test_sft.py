@@ -381,7 +381,8 @@ def test_the_command_line(home: Path, tmp_path: Path, kernelwright: Command) -> 
 
     from kernelwright.cli import app
 
-    wanted = settings(home, {"name": "cuset", "window": 16, "sample_weight": "normalised"}, lr=1e-2, warm_up=0.0)
+    loss = {"name": "cuset", "window": 16, "sample_weight": "normalised"}
+    wanted = settings(home, loss, {"limit": 4}, lr=1e-2, warm_up=0.0)
     train_sft(wanted, tmp_path / "one")
     config = tmp_path / "run.yaml"
     config.write_text(json.dumps(wanted.model_dump(mode="json")))

@@ -87,12 +87,12 @@ def look(
         ended = failed
     finally:
         session.close()
-    return Look(f"{size.name}: {_note(session, ended)}", session)
+    seen = Look("", session)
+    note = seen.faults[0]["rule"] if seen.faults else _note(session, ended)
+    return Look(f"{size.name}: {note}", session)
 
 
 def _note(session: CandidateSession, ended: Failed | None) -> str:
-    if session.last.get("findings"):
-        return str(session.last["findings"][0]["rule"])
     launches = sum(int(one["count"]) for one in session.last.get("facts", {}).get("launches", []))
     if ended is not None:
         return f"not decided ({ended.verdict}: {ended.reason})"[:300]

@@ -53,7 +53,7 @@ class StarterPolicy:
         self.name = name
         self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
         self._turn = threading.Lock()
-        self._sampling(0, None)  # says at once what is out of range
+        self.sampling(0, None)  # says at once what is out of range
 
     @classmethod
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
@@ -89,14 +89,14 @@ class StarterPolicy:
         """One answer a request, computed together. Raises `PolicyError` where a task is too long for the model."""
         began = time.monotonic()
         prompts = [self.prompt(r.messages, r.task) for r in requests]
-        samplings = [self._sampling(r.seed, r.temperature) for r in requests]
+        samplings = [self.sampling(r.seed, r.temperature) for r in requests]
         try:
             with self._turn:
                 done = self.engine.generate(prompts, samplings)
         except ConfigError as error:
             raise PolicyError(str(error), hint=error.hint) from error
         seconds = (time.monotonic() - began) / max(1, len(requests))
-        return [self._answer(running, seconds) for running in done]
+        return [self.answered(running, seconds) for running in done]
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
         """The ids that a request begins with: the task as the user's turn, or for other models the conversation."""
@@ -105,14 +105,16 @@ class StarterPolicy:
         source = task_prompt(task.source) if task is not None else source_of(messages)
         return self.engine.tokenizer.prompt([Message(role="user", content=source)])
 
-    def _sampling(self, seed: int, temperature: float | None) -> Sampling:
+    def sampling(self, seed: int, temperature: float | None) -> Sampling:
+        """How a request is drawn: with its own temperature, or the policy's."""
         from kernelwright.inference.sampling import Sampling
 
         own = self.temperature if self.temperature is not None else TEMPERATURE
         chosen = own if temperature is None else temperature
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
 
-    def _answer(self, running: Running, seconds: float) -> SampledAnswer:
+    def answered(self, running: Running, seconds: float) -> SampledAnswer:
+        """What the engine made, as an answer that took so many seconds."""
         usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
         return SampledAnswer(
             running.text, usage, running.finish_reason, self.name, tuple(running.ids), tuple(running.log_probs)

@@ -78,5 +78,6 @@ class Worker:
                     job.failure, job.running.cancelled = error, True
             for job in jobs:
                 job.tell()
-            with self._changed:
-                self._jobs = [j for j in self._jobs if not j.running.finish_reason and j.failure is None]
+            with self._changed:  # a job that came during the step may be done as well: it is told the next time
+                over = {j for j in jobs if j.running.finish_reason or j.failure is not None}
+                self._jobs = [j for j in self._jobs if j not in over]

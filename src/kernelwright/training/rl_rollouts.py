@@ -20,10 +20,10 @@ from typing import Any
 
 from kernelwright.errors import StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.executor import Executor
+from kernelwright.executor import Executor, Job
 from kernelwright.policies import Answer, Request
-from kernelwright.policies.asking import Asker
-from kernelwright.policies.starter import ConversationPolicy, SampledAnswer
+from kernelwright.policies.starter import ConversationPolicy
+from kernelwright.policies.streaming import Stream
 from kernelwright.prompts.contexts import converse, opening
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.rewards import Reward, load_reward
@@ -127,7 +127,7 @@ class _Recorder:
 
     name = "training"
 
-    def __init__(self, asker: Asker, policy: ConversationPolicy, clock: Clock) -> None:
+    def __init__(self, asker: Stream, policy: ConversationPolicy, clock: Clock) -> None:
         self._asker, self._policy, self._clock = asker, policy, clock
         self.sampled: list[_Sampled] = []
 
@@ -136,7 +136,6 @@ class _Recorder:
         began = time.monotonic()
         answer = self._asker.ask(Request(tuple(messages), seed, None))
         self._clock.answered(began)
-        assert isinstance(answer, SampledAnswer)
         self.sampled.append(_Sampled(prompt, answer.token_ids, answer.log_probs))
         return answer
 
@@ -156,6 +155,9 @@ class Rollouts:
         self.ranks = ranks or Ranks()
         self.judge_weight = 0.0
         self.clock = Clock()
+        self._lock = threading.Lock()
+        self._known: dict[str, Job] = {}
+        """What is being judged, or was in this step, by the names of the results."""
         self._reward = load_reward(settings.reward.name)
         j = settings.judging
         baselines = [b for b in j.baselines.split(",") if b and b != "none"]
@@ -180,7 +182,8 @@ class Rollouts:
         return [row for key in keys for row in done[key]]
 
     def _play_all(self, step: int, groups: Mapping[int, Task], wanted: Sequence[tuple[int, int]], path: Path) -> None:
-        with self.clock.playing(), Asker(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        self._known = {}
+        with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
             futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
             try:
                 for future in as_completed(futures):
@@ -189,6 +192,9 @@ class Rollouts:
                 asker.close()
                 for future in futures:
                     future.cancel()
+                with self._lock:  # what is being judged is finished, what waits for it is not begun
+                    for job in self._known.values():
+                        job.cancel()
                 raise
 
     def _keep(self, path: Path, rows: list[Row]) -> None:
@@ -208,7 +214,7 @@ class Rollouts:
         finally:
             os.close(file)
 
-    def _play(self, asker: Asker, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
+    def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
         seed = hash_seed(self.settings.seed, step, group, trajectory)
         # Inputs differ from step to step, and are those of the group: its rollouts are judged alike, a second time too.
@@ -246,9 +252,15 @@ class Rollouts:
         return rows
 
     def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
-        began = time.monotonic()
+        """The verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
+        began, key = time.monotonic(), options.key(task, candidate)
+        with self._lock:
+            job = self._known.get(key)
+            new = job is None or (job.done() and not job.exception() and job.result().verdict == "harness_error")
+            if job is None or new:
+                job = self._known[key] = self.executor.submit(task, candidate, options)
         try:
-            evaluation = self.executor.submit(task, candidate, options).result()
+            evaluation = job.result().model_copy(update={"candidate_id": candidate.content_hash})
         except TaskError as error:  # no candidate's fault: no reward, and the other tasks go on
             evaluation = Evaluation(
                 task_id=task.task_id,
@@ -257,7 +269,7 @@ class Rollouts:
                 verdict="unsupported",
                 reason=f"the task cannot be judged: {error}"[:500],
             )
-        self.clock.judged(began, evaluation.seconds.total)
+        self.clock.judged(began, evaluation.seconds.total if new else 0.0)
         return evaluation
 
     def _rewarded(self, task: Task, turn: Turn, candidate: Candidate | None, seed: int) -> Reward:

@@ -96,7 +96,7 @@ class WeightedSFTTrainer(SFTTrainer):
         if settings.name == "cuset":
             parameters["window_mask"] = by_sample((flags[:, 1:] & THOUGHT) == 0, inputs, False)
             if parameters.get("sample_weight") == "normalised":
-                parameters["mean_sample_weight"] = self._sample_weights.value
+                parameters["mean_sample_weight"] = self._sample_weights.before(self.state.global_step)
         reduction = parameters.get("reduction", "token_mean")
         if reduction == "token_mean" and items is not None:
             parameters["denominator"] = torch.as_tensor(items).clamp(min=1)
@@ -157,7 +157,7 @@ class WeightedSFTTrainer(SFTTrainer):
         found["seen"] = seen.to(tokens.device)
         for name, value in found.items():
             self._stats[mode].setdefault(name, []).append(value.detach().float())
-        if mode == "train" and "sample_weight" in out.stats:
+        if mode == "train" and self.loss_settings.sample_weight == "normalised":
             self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"])
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -188,15 +188,22 @@ class _RunningMean:
     """The mean sample weight of the last whole update: what normalised sample weights are divided by in the next."""
 
     def __init__(self) -> None:
-        self.value: Tensor | None = None
+        self._value: Tensor | None = None
         self._step = -1
         self._found: list[Tensor] = []
 
-    def add(self, step: int, value: Tensor) -> None:
+    def before(self, step: int) -> Tensor | None:
+        """That of the update before `step`; None in the first one. All processes ask for a new step together."""
         if step != self._step:
             if self._found:
-                self.value = torch.stack(self._found).mean()
+                self._value = torch.stack(self._found).mean()
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    torch.distributed.all_reduce(self.value, op=torch.distributed.ReduceOp.AVG)
+                    torch.distributed.all_reduce(self._value)
+                    self._value /= torch.distributed.get_world_size()
             self._step, self._found = step, []
+        return self._value
+
+    def add(self, step: int, value: Tensor) -> None:
+        """Notes one micro-batch of update `step`."""
+        self.before(step)
         self._found.append(value)

@@ -1,0 +1,91 @@
+"""The jobs of benchmarks/rl_claims.py: needs, failures, limits of time, going on; what its judge says."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+from rl_jobs import Job, Runner
+from rl_judge import opinion, served
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def statuses(out: Path) -> dict[str, str]:
+    return {p.stem: json.loads(p.read_text())["status"] for p in (out / "jobs").glob("*.json")}
+
+
+def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    jobs = [
+        Job("slow", python("import time; time.sleep(60)"), 1.0),
+        Job("late", python("print('{\"n\": 1}')"), 10.0, ("first",)),
+        Job("first", lambda *_: {"n": 2}, 10.0, gpus=0),
+        Job("broken", python(f"import pathlib, sys; sys.exit(not pathlib.Path({str(flag)!r}).exists())"), 10.0),
+        Job("after", python("print('done')"), 10.0, ("broken",)),
+        Job("wide", python("pass"), 10.0, gpus=3),
+    ]
+    seen: list[int] = []
+    Runner(tmp_path, ["", ""], time.monotonic() + 60).run(jobs, lambda: seen.append(len(statuses(tmp_path))))
+    assert statuses(tmp_path) == {
+        "slow": "cut",
+        "late": "done",
+        "first": "done",
+        "broken": "failed",
+        "after": "left out",
+        "wide": "left out",
+    }
+    assert json.loads((tmp_path / "jobs" / "late.json").read_text())["result"] == {"n": 1} and len(seen) >= 4
+    before = (tmp_path / "jobs" / "late.json").stat().st_mtime_ns
+    flag.touch()
+    Runner(tmp_path, [""], time.monotonic() + 60).run(jobs[1:], lambda: None)
+    assert statuses(tmp_path)["after"] == "done" and (tmp_path / "jobs" / "late.json").stat().st_mtime_ns == before
+    Runner(tmp_path, [""], time.monotonic() + 1).run(jobs[:1], lambda: None)
+    assert json.loads((tmp_path / "jobs" / "slow.json").read_text())["why"] == "no time left"
+
+
+def test_the_rules_judge_speaks_as_a_judge_must() -> None:
+    from kernelwright.policies import load_policy
+    from kernelwright.records import Task
+    from kernelwright.rewards_judge import Judge
+    from kernelwright.tasks import candidate_from_text
+
+    kernel = 'import torch\nk = Module(r"""__global__ void relu(float* x) { if (i < n) x[i] = 0; }""")\n'
+    whole = kernel + "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        k.relu[1, 1](x)\n"
+    scores = [float(opinion("torch.relu(x)", text)["correctness"]) for text in ("nonsense (", kernel, whole)]
+    assert scores == sorted(scores) and scores[0] == 0.0 < scores[1] < scores[2] <= 1.0
+    with served() as url:
+        judge = Judge(load_policy(f"openai:rules@{url}"))
+        found = judge(Task(task_id="t", source="torch.relu(x)"), candidate_from_text(whole, "c", ".py"))
+    assert found.failure is None and found.scores["correctness"] == pytest.approx(scores[2], abs=1e-3)
+    assert (judge.asked, judge.failed) == (1, 0)
+
+
+def test_every_variant_is_a_run_that_can_be_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rl_claims import PARTS, Plan, arguments
+
+    from kernelwright.config import load_config
+    from kernelwright.training.post_settings import SftSettings, recipe_path
+    from kernelwright.training.rl_settings import RlSettings
+
+    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3"])
+    jobs = Plan(arguments(), "openai:rules@http://127.0.0.1:1/v1").build(list(PARTS))
+    names = [job.name for job in jobs]
+    assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)
+    begun = 0
+    for job in jobs:
+        words = job.do[job.do.index("train") :] if isinstance(job.do, list) and "train" in job.do else []
+        if words:
+            settings = [value for flag, value in zip(words, words[1:], strict=False) if flag == "--set"]
+            kind = RlSettings if words[1] == "rl" else SftSettings
+            load_config(recipe_path(words[2]), settings, kind)
+            begun += 1
+    assert begun >= 20
