@@ -268,8 +268,8 @@ def test_two_processes_credit_and_learn_what_one_does(
         assert (out / name).read_text() == (alone / name).read_text()
     for mine, theirs in zip(logged(out), logged(alone), strict=True):
         assert [mine[k] for k in ("loss", "grad_norm")] == pytest.approx(
-            [theirs[k] for k in ("loss", "grad_norm")], 1e-3
-        )
+            [theirs[k] for k in ("loss", "grad_norm")], rel=1e-3, abs=1e-6
+        )  # a first update's loss is zero but for rounding
     again, first = load_file(out / "model.safetensors"), load_file(alone / "model.safetensors")
     assert all(torch.allclose(again[name], first[name], atol=1e-4) for name in first)
 

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernelwright import syntax
+
 _ROOTS = frozenset(("torch", "nn", "F", "math", "functional", "np", "numpy"))
 _SYNONYMS = {
     "mm": "matmul",
@@ -84,7 +86,7 @@ def _parsed(source: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(source)
+            return syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

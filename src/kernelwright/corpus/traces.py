@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Declared, read_facts
 from kernelwright.solutions.reading import Unreadable, read
 
@@ -79,7 +80,7 @@ def cuda_strings(answer: str) -> list[str]:
 def _nodes(answer: str) -> tuple[ast.AST, ...]:
     """The nodes of a Python file's tree; none where it does not parse."""
     try:
-        return tuple(ast.walk(ast.parse(answer)))
+        return tuple(ast.walk(syntax.parse(answer)))
     except (SyntaxError, ValueError, RecursionError):
         return ()
 

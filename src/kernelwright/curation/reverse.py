@@ -11,6 +11,7 @@ import ast
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import Sample
@@ -58,7 +59,7 @@ def task_name(source: str) -> str:
 
 def algorithm(source: str) -> str:
     """What forward does, as its statements stand there, with the modules that it calls."""
-    tree = ast.parse(source)
+    tree = syntax.parse(source)
     model = next(n for n in reversed(tree.body) if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
     lines = [ast.unparse(n) for n in methods["forward"].body if not _is_text(n)] if "forward" in methods else []
@@ -70,7 +71,7 @@ def algorithm(source: str) -> str:
 
 def interface(source: str) -> str:
     """How the answer is called: the class, its constructor's and forward's parameters."""
-    tree = ast.parse(source)
+    tree = syntax.parse(source)
     model = next(n for n in reversed(tree.body) if isinstance(n, ast.ClassDef) and n.name == "Model")
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
 

@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelwright import __version__
+from kernelwright import __version__, syntax
 from kernelwright.corpus.decontaminate import Index, Rules, removal
 from kernelwright.corpus.guard import removals_summary, suite_texts
 from kernelwright.corpus.shards import MANIFEST, write_whole
@@ -97,7 +97,7 @@ def _tree(code: str) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _digest(ast.dump(ast.parse(code)))
+            return _digest(ast.dump(syntax.parse(code)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _digest(code)
 

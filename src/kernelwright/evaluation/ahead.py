@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.builds import BuildRequest
 
 _SAFE_IMPORTS = frozenset(
@@ -51,7 +52,7 @@ class _Seen:
 def first_build(source: str) -> BuildRequest | None:
     """The build that executing this module starts with, whatever else it does; None where that is not certain."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
         seen = _Seen()
         for statement in tree.body:
             request = _statement(statement, seen)

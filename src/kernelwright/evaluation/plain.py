@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import warnings
 
+from kernelwright import syntax
 from kernelwright.backends.plain import exported_functions, plain_extension_source
 from kernelwright.evaluation.session import Failed
 from kernelwright.records import Candidate, Finding
@@ -49,7 +50,7 @@ def module_source(candidate: Candidate, preferred: str = "forward") -> tuple[str
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = syntax.parse(text)
     except SyntaxError as error:
         reason = f"SyntaxError: {error.msg}" + (f" (line {error.lineno})" if error.lineno else "")
         finding = Finding(rule="syntax-error", evidence=reason, severity="fault", line=error.lineno)

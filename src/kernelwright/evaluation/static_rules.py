@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 
+from kernelwright import syntax
 from kernelwright.evaluation import cuda_rules, habits
 from kernelwright.records import Candidate, Finding, Task
 
@@ -66,7 +67,7 @@ def _tree(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 

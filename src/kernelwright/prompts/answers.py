@@ -11,6 +11,7 @@ import re
 import warnings
 from dataclasses import dataclass
 
+from kernelwright import syntax
 from kernelwright.records import Candidate, Provenance, SourceFile
 from kernelwright.tasks.candidates import detect_language
 
@@ -60,7 +61,7 @@ def parse_answer(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            ast.parse(chosen.text)
+            syntax.parse(chosen.text)
     except SyntaxError as error:
         return ParseFailure(f"the code block is not Python: {error.msg} (line {error.lineno} of the block)")
     except (ValueError, RecursionError, MemoryError) as error:
@@ -100,7 +101,7 @@ def _is_file(text: str, entry_point: str) -> bool:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.solutions.names import MODULE_ARGUMENTS
 from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted
 
@@ -43,7 +44,7 @@ class Facts:
     def value(self, text: str) -> Any:
         """The value of a Python expression over constants and `self`; raises `Unreadable` where it is not known."""
         try:
-            return evaluate(ast.parse(text, mode="eval").body, self.names())
+            return evaluate(syntax.expression(text), self.names())
         except (_Unknown, SyntaxError) as error:
             raise Unreadable(f"the text does not fix the value of {text}") from error
 
@@ -463,7 +464,7 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         return False
     kind = reference.modules[name][0]
     parameters = [p.partition("=") for p in MODULE_ARGUMENTS.get(kind, "").split()]
-    given: dict[str, Any] = {n: evaluate(ast.parse(d, mode="eval").body, {}) for n, _, d in parameters if d}
+    given: dict[str, Any] = {n: evaluate(syntax.expression(d), {}) for n, _, d in parameters if d}
     for (parameter, _, _), value in zip(parameters, call.args, strict=False):
         given[parameter] = _or_none(value, names)
     for keyword in call.keywords:

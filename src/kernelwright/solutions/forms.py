@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.errors import CandidateError
 from kernelwright.solutions.annotate import annotated
 from kernelwright.solutions.signature import Argument, Kernel, Signatures, base_name
@@ -346,7 +347,7 @@ def _parse(text: str) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return ast.parse(text)
+            return syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CandidateError(f"the candidate is not Python: {error}", hint="mend it first") from error
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Unreadable
@@ -367,7 +368,7 @@ class Fusion:
 def c_number(text: str) -> str | None:
     """A Python literal, or arithmetic of literals, as C text in float; None for anything else."""
     try:
-        return _c_number(ast.parse(text, mode="eval").body)
+        return _c_number(syntax.expression(text))
     except (SyntaxError, KeyError):
         return None
 

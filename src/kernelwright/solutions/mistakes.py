@@ -14,6 +14,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from kernelwright import syntax
+
 LATENT = frozenset(("int32_overflow",))
 """Mistakes whose effect needs more than 2^31 elements."""
 
@@ -202,7 +204,7 @@ _LAUNCH = r"^( *)kernels\.\w+\[.*\]\(.*\)$"
 def _launch(match: re.Match[str]) -> ast.Call | None:
     """The launch on a line of Python, if it has arguments to spare."""
     try:
-        call = ast.parse(match[0].strip(), mode="eval").body
+        call = syntax.expression(match[0].strip())
     except SyntaxError:
         return None
     return call if isinstance(call, ast.Call) and len(call.args) >= 2 else None

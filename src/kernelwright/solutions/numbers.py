@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.solutions.reading import Node, Unreadable, dotted
 
 _SIZES = ("size", "dim", "numel", "ndimension", "nelement")
@@ -13,9 +14,9 @@ _SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 def rewritten(node: ast.expr, reader: Any, values: dict[str, Any]) -> str:
     """The text of an expression. `reader` is the reader of forward, `values` its names. Raises `Unreadable`."""
     if isinstance(node, ast.Slice):
-        copy: ast.expr = ast.parse(f"x[{ast.unparse(node)}]", mode="eval").body.slice  # type: ignore[attr-defined]
+        copy: ast.expr = syntax.expression(f"x[{ast.unparse(node)}]").slice  # type: ignore[attr-defined]
     else:
-        copy = ast.parse(ast.unparse(node), mode="eval").body
+        copy = syntax.expression(ast.unparse(node))
     return ast.unparse(_Rewritten(reader, values).visit(copy))
 
 
@@ -30,9 +31,9 @@ class _Rewritten(ast.NodeTransformer):
         if node.id not in self.values:
             return node
         if isinstance(value, Node) and value.op == "number":
-            return ast.parse(value.text, mode="eval").body
+            return syntax.expression(value.text)
         if isinstance(value, tuple) and all(isinstance(v, Node) and v.op == "number" for v in value):
-            return ast.parse(f"({', '.join(v.text for v in value)},)", mode="eval").body
+            return syntax.expression(f"({', '.join(v.text for v in value)},)")
         declared = self.reader.facts.inputs.get(node.id)
         if isinstance(value, Node) and value.op == "input" and isinstance(declared, (int, float)):
             return node
@@ -50,7 +51,7 @@ class _Rewritten(ast.NodeTransformer):
         name = dotted(node)
         if name.startswith("self."):
             scoped = (self.reader.scope + name.removeprefix("self.")).replace("self.self.", "self.")
-            return ast.parse(scoped, mode="eval").body
+            return syntax.expression(scoped)
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
@@ -67,24 +68,24 @@ class _Rewritten(ast.NodeTransformer):
         if dotted(node.func) == "len" and node.args and isinstance(node.args[0], ast.Name):
             value = self.values.get(node.args[0].id)
             if isinstance(value, Node) and value.op != "number":
-                return ast.parse(f"{self.reader.shape_name(value)}.shape[0]", mode="eval").body
+                return syntax.expression(f"{self.reader.shape_name(value)}.shape[0]")
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def _size(self, node: ast.Call, value: Node) -> ast.expr:
         name = self.reader.shape_name(value)
         attr = node.func.attr  # type: ignore[attr-defined]
         if attr in ("dim", "ndimension"):
-            return ast.parse(f"len({name}.shape)", mode="eval").body
+            return syntax.expression(f"len({name}.shape)")
         if attr in ("numel", "nelement"):
-            return ast.parse(f"math.prod({name}.shape)", mode="eval").body
+            return syntax.expression(f"math.prod({name}.shape)")
         given = [*node.args, *(k.value for k in node.keywords)]
         if not given:
-            return ast.parse(f"{name}.shape", mode="eval").body
-        return ast.parse(f"{name}.shape[{ast.unparse(self.visit(given[0]))}]", mode="eval").body
+            return syntax.expression(f"{name}.shape")
+        return syntax.expression(f"{name}.shape[{ast.unparse(self.visit(given[0]))}]")
 
     def _of(self, value: Node, attr: str, count: bool) -> ast.expr:
         text = f"{self.reader.shape_name(value)}.{attr}"
-        return ast.parse(f"len({text})" if count else text, mode="eval").body
+        return syntax.expression(f"len({text})" if count else text)
 
     def _value(self, node: ast.expr) -> Any:
         try:

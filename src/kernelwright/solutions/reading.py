@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from kernelwright import syntax
+
 
 class Unreadable(Exception):
     """The reference does something that no template knows; the message says what."""
@@ -90,7 +92,7 @@ class Reference:
 def read(source: str) -> Reference:
     """The reference's parts; raises `Unreadable`."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError) as error:
         raise Unreadable(f"the reference cannot be parsed: {error}") from error
     model = next((n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model"), None)

@@ -7,11 +7,11 @@ pooling, scans, …) have no Triton template and say so.
 
 from __future__ import annotations
 
-import ast
 import re
 from dataclasses import fields
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.solutions import _lowered, frame
 from kernelwright.solutions.facts import value_or
 from kernelwright.solutions.families import products, rows
@@ -198,7 +198,7 @@ class TritonFusion(Fusion):
     def number(self, text: str) -> str:
         """A literal as Triton takes it, anything else as a parameter."""
         try:
-            value = value_or(ast.parse(text, mode="eval").body, {}, None)
+            value = value_or(syntax.expression(text), {}, None)
         except SyntaxError:
             value = None
         if isinstance(value, (int, float)) and not isinstance(value, bool):

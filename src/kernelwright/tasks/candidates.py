@@ -7,6 +7,7 @@ import re
 import warnings
 from pathlib import Path
 
+from kernelwright import syntax
 from kernelwright.errors import CandidateError
 from kernelwright.records import Candidate, Language, Provenance, SourceFile
 from kernelwright.tasks.files import read_text
@@ -54,7 +55,7 @@ def _words_and_strings(text: str) -> tuple[set[str], str]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(text)
+            tree = syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return set(re.findall(r"[\w.]*\w", text)) | set(re.findall(r"\w+", text)), text
     words: set[str] = set()

@@ -16,7 +16,6 @@ purpose = "functional"            # or "timing"
 
 from __future__ import annotations
 
-import ast
 import os
 import tomllib
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from kernelwright import syntax
 from kernelwright.config import dump_config
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Gate, Policy, Provenance, Record, Task, Workload
@@ -62,7 +62,7 @@ def load_folder(path: Path, policy: Policy | None = None) -> Task:
             task_id=settings["name"],
             source=source,
             policy=policy or settings.get("policy", "from_scratch"),
-            workloads=_workloads(workloads, defined_names(ast.parse(source)), where),
+            workloads=_workloads(workloads, defined_names(syntax.parse(source)), where),
             tolerance=tolerance,
             description=settings.get("description") or description_of(source),
             provenance=Provenance(origin=settings.get("origin", path.name), licence=settings.get("licence")),

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from kernelwright import syntax
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Provenance, Task
 from kernelwright.tasks.files import read_text
@@ -24,7 +25,7 @@ def check_reference(source: str, where: str) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            tree = syntax.parse(source)
     except SyntaxError as error:
         raise TaskError(
             f"the reference of {where} is not Python: {error.msg} (line {error.lineno})",
@@ -63,7 +64,7 @@ def defined_names(tree: ast.Module) -> set[str]:
 def description_of(source: str) -> str:
     """The first line of the Model's docstring, for lists."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
     except (SyntaxError, ValueError, RecursionError):
         return ""
     for node in tree.body:

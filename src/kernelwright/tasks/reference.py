@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.errors import TaskError
 
 MODULE_NAME = "kernelwright_reference"
@@ -89,7 +90,7 @@ def constants(source: str) -> dict[str, Any]:
 def parse(source: str) -> Reference:
     """Reads a reference once. Raises `TaskError` when it is not Python."""
     try:
-        tree = ast.parse(source)
+        tree = syntax.parse(source)
         reference = Reference(source)
         for statement in tree.body:
             _read(statement, reference)
@@ -265,7 +266,7 @@ def instantiate(source: str, overrides: dict[str, Any] | None = None) -> dict[st
 def wants_gradients(source: str) -> bool:
     """Whether a reference asks for gradients, without executing it."""
     try:
-        body = ast.parse(source).body
+        body = syntax.parse(source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(

@@ -11,7 +11,6 @@ setting becomes a workload. Reading executes nothing.
 
 from __future__ import annotations
 
-import ast
 import itertools
 import json
 import keyword
@@ -21,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from kernelwright import syntax
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Policy, Provenance, Task, Workload
 from kernelwright.tasks.files import read_text
@@ -68,7 +68,7 @@ def load_robust(path: Path, policy: Policy | None = None, direction: Direction =
         )
     source = read_text(file, TaskError, "the task")
     check_reference(source, f"{where} ({file.name})")
-    names = defined_names(ast.parse(source))
+    names = defined_names(syntax.parse(source))
     if "forward_fn" not in names:
         raise TaskError(
             f"{file.name} of {where} defines no forward_fn",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.families.remaps import dim_of
 from kernelwright.solutions.reading import Node, Unreadable
@@ -92,7 +93,7 @@ def _amounts(writer: Writer, node: Node) -> list[tuple[str, str, int]]:
         items = [f"{text}[{i}]" for i in range(2 * int(kind[-2]))]
     else:
         text = node.option("pad")
-        tree = ast.parse(text, mode="eval").body
+        tree = syntax.expression(text)
         if isinstance(tree, (ast.Tuple, ast.List)):
             items = [ast.unparse(e) for e in tree.elts]
         else:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import dataclass
 
+from kernelwright import syntax
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
 from kernelwright.solutions.facts import Shape, value_or
@@ -23,7 +23,7 @@ def option(writer: Writer, node: Node, name: str, default: object = None) -> obj
     """The value of a pooling option as far as the text gives it; None where it does not say."""
     if not node.text:
         text = node.option(name)
-        return default if not text else value_or(ast.parse(text, mode="eval").body, writer.facts.names(), None)
+        return default if not text else value_or(syntax.expression(text), writer.facts.names(), None)
     return argument(writer, node, name, default)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.fusion import POSITIONS, READERS, Fusion, Reader
 from kernelwright.solutions.reading import Node, Unreadable
@@ -87,7 +88,7 @@ def _rolled(fusion: Fusion, node: Node, j: str, n: str) -> str:
 
 def _single(text: str) -> str:
     """The one item of a tuple's text, or the text itself."""
-    tree = ast.parse(text, mode="eval").body
+    tree = syntax.expression(text)
     if isinstance(tree, (ast.Tuple, ast.List)):
         if len(tree.elts) != 1:
             raise Unreadable(f"no template for a shift by {text}")

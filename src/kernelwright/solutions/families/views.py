@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Shape, broadcast
 from kernelwright.solutions.families.remaps import strided
 from kernelwright.solutions.fusion import READERS
@@ -16,7 +17,7 @@ RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "
 
 def _sizes(writer: Writer, text: str) -> list[int]:
     """Sizes as the text gives them, -1 for those that it does not fix."""
-    tree = ast.parse(text, mode="eval").body
+    tree = syntax.expression(text)
     if not isinstance(tree, (ast.Tuple, ast.List)):
         value = writer.value(text)
         return [value] if isinstance(value, int) else [int(v) for v in value]
@@ -153,7 +154,7 @@ def _index(writer: Writer, node: Node) -> Shape:
 
 
 def _parts(node: Node) -> list[ast.expr]:
-    index = ast.parse(f"x[{node.text}]", mode="eval").body.slice  # type: ignore[attr-defined]
+    index = syntax.expression(f"x[{node.text}]").slice  # type: ignore[attr-defined]
     return list(index.elts) if isinstance(index, ast.Tuple) else [index]
 
 
@@ -217,7 +218,7 @@ def _text(writer: Writer, node: Node) -> str:
 
 def _inside(text: str) -> str:
     """The items of a tuple's text, without its parentheses."""
-    tree = ast.parse(text, mode="eval").body
+    tree = syntax.expression(text)
     return ", ".join(ast.unparse(e) for e in tree.elts) if isinstance(tree, ast.Tuple) else text
 
 
@@ -293,7 +294,7 @@ extern "C" __global__ void {name}(const float* x, float* y, long long n, {parame
 
 
 def _items(text: str) -> list[ast.expr]:
-    tree = ast.parse(text, mode="eval").body
+    tree = syntax.expression(text)
     return list(tree.elts) if isinstance(tree, (ast.Tuple, ast.List)) else [tree]
 
 
