@@ -43,15 +43,9 @@ def train_sft(
     if explain is not None:
         _explain(wanted, folder, explain, as_json)
         return
-    if processes > 1:
-        from kernelwright.training.processes import train_in_processes
+    from kernelwright.training.processes import train
 
-        facts = train_in_processes("sft", wanted, folder, processes)
-    else:
-        from kernelwright.training.sft import train_sft as train
-
-        facts = train(wanted, folder).facts
-    _show(facts, folder, "held_out_nll", as_json)
+    _show(train(wanted, folder, processes), folder, "held_out_nll", as_json)
 
 
 @train_app.command("dpo")
@@ -68,18 +62,11 @@ def train_dpo(
     """
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import DpoSettings, recipe_path
+    from kernelwright.training.processes import train
 
     wanted = load_config(recipe_path(config), settings or [], DpoSettings)
     folder = out or Path("runs") / wanted.name
-    if processes > 1:
-        from kernelwright.training.processes import train_in_processes
-
-        facts = train_in_processes("dpo", wanted, folder, processes)
-    else:
-        from kernelwright.training.dpo import train_dpo as train
-
-        facts = train(wanted, folder).facts
-    _show(facts, folder, "held_out_accuracy", as_json)
+    _show(train(wanted, folder, processes), folder, "held_out_accuracy", as_json)
 
 
 def _show(facts: dict[str, Any], folder: Path, held_out: str, as_json: bool) -> None:
@@ -134,14 +121,10 @@ def train_rl(
         from kernelwright.rejection import train_rejection
 
         facts = train_rejection(wanted, folder, processes)
-    elif processes > 1:
-        from kernelwright.training.processes import train_in_processes
-
-        facts = train_in_processes("rl", wanted, folder, processes)
     else:
-        from kernelwright.training.rl import train_rl as train
+        from kernelwright.training.processes import train
 
-        facts = train(wanted, folder).facts
+        facts = train(wanted, folder, processes)
     print(json.dumps(facts) if as_json else f"{folder}: {_rl_line(facts)}")
     sys.stdout.flush()
 

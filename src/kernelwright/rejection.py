@@ -45,33 +45,27 @@ def train_rejection(
     wanted = settings.rejection
     assert wanted is not None
     begin(settings, out)
-    warm = _train("rl", settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
+    warm = _train(settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
     collected = _collect(settings, wanted, out, executor)
     chosen = _choose(wanted, out, collected["rollouts"])
     _say(f"{chosen['rows']} answers of {chosen['kept']} rollouts out of {chosen['rollouts']} are kept")
-    tuned = _train("sft", fine_tune_settings(settings, wanted, out), out / FINE_TUNE, processes)
+    tuned = _train(fine_tune_settings(settings, wanted, out), out / FINE_TUNE, processes)
     facts = {**warm, "name": settings.name, "collected": collected, "chosen": chosen, "fine_tune": tuned}
     facts["model"] = str(out / FINE_TUNE)
     write_json(out / "training.json", facts)
     return facts
 
 
-def _train(kind: str, settings: Any, out: Path, processes: int, executor: Executor | None = None) -> dict[str, Any]:
+def _train(
+    settings: RlSettings | SftSettings, out: Path, processes: int, executor: Executor | None = None
+) -> dict[str, Any]:
     """A stage of training, in one process or several; its facts from the last time where it is done."""
     done = out / "training.json"
     if not done.is_file():
-        _say(f"{out.name}: {'reinforcement learning' if kind == 'rl' else 'fine-tuning'}")
-        if processes > 1:
-            from kernelwright.training.processes import train_in_processes
+        _say(f"{out.name}: {'reinforcement learning' if isinstance(settings, RlSettings) else 'fine-tuning'}")
+        from kernelwright.training.processes import train
 
-            return train_in_processes(kind, settings, out, processes)
-        if kind == "rl":
-            from kernelwright.training.rl import train_rl
-
-            return train_rl(settings, out, executor).facts
-        from kernelwright.training.sft import train_sft
-
-        return train_sft(settings, out).facts
+        return train(settings, out, processes, executor)
     facts: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
     return facts
 

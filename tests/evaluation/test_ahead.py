@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
+from relu_task import RELU
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.ahead import first_build
@@ -100,16 +101,6 @@ def test_a_text_that_would_fill_the_memory_is_not_made(kind: str) -> None:
     assert peak < 32 << 20
 
 
-TASK = """
-import torch, torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(8, 16)]
-def get_init_inputs():
-    return []
-"""
 BROKEN = """import torch
 import torch.nn as nn
 from kernelwright.cuda import Module
@@ -127,7 +118,7 @@ class ModelNew(nn.Module):
 def test_the_verdict_is_the_runners() -> None:
     def judged(evaluator: Evaluator, between: str) -> Evaluation:
         file = SourceFile(path="candidate.py", content=BROKEN.format(between=between))
-        return evaluator.evaluate(Task(task_id="relu", source=TASK), Candidate(sources=(file,), language="cuda"))
+        return evaluator.evaluate(Task(task_id="relu", source=RELU), Candidate(sources=(file,), language="cuda"))
 
     assert first_build(BROKEN.format(between="")) is not None
     assert first_build(BROKEN.format(between="print()")) is None

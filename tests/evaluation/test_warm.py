@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from relu_task import RELU
 from running import Command
 
 from kernelwright.evaluation import EvalOptions, Evaluator, warm
@@ -21,16 +22,6 @@ from kernelwright.tasks import candidate_from_text
 
 pytestmark = pytest.mark.skipif(not warm.usable(), reason="no warm parent without seccomp, or with bubblewrap")
 
-TASK = """
-import torch, torch.nn as nn
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-def get_inputs():
-    return [torch.randn(8, 16)]
-def get_init_inputs():
-    return []
-"""
 CALLS_OUT = """
 import os, socket, torch
 class ModelNew(torch.nn.Module):
@@ -113,7 +104,7 @@ def test_a_candidate_cannot_reach_it(named: str) -> None:
     """Who reaches it could have a process started that nothing confines."""
     with Evaluator(EvalOptions(backend="cpu", trials=1)) as evaluator:
         result = evaluator.evaluate(
-            Task(task_id="t", source=TASK), candidate_from_text(CALLS_OUT.replace("PLACE", repr(named)), "c")
+            Task(task_id="t", source=RELU), candidate_from_text(CALLS_OUT.replace("PLACE", repr(named)), "c")
         )
     assert isinstance(result, Evaluation) and result.verdict != "correct"
     assert "was reached" not in result.log + result.reason and "PermissionError" in result.log + result.reason
@@ -126,7 +117,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
     assert process.stdout is not None
     name, _, place = process.stdout.readline().strip().removeprefix("export ").partition("=")
     assert name == warm.VARIABLE and Path(place).is_socket() and process.stdout.read() == ""
-    (tmp_path / "task.py").write_text(TASK)
+    (tmp_path / "task.py").write_text(RELU)
     (tmp_path / "c.py").write_text(
         "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x\n"
     )

@@ -270,14 +270,18 @@ def oversized(folder: Path, megabytes: int, files: int = 20_000) -> bool:
 
 def wraps() -> bool:
     """Whether there is a bubblewrap that works."""
+    return _bwrap() is not None
+
+
+def _bwrap() -> str | None:
     program = shutil.which("bwrap")
-    return program is not None and _bwrap_works(program)
+    return program if program is not None and _bwrap_works(program) else None
 
 
 def wrap_command(argv: list[str], jail: Jail) -> list[str]:
     """The command under bubblewrap where that works: own process, network and IPC spaces, a read-only system."""
-    program = shutil.which("bwrap")
-    if program is None or not _bwrap_works(program):
+    program = _bwrap()
+    if program is None:
         return argv
     wrapped = [program, *_BWRAP, "--setenv", "KERNELWRIGHT_BWRAP", "1"]
     for path in jail.readable:

@@ -11,7 +11,6 @@ where that is missing, or bubblewrap would have closed the zygote in as a whole,
 
 from __future__ import annotations
 
-import array
 import contextlib
 import importlib
 import json
@@ -27,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation import sandbox, seccomp
+from kernelwright.evaluation import sandbox, seccomp, zygote
 
 VARIABLE = "KERNELWRIGHT_WARM"
 ANSWER_SECONDS = 10.0
@@ -98,8 +97,6 @@ def listen(folder: Path) -> socket.socket:
 
 def main(listening_fd: int, ready_fd: int, idle_seconds: float) -> None:
     """Serves until it is ended, or nobody has asked for that long. Writes to `ready_fd` once it can answer."""
-    from kernelwright.evaluation import zygote
-
     listening = socket.socket(fileno=listening_fd)
     known = version()
     zygote.preload()
@@ -122,7 +119,7 @@ def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, know
     """Forks a zygote for a caller of the same user and the same code; answers with its number, or with nothing."""
     asking.settimeout(1.0)
     _pid, user, _group = struct.unpack("3i", asking.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    data, fds = _received(asking)
+    data, fds = zygote.received(asking)
     try:
         order = json.loads(data)
         if user != os.getuid() or len(fds) != 2 or order["version"] != known:
@@ -142,17 +139,9 @@ def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, know
             os.close(fd)
 
 
-def _received(asking: socket.socket) -> tuple[bytes, list[int]]:
-    fds: array.array[int] = array.array("i")
-    data, ancillary, _flags, _address = asking.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
-    for _level, _kind, value in ancillary:
-        fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
-    return data, list(fds)
-
-
 def _become(order: dict[str, Any], control_fd: int, log_fd: int) -> None:
     """In the fork: as if this process had been started by the pool that asked."""
-    from kernelwright.evaluation import roles, zygote
+    from kernelwright.evaluation import roles
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()

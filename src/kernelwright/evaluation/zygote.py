@@ -190,17 +190,21 @@ def _end(children: dict[int, _Child]) -> None:
     os._exit(0)
 
 
-def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+def received(control: socket.socket) -> tuple[bytes, list[int]]:
+    """A datagram with at most two descriptors; empty when the other end is closed. Raises OSError."""
     fds: array.array[int] = array.array("i")
-    try:
-        data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
-    except OSError:
-        return None
-    if not data:
-        return None
+    data, ancillary, _flags, _address = control.recvmsg(1 << 20, socket.CMSG_LEN(2 * fds.itemsize))
     for _level, _kind, value in ancillary:
         fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
-    return json.loads(data), list(fds)
+    return data, list(fds)
+
+
+def _receive(control: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    try:
+        data, fds = received(control)
+    except OSError:
+        return None
+    return (json.loads(data), fds) if data else None
 
 
 def _spawn(

@@ -7,9 +7,6 @@ that of `train sft` does.
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +16,7 @@ from kernelwright.training.post_settings import DpoSettings
 from kernelwright.training.samples import load_tokenizer
 
 
-@dataclass(frozen=True)
-class DpoResult:
-    """What a run did, as plain values for scripts."""
-
-    facts: dict[str, Any]
-
-
-def train_dpo(settings: DpoSettings, out: Path) -> DpoResult:
+def train_dpo(settings: DpoSettings, out: Path) -> post_run.Result:
     """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves the last checkpoint."""
     post_run.begin(settings, out)
     args = arguments(settings, out)
@@ -34,10 +24,7 @@ def train_dpo(settings: DpoSettings, out: Path) -> DpoResult:
     training, held_out = split_pairs(pairs, settings.data.held_out)
     if post_run.is_main():
         data = {"rows": report.rows, "bad_rows": report.counts, **data_facts(training), "held_out": len(held_out)}
-        (out / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        report.write(out / "bad_rows.jsonl")
-        for line in report.lines():
-            print(line, file=sys.stderr)
+        post_run.keep_data(out, data, report)
     trainer = make_trainer(settings, out, args, training, held_out)
     facts = post_run.train(trainer, settings, out)
     facts |= {"loss_name": f"dpo-{settings.loss.kind}", "pairs": len(training), "bad_rows": report.counts}
@@ -46,7 +33,7 @@ def train_dpo(settings: DpoSettings, out: Path) -> DpoResult:
         facts["held_out_loss"] = float(found["eval_loss"])
         facts["held_out_accuracy"] = float(found["eval_rewards/accuracies"])
     post_run.finish(trainer, settings.model, out, facts)
-    return DpoResult(facts)
+    return post_run.Result(facts)
 
 
 def data_facts(pairs: list[Pair]) -> dict[str, Any]:

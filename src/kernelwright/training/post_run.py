@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,14 @@ from kernelwright.errors import ConfigError
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
 from kernelwright.training.progress import BENCHES, read_log
+from kernelwright.training.texts import Report
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run did, as plain values for scripts."""
+
+    facts: dict[str, Any]
 
 
 def begin(settings: Any, out: Path) -> None:
@@ -31,6 +41,14 @@ def begin(settings: Any, out: Path) -> None:
 def is_main() -> bool:
     """Whether this process is the only one, or the first of several."""
     return os.environ.get("RANK", "0") == "0"
+
+
+def keep_data(out: Path, data: dict[str, Any], report: Report) -> None:
+    """Writes what a run is trained on and what it left out, and says the latter."""
+    (out / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    report.write(out / "bad_rows.jsonl")
+    for line in report.lines():
+        print(line, file=sys.stderr)
 
 
 def keep_settings(settings: Any, out: Path) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
+from kernelwright.executor import Executor
 from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
 from kernelwright.training.rl_settings import RlSettings
 
@@ -32,6 +33,17 @@ _JUDGING_PATIENCE = 40.0
 """The same where it keeps what is just being judged."""
 Settings = SftSettings | DpoSettings | RlSettings
 _KINDS: dict[str, type[Settings]] = {"sft": SftSettings, "dpo": DpoSettings, "rl": RlSettings}
+
+
+def train(settings: Settings, out: Path, count: int = 1, executor: Executor | None = None) -> dict[str, Any]:
+    """Trains as the settings say, in this process or in several. Returns the facts of `training.json`.
+
+    `executor`: judges what one process plays, in place of one of its own.
+    """
+    if count == 1:
+        return _alone(settings, out, executor)
+    kind = next(name for name, table in _KINDS.items() if isinstance(settings, table))
+    return train_in_processes(kind, settings, out, count)
 
 
 def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> dict[str, Any]:
@@ -200,19 +212,22 @@ def _told(error: BaseException, log: Path) -> dict[str, Any]:
 
 def _train(folder: Path) -> None:
     job = json.loads((folder / "job.json").read_text(encoding="utf-8"))
-    settings, out = _KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"])
+    _alone(_KINDS[job["kind"]].model_validate(job["settings"]), Path(job["out"]))
+
+
+def _alone(settings: Settings, out: Path, executor: Executor | None = None) -> dict[str, Any]:
+    """As one process does it, be it the only one or one of several."""
     if isinstance(settings, SftSettings):
         from kernelwright.training.sft import train_sft
 
-        train_sft(settings, out)
-    elif isinstance(settings, RlSettings):
+        return train_sft(settings, out).facts
+    if isinstance(settings, RlSettings):
         from kernelwright.training.rl import train_rl
 
-        train_rl(settings, out)
-    else:
-        from kernelwright.training.dpo import train_dpo
+        return train_rl(settings, out, executor).facts
+    from kernelwright.training.dpo import train_dpo
 
-        train_dpo(settings, out)
+    return train_dpo(settings, out).facts
 
 
 if __name__ == "__main__":

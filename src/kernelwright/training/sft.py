@@ -7,9 +7,6 @@ result is saved as a model that policies can use. Leaves in the run's folder: `s
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +18,7 @@ from kernelwright.training.samples import CUDA, TARGET, Samples, load_tokenizer,
 from kernelwright.training.texts import Report
 
 
-@dataclass(frozen=True)
-class SftResult:
-    """What a run did, as plain values for scripts."""
-
-    facts: dict[str, Any]
-
-
-def train_sft(settings: SftSettings, out: Path) -> SftResult:
+def train_sft(settings: SftSettings, out: Path) -> post_run.Result:
     """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves the last checkpoint."""
     post_run.begin(settings, out)
     args = arguments(settings, out)
@@ -37,16 +27,13 @@ def train_sft(settings: SftSettings, out: Path) -> SftResult:
     training, held_out = split(samples, settings.data.held_out)
     if post_run.is_main():
         data = data_facts(training, held_out, report)
-        (out / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-        report.write(out / "bad_rows.jsonl")
-        for line in report.lines():
-            print(line, file=sys.stderr)
+        post_run.keep_data(out, data, report)
     trainer = make_trainer(settings, out, args, training, held_out)
     facts = post_run.train(trainer, settings, out)
     facts |= {"loss_name": settings.loss.name, "samples": len(training), "bad_rows": report.counts}
     facts |= _held_out_facts(trainer, held_out)
     post_run.finish(trainer, settings.model, out, facts)
-    return SftResult(facts)
+    return post_run.Result(facts)
 
 
 def _held_out_facts(trainer: Any, held_out: Samples | None) -> dict[str, Any]:
