@@ -2,6 +2,7 @@
 
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
+        [--judge-on 0]
 
 Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
 so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
@@ -43,7 +44,7 @@ GRACE = 12.0
 """Seconds between asking a part to stop and killing it."""
 GUARD = 16.0
 """Seconds before the end at which everything is packed, whatever is still at work."""
-RESERVED = {"answers": 70.0, "judging": 60.0, "packing": 30.0}
+RESERVED = {"answers": 60.0, "judging": 75.0, "packing": 25.0}
 """Seconds kept for what follows training."""
 
 
@@ -164,7 +165,7 @@ class Call:
         value = {
             "hardware": _read(self.work / "hardware.json", {}),
             "calls": [*self.earlier, this],
-            "benches": {run.name: _bench_facts(run) for run in sorted((self.work / "runs").glob("*"))},
+            "benches": {run.name: bench_facts(run) for run in sorted((self.work / "runs").glob("*"))},
         }
         (self.work / "device_starter.json").write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
 
@@ -181,7 +182,7 @@ def _read(path: Path, default: Any) -> Any:
         return default
 
 
-def _bench_facts(run: Path) -> dict[str, Any]:
+def bench_facts(run: Path) -> dict[str, Any]:
     """What a run of bench has found so far."""
     from kernelwright import benchfacts
     from kernelwright.errors import KernelwrightError
@@ -213,6 +214,8 @@ class Wish:
     splits: list[str]
     max_tokens: int
     jobs: int
+    judge_on: int | None
+    """The only GPU that judges, where others have other work."""
     gpus: int
 
     def gpu(self, number: int) -> int | None:
@@ -306,7 +309,7 @@ def judge(call: Call, wish: Wish) -> None:
                 words += ["--form", "load_inline", "--trials", "3", "--timing-seconds", "0.15", "--json"]
                 words += ["--backend", "gpu" if wish.gpus else "cpu", "--jobs", str(wish.jobs)]
                 line = ["-m", "kernelwright.cli", "bench", path, "--run", f"runs/{name}", *words]
-                call.wait(call.start(f"judge-{name}", line, call.left, None))
+                call.wait(call.start(f"judge-{name}", line, call.left, wish.judge_on))
 
 
 def play(call: Call, wish: Wish) -> None:
@@ -379,6 +382,7 @@ def main() -> int:
     parser.add_argument("--splits", default=".data/combos.jsonl:3,.data/fused.jsonl:3,.data/families.jsonl:3")
     parser.add_argument("--max-tokens", type=int, default=3072)
     parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
+    parser.add_argument("--judge-on", type=int, help="the only GPU that judges; default: all")
     parser.add_argument("--ship", default="starter,base")
     asked = parser.parse_args()
     names = asked.ship.split(",")
@@ -393,10 +397,13 @@ def main() -> int:
     gpus = _gpus()
     splits = [take_suite(call, suite) for suite in asked.splits.split(",") if suite]
     dev = take_suite(call, asked.dev)
-    jobs = asked.jobs or (10 * gpus if gpus else len(os.sched_getaffinity(0)))
+    judges = min(gpus, 1) if asked.judge_on is not None else gpus
+    jobs = asked.jobs or (10 * judges if gpus else len(os.sched_getaffinity(0)))
     seconds = asked.train_seconds or None
     configs = asked.configs.split(",")
-    wish = Wish(configs, asked.overrides, asked.count, seconds, dev, splits, asked.max_tokens, jobs, gpus)
+    wish = Wish(
+        configs, asked.overrides, asked.count, seconds, dev, splits, asked.max_tokens, jobs, asked.judge_on, gpus
+    )
     threading.Thread(target=guard, args=(call,), daemon=True).start()
     try:
         play(call, wish)

@@ -1,7 +1,7 @@
 """What each method of supervised post-training is worth on a base checkpoint, by execution: one call, all measurements.
 
     python benchmarks/sft_methods.py OUT --base CHECKPOINT [--parts losses,selection,deciles,dpo,confidence,cost,gpus]
-        [--preset full|rehearsal] [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
+        [--preset full|short|rehearsal] [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
         [--suite NAME=FILE.jsonl[:LIMIT]]... [--limit PART=SECONDS]... [--per-gpu 2] [--judge cpu|gpu|later]
         [--set KEY=VALUE]...
 
@@ -98,6 +98,7 @@ class Preset:
 
 PRESETS = {
     "full": Preset(),
+    "short": Preset(tasks=4000, steps=120, batch=8, held_out=100, samples=3, cost_steps=12, rounds=2),
     "rehearsal": Preset(24, 3, 2, 2048, 2, 3, 3, 200, 10, 4, 2, 3, TINY),
 }
 

@@ -1,6 +1,6 @@
 """Puts a trained checkpoint where `--policy starter` looks for it, with a model card of what was measured.
 
-    python benchmarks/ship_starter.py WORK TARGET [--config starter]
+    python benchmarks/ship_starter.py WORK TARGET [--config starter] [--runs FOLDER]
 
 WORK is the folder of `device_starter.py` (`pieces.py` puts it together from what came back). TARGET gets the files
 that inference needs, `training.json`, and `README.md`: its table holds what the runs in WORK found, partial ones
@@ -11,20 +11,25 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
+
+from device_starter import bench_facts
+from safetensors import safe_open
 
 from kernelwright.training.card import card
 
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
-def measured(work: Path, config: str) -> dict[str, Any]:
-    """The rows of the card's table."""
+def measured(work: Path, config: str, runs: Path | None) -> dict[str, Any]:
+    """The rows of the card's table: of the runs in WORK, and of those that were made elsewhere."""
     facts = json.loads((work / "device_starter.json").read_text())
     rows: dict[str, Any] = {}
-    for name, bench in sorted(facts["benches"].items()):
+    more = {run.name: bench_facts(run) for run in sorted(runs.glob("*"))} if runs else {}
+    for name, bench in [*sorted(facts["benches"].items()), *more.items()]:
         if name.startswith(f"{config}-") and bench.get("counts", {}).get("samples"):
             rows |= _bench(name.removeprefix(f"{config}-"), bench)
     cpu = _json(work / "starter_cpu.json")
@@ -48,15 +53,70 @@ def _bench(name: str, bench: dict[str, Any]) -> dict[str, str]:
     one = bench["correct"]["1"]
     share = f"{one['value']:.1%} [{one['low']:.1%}, {one['high']:.1%}]"
     label = "greedy" if kind == "greedy" else "one sample at T = 0.8"
+    if settings["options"]["backend"] == "cpu":
+        label += ", functional machine, reduced sizes"
     rows = {f"{suite}: correct, {label}": f"{share}{partial}"}
-    if settings["samples"] > 1:
-        rows[f"{suite}: any of {settings['samples']} samples correct"] = f"{bench['solved']} of {judged} tasks{partial}"
+    if kind == "sampled":
+        how = label.replace("one sample", f"any of {settings['samples']} samples")
+        rows[f"{suite}: tasks correct, {how}"] = f"{bench['solved']} of {judged}{partial}"
     else:
         rows[f"{suite}: tasks correct, {label}"] = f"{bench['solved']} of {judged}{partial}"
     fast = (bench["fast"]["eager"] or {}).get("1")
     if fast:
         rows[f"{suite}: correct and faster than eager, {label}"] = f"{fast['1']['value']:.1%}"
     return rows
+
+
+def stopped(work: Path, config: str) -> dict[str, Any]:
+    """The facts of a training that was stopped before its last update, from its settings and its log."""
+    folder = work / "models" / config
+    settings, shape = _json(folder / "settings.json"), _json(folder / "config.json")
+    halt = _json(work / f"{config}.json").get("checkpoints", {}).get(config, {})
+    if not settings or not halt.get("stopped"):
+        return {}
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    hardware, data, train = _json(work / "hardware.json"), settings["data"], settings["train"]
+    made = data["generate"]
+    with safe_open(folder / "model.safetensors", "np") as weights:
+        count = sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())
+    return {
+        "name": settings["name"],
+        "note": settings["note"],
+        "parameters": count,
+        "shape": {
+            "layers": shape["num_hidden_layers"],
+            "hidden": shape["hidden_size"],
+            "heads": shape["num_attention_heads"],
+            "kv_heads": shape["num_key_value_heads"],
+            "feed_forward": shape["intermediate_size"],
+            "vocabulary": shape["vocab_size"],
+            "context": shape["max_position_embeddings"],
+        },
+        "pairs": {
+            "source": f"{made['count']} pairs of a generated task and a written solution (seed {made['seed']})",
+            "training": made["count"],
+            "held_out": data["held_out"],
+            "against": [Path(path).name for path in data["against"]],
+            "one_operator": data["one_operator"],
+        },
+        "tokens": halt["tokens"],
+        "updates": halt["step"],
+        "stopped": f"{halt['step']} of {halt['total']} updates, the learning rate at {log[-1]['rate']:.1%} of its top",
+        "held_out_loss": next(row["held_out_loss"] for row in reversed(log) if "held_out_loss" in row),
+        "tokens_per_s": log[-1]["tokens_per_s"],
+        "mfu": log[-1]["mfu"],
+        "seconds": {"training": halt["seconds"], "preparing": _preparing(work, config)},
+        "device": hardware["gpu"],
+        "processes": 1,
+        "precision": "bf16" if train["precision"] == "auto" else train["precision"],
+        "torch": hardware["torch"],
+    }
+
+
+def _preparing(work: Path, config: str) -> float:
+    """Seconds that the pairs took, which had a part of their own."""
+    parts = [part for call in _json(work / "device_starter.json")["calls"] for part in call["parts"]]
+    return next((part["seconds"] for part in parts if part["name"] == f"data-{config}"), 0.0)
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -68,17 +128,18 @@ def main() -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--config", default="starter")
+    parser.add_argument("--runs", type=Path, help="a folder of more runs of bench, named as those in WORK/runs are")
     asked = parser.parse_args()
     folder = asked.work / "models" / asked.config
-    facts = _json(folder / "training.json")
+    facts = _json(folder / "training.json") or stopped(asked.work, asked.config)
     if not facts:
-        raise SystemExit(f"error: {folder} holds no finished training: a checkpoint without its facts is not shipped")
+        raise SystemExit(f"error: {folder} holds no training: a checkpoint without its facts is not shipped")
     asked.target.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(folder / name, asked.target / name)
     (asked.target / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     usual = "--policy starter:FOLDER --run runs/try     # FOLDER: this folder"
-    text = card(facts, measured(asked.work, asked.config)).replace(usual, "--policy starter --run runs/try")
+    text = card(facts, measured(asked.work, asked.config, asked.runs)).replace(usual, "--policy starter --run runs/try")
     (asked.target / "README.md").write_text(text, encoding="utf-8")
     size = sum(path.stat().st_size for path in asked.target.iterdir())
     print(f"{asked.target}: {size / 1e6:.1f} MB")

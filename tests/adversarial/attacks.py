@@ -472,8 +472,10 @@ ATTACKS = [
         "scale",
         with_kernel(
             "r = getattr(sys.modules['kernelwright.mach' + 'ine.runtime'], 'cur' + 'rent')()\n"
-            "facts = getattr(r, '_fa' + 'cts')\nextension.scale(x[:1, :1].contiguous())\n"
-            "y = torch.empty_like(x)\nfacts.written[y.data_ptr()] = 4 * y.numel()\n"
+            "facts = getattr(r, '_fa' + 'cts', None)\nextension.scale(x[:1, :1].contiguous())\n"
+            "y = torch.empty_like(x)\n"
+            "if facts is None:  # on a GPU\n    getattr(r, '_dir' + 'ect')['scale_kernel'] = 9\n"
+            "else:\n    facts.written[y.data_ptr()] = 4 * y.numel()\n"
             "y.copy_(torch.relu(x) * 2)\nreturn y",
             "import sys\n",
         ),

@@ -18,6 +18,7 @@ from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
 from kernelwright.errors import ConfigError, UsageError
 from kernelwright.tasks.generate import GeneratedTask, generate
+from kernelwright.tasks.normal import normal_form
 
 CHUNK = 32
 """Tasks of one chunk: small enough that a stream begins at once, large enough that processes rarely wait."""
@@ -110,7 +111,8 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             family["contaminated"] += 1
             skipped["contaminated"] += 1
             continue
-        found = answers_for(task.source, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task)
+        text = normal_form(task.source)  # what a model of ours is asked with: an answer's names are those of its prompt
+        found = answers_for(text, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task)
         made += [_pair(task, answer) for answer in found.answers]
         if found.why:
             skipped[found.why] += 1

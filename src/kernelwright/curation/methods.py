@@ -73,7 +73,7 @@ def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings
     if not settings.few_shot:
         return row
     shots = deciles.retrieve(sample, pool, settings.few_shot)
-    before = [m for s in shots for m in (message("user", s.task.source.strip()), *completion_of(s, settings.form))]
+    before = [m for s in shots for m in (prompt_of(s, "plain")[0], *completion_of(s, settings.form))]
     system = [m for m in row["prompt"] if m["role"] == "system"]
     rest = [m for m in row["prompt"] if m["role"] != "system"]
     return {**row, "prompt": [*system, *before, *rest], "demonstrations": [s.task.task_id for s in shots]}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from kernelwright.curation.samples import Sample
+from kernelwright.inference.chat import task_prompt
 from kernelwright.records import Message
 
 Form = Literal["plain", "chat"]
@@ -20,7 +21,7 @@ def message(role: str, content: str) -> dict[str, str]:
 def prompt_of(sample: Sample, form: Form) -> list[dict[str, str]]:
     """The messages before the answer."""
     if form == "plain":
-        return [message("user", sample.task.source.strip())]
+        return [message("user", task_prompt(sample.task.source))]
     asked: Sequence[Message] = sample.messages
     if not asked:
         from kernelwright.prompts import initial_messages

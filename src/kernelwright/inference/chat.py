@@ -1,6 +1,6 @@
 """The text that our own models are trained on and asked with: ChatML, the task's source as the user's turn.
 
-The user's turn is the task's source text, stripped; the assistant's turn is the candidate's file, and nothing else.
+The user's turn is the task's source in normal form; the assistant's turn is the candidate's file, and nothing else.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 
 from kernelwright.records import Message
+from kernelwright.tasks.normal import normal_form
 
 END_OF_TEXT = "<|endoftext|>"
 TURN = "<|im_start|>"
@@ -35,8 +36,8 @@ _MODEL = re.compile(r"^class\s+Model\b", re.MULTILINE)
 
 
 def task_prompt(source: str) -> str:
-    """What the user's turn holds for a task: its source, stripped."""
-    return source.strip()
+    """What the user's turn holds for a task: its source in normal form (`tasks.normal`)."""
+    return normal_form(source)
 
 
 def source_of(messages: Sequence[Message]) -> str:

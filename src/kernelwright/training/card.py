@@ -22,15 +22,16 @@ kernelwright serve --model FOLDER                                     # an OpenA
 ```
 
 It is asked with the task alone: the user's turn is the source of a KernelBench-format file (`Model`, `get_inputs`,
-`get_init_inputs`), the assistant's turn is a whole candidate file with `ModelNew`. `AutoModelForCausalLM` and
-`AutoTokenizer` load it; the chat template adds the turns.
+`get_init_inputs`) in normal form (`kernelwright.tasks.normal`: no docstrings, no comments, constants in place), the
+assistant's turn is a whole candidate file with `ModelNew`. The policy and the endpoint bring a task into that form.
+`AutoModelForCausalLM` and `AutoTokenizer` load it; the chat template adds the turns.
 """
 
 _LIMITS = """\
 - It covers the operator families of kernelwright's task generator, in that generator's forms. Other tasks get an answer
   that looks like one and is wrong.
 - It does not hold a conversation, follow instructions, explain, or learn from feedback in its prompt: another try is
-  another sample. It has never seen natural language other than names and docstrings.
+  another sample. It has never seen natural language other than names.
 - Its answers are the solution library's style. Whether one is right is for `kernelwright eval` to say, and whether it
   is fast was not what it was trained for.
 - Run what it writes in the sandbox, as any code from a model.
@@ -72,7 +73,6 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("data", f"{pairs['source']}; {pairs['training']:,} used, {pairs['held_out']:,} held out"),
         ("kept away from", _apart(pairs)),
         ("tokens seen", f"{facts['tokens']:,} in {facts['updates']:,} updates, loss on the answers only"),
-        ("mean prompt, answer", f"{pairs['mean_prompt_tokens']:.0f}, {pairs['mean_answer_tokens']:.0f} tokens"),
         (
             "shape",
             f"{shape['layers']} layers, hidden {shape['hidden']}, {shape['heads']} heads ({shape['kv_heads']} of keys "
@@ -83,6 +83,11 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("device", f"{facts['device']} x {facts['processes']}, {facts['precision']}, torch {facts['torch']}"),
         ("time", f"{facts['seconds']['training']:.0f} s of updates, {facts['seconds']['preparing']:.0f} s before"),
     ]
+    if "mean_prompt_tokens" in pairs:
+        lengths = f"{pairs['mean_prompt_tokens']:.0f}, {pairs['mean_answer_tokens']:.0f} tokens"
+        rows.append(("mean prompt, answer", lengths))
+    if "stopped" in facts:
+        rows.append(("not to its end", str(facts["stopped"])))
     if speed:
         mfu = facts.get("mfu")
         rows.append(("speed", f"{speed:,} tokens/s" + (f", MFU {mfu:.1%}" if mfu else "")))
@@ -95,7 +100,8 @@ def _apart(pairs: dict[str, Any]) -> str:
         return "no suite: nothing was left out for being near to a benchmark"
     kept = ", single operators exempt from the AST rule" if pairs["one_operator"] == "keep" else ""
     suites = ", ".join(f"`{name}`" for name in pairs["against"])
-    return f"{suites} (exact, AST, token Jaccard{kept}): {pairs['share_too_near']:.1%} of the tasks were left out"
+    share = f": {pairs['share_too_near']:.1%} of the tasks were left out" if "share_too_near" in pairs else ""
+    return f"{suites} (exact, AST, token Jaccard{kept}){share}"
 
 
 def _results(results: Any) -> str:

@@ -24,7 +24,7 @@ import numpy as np
 
 from kernelwright.config import cache_dir
 from kernelwright.errors import ConfigError
-from kernelwright.inference.chat import CHAT_TEMPLATE
+from kernelwright.inference.chat import CHAT_TEMPLATE, task_prompt
 from kernelwright.records import Task
 from kernelwright.training.post_settings import SftSettings
 from kernelwright.training.spans import thought_mask, token_mask
@@ -194,7 +194,7 @@ class Encoder:
 
 
 def _asked_plainly(messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    return [{**m, "content": m["content"].strip() if m["role"] == "user" else m["content"]} for m in messages]
+    return [{**m, "content": task_prompt(m["content"]) if m["role"] == "user" else m["content"]} for m in messages]
 
 
 def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:

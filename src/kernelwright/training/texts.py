@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError
+from kernelwright.inference.chat import task_prompt
 from kernelwright.training.post_settings import TextSettings
 
 REASONS = {
@@ -139,7 +140,7 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
             return BadRow(name, "no-field", f"no {missing} among {', '.join(map(str, row))}")
         # A task of ours: asked as its source alone, answered with the file alone.
         source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
-        reference = prompt_field == "reference" or source is not None and source == row.get("reference")
+        reference = prompt_field == "reference" or source is not None and source in _asked_as(row)
         messages = [*prompt, *answer]
     if any(not messages[at]["content"].strip() for at in own or (-1,)):
         return BadRow(name, "empty-answer")
@@ -160,6 +161,12 @@ def _turns(value: Any, role: str) -> Messages:
 
 def _broken(text: str) -> bool:
     return "\ufffd" in text or any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _asked_as(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The ways in which a row's reference may be its prompt."""
+    reference = row.get("reference")
+    return (reference, task_prompt(reference)) if isinstance(reference, str) else ()
 
 
 def _first(row: Mapping[str, Any], names: Iterable[str]) -> str | None:

@@ -1,0 +1,296 @@
+"""A task's text in normal form: what our own models are trained on and asked with.
+
+Two files that compute the same way differ in much that a small model should not have to learn from examples, and that
+can lead it astray: a docstring that speaks of a "square" kernel is no reason to square anything. So docstrings,
+comments and annotations go, constants of the module stand where they are used in the input functions, constructor
+arguments have the values that they get as defaults, and the parts come in one order. Names stay.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import operator
+import re
+from collections.abc import Callable
+from typing import Any
+
+from kernelwright import syntax
+
+IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
+_LONGEST = 16
+"""Elements of a constant that is written where it is used."""
+_LARGEST = 2**40
+_SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+}
+_SHORT = {"torch.nn": "nn", "nn.functional": "F"}
+_FUNCTIONS = ("get_inputs", "get_init_inputs")
+
+Constants = dict[str, Any]
+
+
+@functools.lru_cache(maxsize=128)
+def normal_form(source: str) -> str:
+    """The task's text in normal form, which is its own normal form; any other text, stripped.
+
+    Nothing is executed. What is not understood stays as it is, so that the text computes the same as before.
+    """
+    try:
+        tree = syntax.parse(source)
+        if any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in tree.body):
+            return _Page(tree).text()
+    except (SyntaxError, ValueError, RecursionError, MemoryError, ArithmeticError):
+        pass
+    return source.strip()
+
+
+class _Page:
+    """The parts of a file."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _read(n)}
+        taken |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
+        taken |= {a.asname or a.name for n in tree.body if _odd(n) for a in n.names}  # type: ignore[attr-defined]
+        _Plain(taken).visit(tree)
+        self.tree = tree
+        self.known = _constants(tree)
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
+                _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
+        self._defaults()
+
+    def _function(self, name: str) -> ast.FunctionDef | None:
+        found = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
+        return found[0] if len(found) == 1 else None
+
+    def _defaults(self) -> None:
+        """Gives constructor arguments the values that `get_init_inputs` has for them."""
+        model = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+        init = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+        given = self._function("get_init_inputs")
+        if init is None or given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
+            return
+        values, names = given.body[0].value, init.args
+        if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.kwonlyargs or names.posonlyargs:
+            return
+        arguments = names.args[1:]
+        first = len(arguments) - len(names.defaults)
+        old: list[ast.expr | None] = [None] * first + list(names.defaults)
+        new = [_literal(v) for v in values.elts] + old[len(values.elts) :]
+        if len(new) == len(arguments) and all(v is not None for v in new):
+            names.defaults = [v for v in new if v is not None]
+
+    def text(self) -> str:
+        """Imports, what else the file defines, the class, the input functions."""
+        body = self.tree.body
+        imports = [n for n in body if isinstance(n, ast.Import | ast.ImportFrom)]
+        functions = [f for name in _FUNCTIONS if (f := self._function(name)) is not None]
+        rest = [n for n in body if n not in imports and n not in functions]
+        model = [n for n in rest if isinstance(n, ast.ClassDef) and n.name == "Model"]
+        before = self._needed([n for n in rest if n not in model], [*model, *functions])
+        odd = map(ast.unparse, filter(_odd, imports))
+        parts = [*IMPORTS, *odd, *map(ast.unparse, [*before, *model, *functions])]
+        return re.sub(r"\n\n+", "\n", "\n".join(parts))  # texts keep theirs: unparse writes them with escapes
+
+    def _needed(self, statements: list[ast.stmt], users: list[ast.stmt]) -> list[ast.stmt]:
+        """Statements of the module without the constants that nothing reads any more."""
+        kept = list(statements)
+        while True:
+            read = set[str]().union(*(_free(s) for s in (*kept, *users)))
+            fewer = [s for s in kept if not (names := _assigned(s)) or names & read or not names <= set(self.known)]
+            if len(fewer) == len(kept):
+                return kept
+            kept = fewer
+
+
+class _Plain(ast.NodeTransformer):
+    """Drops docstrings and annotations; spells torch's modules in one way where `nn` and `F` are theirs."""
+
+    def __init__(self, taken: set[str]) -> None:
+        self.short = {path: name for path, name in _SHORT.items() if name not in taken}
+
+    def _body(self, node: Any) -> Any:
+        self.generic_visit(node)
+        body = node.body
+        if body and isinstance(body[0], ast.Expr) and isinstance(body[0].value, ast.Constant):
+            if isinstance(body[0].value.value, str):
+                node.body = body[1:] or [ast.Pass()]
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        node.returns = None
+        return self._body(node)
+
+    def visit_Module(self, node: ast.Module) -> Any:
+        return self._body(node)
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        return self._body(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
+        self.generic_visit(node)
+        if node.value is None or not node.simple:
+            return node
+        return ast.copy_location(ast.Assign([node.target], node.value), node)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "super":
+            node.args = []
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Name) and (name := self.short.get(f"{node.value.id}.{node.attr}")):
+            return ast.copy_location(ast.Name(name, node.ctx), node)  # torch.nn.functional is nn.functional by then
+        return node
+
+
+class _Fold(ast.NodeTransformer):
+    """Writes constants where they are read."""
+
+    def __init__(self, known: Constants) -> None:
+        self.known = known
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return _written(self.known[node.id]) if _read(node) and node.id in self.known else node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        arguments: list[ast.expr] = []
+        for one in node.args:  # f(*(2, 3)) is f(2, 3)
+            spread = isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
+            arguments += one.value.elts if spread else [one]  # type: ignore[attr-defined]
+        node.args = arguments
+        return node
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        try:
+            return _written(_value(node, {}))
+        except ValueError:
+            return node
+
+
+def _constants(tree: ast.Module) -> Constants:
+    """Names of the module that have one value, which is a number, a text, or a tuple or list of these."""
+    times: dict[str, int] = {}
+    for statement in tree.body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and not _read(node):
+                times[node.id] = times.get(node.id, 0) + 1
+            elif isinstance(node, ast.Global):
+                times |= dict.fromkeys(node.names, 2)
+    known: Constants = {}
+    for statement in tree.body:
+        if not isinstance(statement, ast.Assign):
+            continue
+        try:
+            value = _value(statement.value, known)
+            for target in statement.targets:
+                known |= _pairs(target, value)
+        except ValueError:
+            continue
+    return {name: value for name, value in known.items() if times.get(name) == 1}
+
+
+def _pairs(target: ast.expr, value: Any) -> Constants:
+    if isinstance(target, ast.Name):
+        return {target.id: value}
+    if isinstance(target, ast.Tuple) and isinstance(value, tuple) and len(value) == len(target.elts):
+        return {n.id: v for n, v in zip(target.elts, value, strict=True) if isinstance(n, ast.Name)}
+    return {}
+
+
+def _value(node: ast.expr, known: Constants) -> Any:
+    """The value of a constant expression. Raises `ValueError` for any other."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return node.value
+        case ast.Name(id=name) if name in known:
+            return known[name]
+        case ast.Tuple(elts=elements) | ast.List(elts=elements) if len(elements) <= _LONGEST:
+            items = [_value(e, known) for e in elements]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(_value(operand, known))
+        case ast.BinOp(left=left, op=sign, right=right):
+            a, b = _number(_value(left, known)), _number(_value(right, known))
+            if isinstance(sign, ast.Pow) and 0 <= b <= 64 and abs(a) <= 64:
+                return _bounded(a**b)
+            if type(sign) in _SUMS:
+                try:
+                    return _bounded(_SUMS[type(sign)](a, b))
+                except ArithmeticError:
+                    raise ValueError("no number") from None
+    raise ValueError("no constant")
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError("no number")
+    return value
+
+
+def _bounded(value: Any) -> Any:
+    if isinstance(value, int) and abs(value) > _LARGEST:
+        raise ValueError("too large")
+    return value
+
+
+def _written(value: Any) -> ast.expr:
+    """The expression of a constant."""
+    return syntax.expression(repr(value))
+
+
+def _literal(node: ast.expr) -> ast.expr | None:
+    """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
+    try:
+        value = _value(node, {})
+    except ValueError:
+        return None
+    return None if isinstance(value, list) else _written(value)
+
+
+def _odd(statement: ast.stmt) -> bool:
+    """Whether it is an import other than torch's three."""
+    return isinstance(statement, ast.Import | ast.ImportFrom) and ast.unparse(statement) not in IMPORTS
+
+
+def _bound(function: ast.FunctionDef) -> set[str]:
+    """Names that a function sets itself."""
+    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _read(n)}
+
+
+def _free(node: ast.AST) -> set[str]:
+    """Names that a statement reads and that no function around them has of its own."""
+    inner = set[str]().union(*map(_free, ast.iter_child_nodes(node)))
+    if isinstance(node, ast.Name) and _read(node):
+        return {node.id}
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        a = node.args
+        own = {one.arg for one in (*a.posonlyargs, *a.args, *a.kwonlyargs, a.vararg, a.kwarg) if one is not None}
+        defaults = set[str]().union(*(_free(d) for d in (*a.defaults, *a.kw_defaults) if d is not None))
+        bound = _bound(node) if isinstance(node, ast.FunctionDef) else set()
+        return (inner - own - bound) | defaults
+    return inner
+
+
+def _read(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def _assigned(statement: ast.stmt) -> set[str]:
+    """The names that a statement of the module sets; none for what is no assignment."""
+    if not isinstance(statement, ast.Assign):
+        return set()
+    return {n.id for target in statement.targets for n in ast.walk(target) if isinstance(n, ast.Name)}

@@ -1,0 +1,128 @@
+"""The normal form of a task's text: the same computation, in one spelling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernelwright.tasks.generate import generate
+from kernelwright.tasks.normal import normal_form
+
+WORDY = '''
+"""A file."""
+import torch
+import torch.nn as nn
+
+rows, cols = 4, 2 * 3  # sizes
+shape = (cols, 5)
+slope = 0.25
+unused = 7
+
+class Model(torch.nn.Module):
+    """Squares a square."""
+
+    def __init__(self, slope: float, dim: int = 0, *, flag=None):
+        """Sets it up."""
+        super(Model, self).__init__()
+        self.slope, self.dim = slope, dim
+        self.width: int = rows
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Square."""
+        # square
+        y: torch.Tensor = torch.nn.functional.leaky_relu(x, self.slope)
+        return nn.functional.softmax(y, dim=self.dim) * self.width
+
+def get_init_inputs():
+    return [slope, -1]
+
+def get_inputs():
+    cols = 9
+    return [torch.randn(rows, *shape), torch.zeros(cols)][:1]
+'''
+
+
+def run(source: str, device: str = "cpu") -> tuple[Any, list[Any]]:
+    """The model and its inputs, on a device."""
+    scope: dict[str, Any] = {}
+    torch.manual_seed(0)
+    with torch.device(device):
+        exec(compile(source, "task", "exec"), scope)
+        model = scope["Model"](*scope["get_init_inputs"]())
+        return model, scope["get_inputs"]()
+
+
+def test_what_is_not_code_goes_and_constants_stand_where_they_are_used() -> None:
+    text = normal_form(WORDY)
+    for gone in (
+        "Squares",
+        "Square",
+        "#",
+        "unused",
+        "torch.Tensor",
+        "nn.functional.",
+        "torch.nn.Module",
+        "super(Model",
+        "shape",
+    ):
+        assert gone not in text, gone
+    assert "torch.randn(4, 6, 5)" in text and "return [0.25, -1]" in text
+    assert "cols = 9" in text and "torch.zeros(cols)" in text  # a name of the function's own
+    assert text.startswith("import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nrows, cols = ")
+    assert text.index("class Model") < text.index("def get_inputs") < text.index("def get_init_inputs")
+
+
+def test_it_computes_the_same() -> None:
+    (model, inputs), (normal, same) = run(WORDY), run(normal_form(WORDY))
+    assert torch.equal(inputs[0], same[0])
+    assert torch.equal(model(*inputs), normal(*same))
+
+
+def test_constructor_arguments_show_the_values_that_they_get() -> None:
+    text = normal_form(WORDY.replace(", *, flag=None", ""))
+    assert "def __init__(self, slope=0.25, dim=-1):" in text
+    assert "def __init__(self, slope, dim=0, *, flag=None):" in normal_form(WORDY)  # not understood, so left
+
+
+def test_generated_tasks_keep_their_shapes_and_weights() -> None:
+    for task in generate(4711, 120):
+        text = normal_form(task.source)
+        assert normal_form(text) == text, task.name
+        (model, inputs), (normal, same) = run(task.source, "meta"), run(text, "meta")
+        shapes = [getattr(x, "shape", x) for x in inputs]
+        assert shapes == [getattr(x, "shape", x) for x in same], task.name
+        weights = {k: v.shape for k, v in model.state_dict().items()}
+        assert weights == {k: v.shape for k, v in normal.state_dict().items()}, task.name
+
+
+def test_names_of_the_file_are_not_taken_for_torchs() -> None:
+    text = normal_form(WORDY.replace("unused = 7", "F = 2.0\nunused = F"))
+    assert "nn.functional.leaky_relu" in text
+    assert "import numpy as np\nimport scipy.special as F\n" in normal_form(
+        WORDY.replace('"""A file."""', "import numpy as np\nimport scipy.special as F")
+    )
+
+
+@pytest.mark.parametrize("text", ["", "not python (", "x = 1\n", "def f(:\n", "\x00", "class Other: pass\n"])
+def test_any_other_text_stays(text: str) -> None:
+    assert normal_form(text) == text.strip()
+
+
+def test_a_name_with_two_values_is_no_constant() -> None:
+    text = normal_form(WORDY.replace("unused = 7", "rows = 8"))
+    assert "torch.randn(rows, 6, 5)" in text and "rows = 8" in text
+
+
+@pytest.mark.parametrize("value", ["10 ** 10 ** 10", "2 ** 64 * 2 ** 64", "1 / 0", "'a' * 10", "[1] * 99", "-'a'"])
+def test_arithmetic_of_any_kind_ends(value: str) -> None:
+    assert "rows" in normal_form(WORDY.replace("rows, cols = 4, 2 * 3", f"rows, cols = {value}, 6"))
+
+
+@given(st.text(alphabet="class Model:\n ()=1,def[]\"'#x", max_size=120))
+@settings(max_examples=200, deadline=None)
+def test_no_text_is_too_odd(text: str) -> None:
+    assert isinstance(normal_form("class Model: pass\n" + text), str)
