@@ -115,7 +115,8 @@ def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Pa
     folder = random_checkpoint(tmp_path / "model", context=256)
     task = "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n"
     task += "def get_inputs():\n    return [torch.ones(3)]\n\ndef get_init_inputs():\n    return []\n"
-    rows = [{"task_id": "short", "reference": task}, {"task_id": "long", "reference": task + "# sum\n" * 400}]
+    long = task.replace("        return", "        x = x + 1\n" * 200 + "        return")
+    rows = [{"task_id": "short", "reference": task}, {"task_id": "long", "reference": long}]
     (tmp_path / "tasks.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = (tmp_path / "tasks.jsonl", "--policy", f"starter:{folder}", "--samples", 4, "--greedy", "--backend", "cpu")
     done = kernelwright("bench", *words, "--run", tmp_path / "run", "--json", timeout=280)

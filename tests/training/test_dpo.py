@@ -16,6 +16,7 @@ from undecided_model import ANSWER, EXPRESSIONS, REFERENCE, TASKS  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, TaskError  # noqa: E402
+from kernelwright.inference.chat import task_prompt  # noqa: E402
 from kernelwright.store import Store  # noqa: E402
 from kernelwright.training.dpo import train_dpo  # noqa: E402
 from kernelwright.training.pairs import read_pairs, split_pairs  # noqa: E402
@@ -29,7 +30,7 @@ def say(role: str, content: str) -> dict[str, str]:
 
 def row(name: str, chosen: str, rejected: str, reference: str = "the task") -> dict[str, Any]:
     """A pair as `curate --method preferences` writes it."""
-    asked = [say("user", reference.strip())]
+    asked = [say("user", task_prompt(reference))]
     sides = {"chosen": [say("assistant", chosen)], "rejected": [say("assistant", rejected)]}
     return {"prompt": asked, **sides, "task_id": name, "reference": reference}
 

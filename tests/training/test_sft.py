@@ -16,6 +16,7 @@ from tiny_model import ROWS, log, settings_table, weights  # noqa: E402
 
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
+from kernelwright.inference.chat import task_prompt  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
 from kernelwright.training.explain import explain, page  # noqa: E402
 from kernelwright.training.post_run import begin, last_checkpoint  # noqa: E402
@@ -221,11 +222,11 @@ def test_tokens_are_those_of_prompt_then_answer_and_flags_fit_the_text(home: Pat
 
     ours = ChatTokenizer.load(home / "base")
     text = encoder.tokenizer.decode(sample.ids)
-    assert text.endswith(row["answer"] + "<|im_end|>") and row["reference"].strip() in text
+    assert text.endswith(row["answer"] + "<|im_end|>") and task_prompt(row["reference"]) in text
     target = sample.ids[(sample.flags & TARGET) != 0]
     assert ours.inner.decode(target.tolist()[:-1]) == row["answer"]
     # Token by token what the engine will be asked with: transformers' own class for Qwen2 would split elsewhere.
-    asked = ours.prompt([Message(role="user", content=row["reference"].strip())])
+    asked = ours.prompt([Message(role="user", content=task_prompt(row["reference"]))])
     assert sample.ids.tolist() == [*asked, *ours.encode(row["answer"]), ours.turn_end]
     cuda = encoder.tokenizer.decode(sample.ids[(sample.flags & CUDA) != 0])
     assert "__global__ void relu_kernel" in cuda and "relu_kernel[(" in cuda and "empty_like" not in cuda

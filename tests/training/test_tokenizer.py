@@ -13,7 +13,7 @@ from training.sample_pairs import pair
 pytest.importorskip("tokenizers")
 
 from kernelwright.errors import ConfigError
-from kernelwright.inference.chat import SPECIAL_TOKENS, source_of
+from kernelwright.inference.chat import SPECIAL_TOKENS, source_of, task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
@@ -70,24 +70,24 @@ def test_transformers_reads_it_the_same_way(tokenizer: ChatTokenizer, tmp_path: 
     assert theirs.eos_token == "<|im_end|>" and theirs.pad_token == "<|endoftext|>" and theirs.pad_token_id == 0
     for source, answer in [pair(random.Random(i)) for i in range(5)]:
         assert theirs(source, add_special_tokens=False).input_ids == tokenizer.encode(source)
-        turns = [{"role": "user", "content": source.strip()}, {"role": "assistant", "content": answer}]
+        turns = [{"role": "user", "content": task_prompt(source)}, {"role": "assistant", "content": answer}]
         made = theirs.apply_chat_template(turns, return_dict=True, return_assistant_tokens_mask=True)
         ids, lengths = tokenise([(source, answer)], tokenizer)
         count = len(ids)
         assert made["input_ids"][:count] == ids.tolist()  # the template ends the last turn's line, too
         assert made["assistant_masks"][:count] == [0] * int(lengths[0][0]) + [1] * int(lengths[0][1])
         asked = theirs.apply_chat_template(turns[:1], add_generation_prompt=True, return_dict=True)["input_ids"]
-        assert asked == tokenizer.prompt([Message(role="user", content=source.strip())])
+        assert asked == tokenizer.prompt([Message(role="user", content=task_prompt(source))])
         assert asked == ids[: lengths[0][0]].tolist()
 
 
 def test_task_is_found_in_a_conversation() -> None:
     source = pair(random.Random(3))[0]
     messages = initial_messages(Task(task_id="t", source=source))
-    assert source_of(messages) == source.strip()
+    assert source_of(messages) == task_prompt(source)
     later = (*messages, Message(role="assistant", content="no"), Message(role="user", content="Verdict: wrong."))
-    assert source_of(later) == source.strip()
-    assert source_of([Message(role="user", content=f"  {source}\n")]) == source.strip()
+    assert source_of(later) == task_prompt(source)
+    assert source_of([Message(role="user", content=f"  {source}\n")]) == task_prompt(source)
     assert source_of([]) == ""
 
 

@@ -44,6 +44,7 @@ def make_undecided(home: Path) -> Path:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
+    from kernelwright.inference.chat import task_prompt
     from kernelwright.inference.tokenizer import ChatTokenizer
     from kernelwright.records import Message
     from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
@@ -81,7 +82,7 @@ def make_undecided(home: Path) -> Path:
     tokenizer = ChatTokenizer.load(home / "model")
     rows = []
     for task in tasks:
-        prompt = tokenizer.prompt([Message(role="user", content=task["reference"].strip())])
+        prompt = tokenizer.prompt([Message(role="user", content=task_prompt(task["reference"]))])
         rows += [(prompt, tokenizer.encode(answer) + [tokenizer.turn_end]) for answer in answers]
     _imitate(model, rows)
     model.save_pretrained(home / "model")

@@ -41,7 +41,7 @@ def normal_form(source: str) -> str:
     Nothing is executed. What is not understood stays as it is, so that the text computes the same as before.
     """
     try:
-        tree = syntax.parse(source)
+        tree = syntax.parse(source.strip())
         if any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in tree.body):
             return _Page(tree).text()
     except (SyntaxError, ValueError, RecursionError, MemoryError, ArithmeticError):
