@@ -94,5 +94,12 @@ OTHERS = {
     "nearest": task("return self.u(x)", IMAGE, init="self.u = nn.Upsample(scale_factor=2)"),
     "bilinear resize": task("return F.interpolate(x, size=(31, 29), mode='bilinear', align_corners=True)", IMAGE),
     "pixel shuffle": task("return F.pixel_shuffle(x, 2)", "torch.randn(2, 12, 5, 7)"),
+    "pool without a stride": task(
+        "return F.max_pool2d(x, self.window, stride=self.stride)", IMAGE, init="self.window, self.stride = 3, None"
+    ),
+    "rows of a weight by a matrix of numbers": task(
+        "return self.table[ids]", "torch.randint(0, 9, (4, 7))", "ids", "self.table = nn.Parameter(torch.rand(9, 5))"
+    ),
+    "repeated half": task("return torch.repeat_interleave(x, 3, dim=1)", "torch.randn(4, 6, dtype=torch.bfloat16)"),
 }  # fmt: skip
 EVERY = {**PRODUCTS, **CONVOLUTIONS, **OTHERS}

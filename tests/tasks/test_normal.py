@@ -88,6 +88,15 @@ def test_constructor_arguments_show_the_values_that_they_get() -> None:
     assert "def __init__(self, slope, dim=0, *, flag=None):" in normal_form(WORDY)  # not understood, so left
 
 
+def test_every_module_shows_a_constructor_before_its_other_functions() -> None:
+    bare = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n"
+    text = normal_form("import torch.nn as nn\n" + bare)
+    assert "class Model(nn.Module):\n    def __init__(self):\n        super().__init__()\n    def forward" in text
+    assert "__init__" not in normal_form(bare.replace("nn.Module", "Other"))
+    late = bare + "    def __init__(self, n):\n        super().__init__()\n"
+    assert normal_form(late).index("__init__(self, n)") < normal_form(late).index("forward")
+
+
 def test_generated_tasks_keep_their_shapes_and_weights() -> None:
     for task in generate(4711, 120):
         text = normal_form(task.source)

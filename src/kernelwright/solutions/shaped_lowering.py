@@ -51,6 +51,17 @@ def _matmul(writer: Writer, node: Node) -> Node:
     return node
 
 
+@rule("index_select")
+def _rows_by_number(writer: Writer, node: Node) -> Node:
+    """`table[indices]` with indices of several dimensions is an embedding."""
+    table, index = node.args
+    if len(writer.shape(index)) == 1:
+        return node
+    if writer.option(node, "dim") != 0 or len(writer.shape(table)) != 2:
+        raise Unreadable("no template for an index of several dimensions")
+    return call("embedding", index, table)
+
+
 @rule("addmm", "baddbmm", "addmv")
 def _added(writer: Writer, node: Node) -> Node:
     """beta * c + alpha * a @ b."""

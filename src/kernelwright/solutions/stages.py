@@ -326,7 +326,8 @@ class Writer:
 
     def rounded(self, node: Node, name: str) -> str:
         """A result in the dtype that the reference gives it; kernels compute and store float32."""
-        kind = self.floating(node) if self.kind(node) == "float" else ""
+        computed = self.kind(node) == "float" or (self.kind(node) == "half" and node.op in READERS)
+        kind = self.floating(node) if computed else ""
         return f"{name}.{kind}()" if kind in ("half", "bfloat16", "double") else name
 
     def floating(self, node: Node) -> str:

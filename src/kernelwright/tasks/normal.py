@@ -62,11 +62,20 @@ class _Page:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
                 _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
+        self._constructor()
         self._defaults()
 
     def _function(self, name: str) -> ast.FunctionDef | None:
         found = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
         return found[0] if len(found) == 1 else None
+
+    def _constructor(self) -> None:
+        """The constructor comes first; a module without one gets the one that it inherits."""
+        model = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+        found = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
+        if not found and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
+            found = syntax.parse("def __init__(self):\n    super().__init__()").body  # type: ignore[assignment]
+        model.body = [*found, *(n for n in model.body if n not in found)]
 
     def _defaults(self) -> None:
         """Gives constructor arguments the values that `get_init_inputs` has for them."""

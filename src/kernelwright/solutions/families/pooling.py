@@ -121,7 +121,10 @@ kernels.@name[(@y.numel() + {block - 1}) // {block}, {block}](@x, @y, @y.numel()
 def _sizes(writer: Writer, node: Node, rank: int, dilated: bool) -> str:
     """Python lines with the sizes and options of a pooling."""
     tuple_of = win.TUPLE[rank]
-    stride = "stride" if node.text else ("stride" if node.option("stride") not in ("", "None") else "kernel_size")
+    given = node.text or node.option("stride") not in ("", "None")
+    if not node.text and node.option("stride") in writer.facts.names():  # an attribute that is None is none
+        given = option(writer, node, "stride") is not None
+    stride = "stride" if given else "kernel_size"
     wanted = {"K": "kernel_size", "s": stride, "p": "padding", "d": "dilation"}
     groups = ["K", "s", "p", *(["d"] if dilated else [])]
     lines = []
