@@ -21,6 +21,10 @@ from safetensors import safe_open
 
 from kernelwright.training.card import card
 
+SUITES = (
+    "dev80: 80 problems of KernelBench's level 1; of splits that are kept out of training, 200 generated tasks each: "
+    "combos (combinations of operators), fused (level 2's style), families (operators that training has in chains only)"
+)
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
 
@@ -40,8 +44,9 @@ def measured(work: Path, config: str, runs: Path | None) -> dict[str, Any]:
     hardware = facts.get("hardware", {})
     rows["measured on"] = (
         f"{hardware.get('gpu') or 'a processor'}, torch {hardware.get('torch')}, {hardware.get('date')}"
+        + (", and where it says so on a processor" if more else "")
     )
-    return rows
+    return rows | {"suites": SUITES}
 
 
 def _bench(name: str, bench: dict[str, Any]) -> dict[str, str]:
