@@ -70,6 +70,7 @@ class Generated:
             against=self.against,
             one_operator=self.one_operator,
             traces=False,
+            plan=self.settings.plan,
         )
         for pair in made:
             yield pair.task.source, pair.answer
