@@ -187,7 +187,7 @@ def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds and peak memory,
-    each measured `rounds` times in turn; ratios of medians."""
+    each measured `rounds` times in turn after a round that warms up and does not count; ratios of medians."""
     from kernelwright.training.post_settings import SftSettings
     from kernelwright.training.samples import prepare
 
@@ -197,9 +197,10 @@ def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     samples, _ = prepare(settings)
     samples = samples.chosen(list(range(min(len(samples), settings.train.batch * 8))))
     runs: dict[str, list[dict[str, Any]]] = {"trl": [], "sft": [], "cuset": []}
-    for number in range(params["rounds"]):
+    for number in range(params["rounds"] + 1):
         for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
-            runs[name].append(steps_timed(name, settings, samples, folder / f"{name}-{number}"))
+            timed = steps_timed(name, settings, samples, folder / f"{name}-{number}")
+            runs[name] += [timed] if number else []
             (folder / "partial.json").write_text(json.dumps(runs), encoding="utf-8")
     seconds = {name: statistics.median(s for run in found for s in run["seconds"]) for name, found in runs.items()}
     peaks = {name: max(run["peak_bytes"] for run in found) for name, found in runs.items()}
