@@ -235,7 +235,7 @@ class Plan:
         ]
 
     def several(self) -> list[Job]:
-        batch = {"batch": 4 * self.size.batch, "micro_batch": self.size.batch, "log_every": 1}
+        batch = {"batch": 4 * self.size.batch, "micro_batch": min(MICRO, self.size.batch), "log_every": 1}
         table = self.settings("corpus", 0, {"name": "cuset"}, self.size.cost_steps, **batch)
         runs = [("one", 1, "no"), ("two", 2, "no")] + ([("sharded", 2, "full")] if len(self.gpus) > 1 else [])
         return [Job("gpus", "several", {"settings": table, "runs": runs}, 0, alone=True)]
