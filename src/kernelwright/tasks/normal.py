@@ -18,6 +18,7 @@ from typing import Any
 from kernelwright import syntax
 
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
+_SAME = ("from torch import nn", "from torch.nn import functional as F")
 _LONGEST = 16
 """Elements of a constant that is written where it is used."""
 _LARGEST = 2**40
@@ -53,10 +54,7 @@ class _Page:
     """The parts of a file."""
 
     def __init__(self, tree: ast.Module) -> None:
-        taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not _read(n)}
-        taken |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
-        taken |= {a.asname or a.name for n in tree.body if _odd(n) for a in n.names}  # type: ignore[attr-defined]
-        _Plain(taken).visit(tree)
+        _Plain(_bound(tree).union(*map(_imported, filter(_odd, tree.body)))).visit(tree)
         self.tree = tree
         self.known = _constants(tree)
         for node in tree.body:
@@ -70,12 +68,14 @@ class _Page:
         return found[0] if len(found) == 1 else None
 
     def _constructor(self) -> None:
-        """The constructor comes first; a module without one gets the one that it inherits."""
+        """The constructor is the first function; a module without one gets the one that it inherits."""
         model = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         found = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not found and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
             found = syntax.parse("def __init__(self):\n    super().__init__()").body  # type: ignore[assignment]
-        model.body = [*found, *(n for n in model.body if n not in found)]
+        rest = [n for n in model.body if n not in found]
+        at = next((i for i, n in enumerate(rest) if isinstance(n, ast.FunctionDef)), len(rest))
+        model.body = [*rest[:at], *found, *rest[at:]]
 
     def _defaults(self) -> None:
         """Gives constructor arguments the values that `get_init_inputs` has for them."""
@@ -102,19 +102,21 @@ class _Page:
         rest = [n for n in body if n not in imports and n not in functions]
         model = [n for n in rest if isinstance(n, ast.ClassDef) and n.name == "Model"]
         before = self._needed([n for n in rest if n not in model], [*model, *functions])
-        odd = map(ast.unparse, filter(_odd, imports))
+        read = set[str]().union(*map(_free, [*before, *model, *functions]))
+        odd = [ast.unparse(n) for n in imports if _odd(n) and _imported(n) & {*read, "*"}]
         parts = [*IMPORTS, *odd, *map(ast.unparse, [*before, *model, *functions])]
         return re.sub(r"\n\n+", "\n", "\n".join(parts))  # texts keep theirs: unparse writes them with escapes
 
     def _needed(self, statements: list[ast.stmt], users: list[ast.stmt]) -> list[ast.stmt]:
         """Statements of the module without the constants that nothing reads any more."""
-        kept = list(statements)
-        while True:
-            read = set[str]().union(*(_free(s) for s in (*kept, *users)))
-            fewer = [s for s in kept if not (names := _assigned(s)) or names & read or not names <= set(self.known)]
-            if len(fewer) == len(kept):
-                return kept
-            kept = fewer
+        read = set[str]().union(*map(_free, users))
+        kept: list[ast.stmt] = []
+        for statement in reversed(statements):  # a constant is read below the line that sets it
+            names = _assigned(statement)
+            if not names or names & read or not names <= set(self.known):
+                kept.append(statement)
+                read |= _free(statement)
+        return kept[::-1]
 
 
 class _Plain(ast.NodeTransformer):
@@ -147,7 +149,7 @@ class _Plain(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         self.generic_visit(node)
-        if node.value is None or not node.simple:
+        if node.value is None:
             return node
         return ast.copy_location(ast.Assign([node.target], node.value), node)
 
@@ -191,7 +193,7 @@ class _Fold(ast.NodeTransformer):
 
 
 def _constants(tree: ast.Module) -> Constants:
-    """Names of the module that have one value, which is a number, a text, or a tuple or list of these."""
+    """Names of the module that have one value, which is a number, a text, or a tuple: what nobody can change."""
     times: dict[str, int] = {}
     for statement in tree.body:
         for node in ast.walk(statement):
@@ -205,6 +207,8 @@ def _constants(tree: ast.Module) -> Constants:
             continue
         try:
             value = _value(statement.value, known)
+            if isinstance(value, list):
+                continue
             for target in statement.targets:
                 known |= _pairs(target, value)
         except ValueError:
@@ -224,7 +228,7 @@ def _value(node: ast.expr, known: Constants) -> Any:
     """The value of a constant expression. Raises `ValueError` for any other."""
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
-            return node.value
+            return _bounded(node.value)
         case ast.Name(id=name) if name in known:
             return known[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements) if len(elements) <= _LONGEST:
@@ -251,7 +255,7 @@ def _number(value: Any) -> Any:
 
 
 def _bounded(value: Any) -> Any:
-    if isinstance(value, int) and abs(value) > _LARGEST:
+    if isinstance(value, int | float) and not abs(value) <= (_LARGEST if isinstance(value, int) else 1e300):
         raise ValueError("too large")
     return value
 
@@ -272,12 +276,19 @@ def _literal(node: ast.expr) -> ast.expr | None:
 
 def _odd(statement: ast.stmt) -> bool:
     """Whether it is an import other than torch's three."""
-    return isinstance(statement, ast.Import | ast.ImportFrom) and ast.unparse(statement) not in IMPORTS
+    return isinstance(statement, ast.Import | ast.ImportFrom) and ast.unparse(statement) not in (*IMPORTS, *_SAME)
 
 
-def _bound(function: ast.FunctionDef) -> set[str]:
-    """Names that a function sets itself."""
-    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and not _read(n)}
+def _imported(statement: ast.stmt) -> set[str]:
+    """The names that an import gives."""
+    names = statement.names if isinstance(statement, ast.Import | ast.ImportFrom) else []
+    return {(alias.asname or alias.name).partition(".")[0] for alias in names}
+
+
+def _bound(node: ast.AST) -> set[str]:
+    """Names that are set anywhere in a node, arguments of functions among them."""
+    set_here = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _read(n)}
+    return set_here | {n.arg for n in ast.walk(node) if isinstance(n, ast.arg)}
 
 
 def _free(node: ast.AST) -> set[str]:
