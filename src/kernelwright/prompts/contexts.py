@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from kernelwright.inference.chat import task_prompt
 from kernelwright.prompts.messages import initial_messages
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 
@@ -73,5 +74,5 @@ def opening(task: Task, bare: bool) -> tuple[Message, ...]:
 
 
 def bare_task(task: Task) -> tuple[Message, ...]:
-    """The request that our own models know: the task's source."""
-    return (Message(role="user", content=task.source.strip()),)
+    """The request that our own models know: the task's source in normal form."""
+    return (Message(role="user", content=task_prompt(task.source)),)
