@@ -226,6 +226,9 @@ class Bench:
         self._bad: dict[str, str] = {}
         self._answers = 0
         self._asking = 0
+        # An answer is kept before its place is another's: what a kill may cost is what was asked for at that moment.
+        places = MAX_THREADS if self.asker.many else max(1, self.asker.parallel)
+        self._places = threading.Semaphore(places)
         self._failures: list[str] = []
         self._fault: BaseException | None = None
         self._stop = threading.Event()
@@ -347,6 +350,10 @@ class Bench:
 
     def ask(self, name: str, index: int, request: Request) -> Answer:
         """The policy's answer, kept in the run folder before anything is made of it. Raises `PolicyError`."""
+        with self._places:
+            return self._asked(name, index, request)
+
+    def _asked(self, name: str, index: int, request: Request) -> Answer:
         with self._lock:
             if self._stop.is_set():
                 raise CancelledError
