@@ -1,10 +1,12 @@
 """How long the starter takes on two cores: samples of one task, and our compiled steps against torch's in one run.
 
     python benchmarks/starter_cpu.py CHECKPOINT|random [--samples 8] [--tokens 600] [--cores 2] [--json FILE]
+                                     [--suite FILE --every 13]
 
 `random` makes a checkpoint of the starter's shape. Every sample draws exactly `--tokens` tokens at T = 0.8, as if no
 answer ended before, so that what is timed does not depend on the weights. For the ratio both ways take turns over a
-quarter of the tokens. The file is written after each measurement.
+quarter of the tokens. The file is written after each measurement. With `--suite`, instead: real answers to every 13th
+of its tasks, as long as they are.
 """
 
 from __future__ import annotations
@@ -51,22 +53,56 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=600)
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--suite")
+    parser.add_argument("--every", type=int, default=13)
     asked = parser.parse_args()
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: asked.cores])
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as `load_engine` does
     with tempfile.TemporaryDirectory() as scratch:
         folder = random_checkpoint(Path(scratch)) if asked.checkpoint == "random" else Path(asked.checkpoint)
-        for result in measure(folder, asked.samples, asked.tokens):
+        ways = (folder, asked.samples)
+        for result in answered(*ways, asked.suite, asked.every) if asked.suite else measure(*ways, asked.tokens):
             text = json.dumps(result, indent=1)
             if asked.json:
                 asked.json.write_text(text + "\n", encoding="utf-8")
     print(text)
 
 
-def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]:
-    """Seconds for all samples of one task; yields what is known after each measurement."""
+def hardware() -> dict[str, str]:
     import torch
 
+    cores = len(os.sched_getaffinity(0))
+    where = f"{platform.machine()}, {cores} cores, load {os.getloadavg()[0]:.1f}"
+    return {"date": datetime.date.today().isoformat(), "hardware": where, "torch": torch.__version__}
+
+
+def answered(folder: Path, samples: int, suite: str, every: int) -> Iterator[dict[str, Any]]:
+    """Seconds for all samples of some tasks of a suite; yields what is known after each task."""
+    from kernelwright.inference.chat import task_prompt
+    from kernelwright.inference.engine import Engine
+    from kernelwright.inference.sampling import Sampling
+    from kernelwright.records import Message
+    from kernelwright.tasks import load_suite
+
+    engine = Engine(folder, device="cpu", rows=samples)
+    timed(Engine(folder, device="cpu", rows=samples), samples, 4)  # builds and warms up
+    tasks: list[dict[str, Any]] = []
+    result = hardware() | {"samples": samples, "temperature": 0.8, "tasks": tasks}
+    for task in list(load_suite(suite))[every // 2 :: every]:
+        prompt = engine.tokenizer.prompt([Message(role="user", content=task_prompt(task.source))])
+        began, used = time.monotonic(), time.process_time()
+        drawn = engine.generate([prompt] * samples, [Sampling(0.8, seed=i, max_tokens=3072) for i in range(samples)])
+        seconds, cpu = time.monotonic() - began, time.process_time() - used
+        tokens = sum(len(one.ids) for one in drawn)
+        tasks.append(
+            {"task": task.task_id, "tokens": tokens, "seconds": round(seconds, 2), "cpu_seconds": round(cpu, 2)}
+        )
+        took = [row["seconds"] for row in tasks]
+        yield result | {"median_seconds": statistics.median(took), "most_seconds": max(took)}
+
+
+def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]:
+    """Seconds for all samples of one task; yields what is known after each measurement."""
     from kernelwright.inference.engine import Engine
 
     ours = Engine(folder, device="cpu", rows=samples)
@@ -76,9 +112,7 @@ def measure(folder: Path, samples: int, tokens: int) -> Iterator[dict[str, Any]]
     for engine in (ours, torchs):
         timed(engine, samples, 4)  # warms up
     result: dict[str, Any] = {
-        "date": datetime.date.today().isoformat(),
-        "hardware": f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}",
-        "torch": torch.__version__,
+        **hardware(),
         "samples": samples,
         "tokens_a_sample": tokens,
         "runs": [],
