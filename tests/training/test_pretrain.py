@@ -35,8 +35,8 @@ name: small
 note: For a test.
 data: {corpus: CORPUS, held_out: 10, workers: 1}
 tokenizer: {vocabulary: 400, pairs: 50}
-model: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, feed_forward: 48, context: 1024}
-train: {steps: 14, rows: 2, length: 1024, warm_up: 2, compile: false, log_every: 2, eval_every: 6, save_seconds: 0.001}
+model: {hidden: 32, layers: 1, heads: 2, kv_heads: 1, feed_forward: 48, context: 1280}
+train: {steps: 14, rows: 2, length: 1280, warm_up: 2, compile: false, log_every: 2, eval_every: 6, save_seconds: 0.001}
 """
 
 
@@ -66,7 +66,7 @@ def test_a_run_leaves_what_it_promises(finished: Path) -> None:
     assert [row["step"] for row in rows if "held_out_loss" in row] == [6, 12, 14]
     assert rows[-1]["loss"] < rows[0]["loss"] - 0.5 and rows[-1]["rate"] == 0
     assert facts["held_out_loss"] == rows[-1]["held_out_loss"] < rows[2]["held_out_loss"]
-    assert facts["updates"] == 14 and facts["tokens"] == rows[-1]["tokens"] > 14 * 2 * 1024 * 0.65
+    assert facts["updates"] == 14 and facts["tokens"] == rows[-1]["tokens"] > 14 * 2 * 1280 * 0.8
     assert facts["pairs"]["training"] + facts["pairs"]["held_out"] <= 90
     card = (finished / "README.md").read_text()
     assert "small" in card and "For a test." in card and f"{facts['tokens']:,}" in card and "What it is not" in card

@@ -73,7 +73,9 @@ def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings
     if not settings.few_shot:
         return row
     shots = deciles.retrieve(sample, pool, settings.few_shot)
-    before = [m for s in shots for m in (prompt_of(s, "plain")[0], *completion_of(s, settings.form))]
+    plain = settings.form == "plain"
+    asked = [prompt_of(s, "plain")[0] if plain else message("user", s.task.source.strip()) for s in shots]
+    before = [m for ask, s in zip(asked, shots, strict=True) for m in (ask, *completion_of(s, settings.form))]
     system = [m for m in row["prompt"] if m["role"] == "system"]
     rest = [m for m in row["prompt"] if m["role"] != "system"]
     return {**row, "prompt": [*system, *before, *rest], "demonstrations": [s.task.task_id for s in shots]}

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from kernelwright.solutions.schedule import CANONICAL, Schedule
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.reading import Node
+    from kernelwright.solutions.facts import Facts
+    from kernelwright.solutions.reading import Node, Reference
     from kernelwright.solutions.stages import Writer
 
 
@@ -60,20 +61,27 @@ def schedules(source: str) -> list[Schedule]:
     return sorted(answers.values(), key=order.index)
 
 
-def _lowered(source: str, schedule: Schedule) -> tuple[Writer, Node]:
-    """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
+def understood(source: str) -> tuple[Reference, Facts, Node]:
+    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`."""
     from kernelwright.solutions import families
     from kernelwright.solutions.facts import read_facts
     from kernelwright.solutions.forward import expression
-    from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.reading import read
-    from kernelwright.solutions.stages import Writer
 
     families.register()
     reference = read(source)
     facts = read_facts(reference)
+    return reference, facts, expression(reference, facts)
+
+
+def _lowered(source: str, schedule: Schedule) -> tuple[Writer, Node]:
+    """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
+    from kernelwright.solutions.lowering import lower
+    from kernelwright.solutions.stages import Writer
+
+    reference, facts, node = understood(source)
     writer = Writer(reference, schedule, facts)
-    return writer, lower(writer, expression(reference, facts))
+    return writer, lower(writer, node)
 
 
 __all__ = ["CANONICAL", "Schedule", "schedules", "write"]

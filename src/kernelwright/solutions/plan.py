@@ -6,7 +6,8 @@ that it can copy from the task and then write from.
 
 from __future__ import annotations
 
-from kernelwright.solutions.reading import Node
+from kernelwright.solutions import understood
+from kernelwright.solutions.reading import Node, readable
 
 _LEAVES = ("input", "tensor", "number")
 _HEAD = "kernels = Module("
@@ -17,15 +18,8 @@ def plan(source: str) -> list[str]:
 
     Raises `reading.Unreadable`.
     """
-    from kernelwright.solutions import families
-    from kernelwright.solutions.facts import read_facts
-    from kernelwright.solutions.forward import expression
-    from kernelwright.solutions.reading import read, readable
-
-    families.register()
     with readable():
-        reference = read(source)
-        root = expression(reference, read_facts(reference))
+        _, _, root = understood(source)
     names: dict[Node, str] = {}
     lines: list[str] = []
     stack = [root]

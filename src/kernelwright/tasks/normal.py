@@ -56,35 +56,35 @@ class _Page:
     def __init__(self, tree: ast.Module) -> None:
         _Plain(_bound(tree).union(*map(_imported, filter(_odd, tree.body)))).visit(tree)
         self.tree = tree
+        self.model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
         self.known = _constants(tree)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
                 _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
-        self._constructor()
-        self._defaults()
+        for init in self._constructor():
+            self._defaults(init.args)
 
     def _function(self, name: str) -> ast.FunctionDef | None:
         found = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]
         return found[0] if len(found) == 1 else None
 
-    def _constructor(self) -> None:
+    def _constructor(self) -> list[ast.FunctionDef]:
         """The constructor is the first function; a module without one gets the one that it inherits."""
-        model = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+        model = self.model
         found = [n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"]
         if not found and [ast.unparse(base) for base in model.bases] in (["nn.Module"], ["torch.nn.Module"]):
             found = syntax.parse("def __init__(self):\n    super().__init__()").body  # type: ignore[assignment]
         rest = [n for n in model.body if n not in found]
         at = next((i for i, n in enumerate(rest) if isinstance(n, ast.FunctionDef)), len(rest))
         model.body = [*rest[:at], *found, *rest[at:]]
+        return found[:1]
 
-    def _defaults(self) -> None:
+    def _defaults(self, names: ast.arguments) -> None:
         """Gives constructor arguments the values that `get_init_inputs` has for them."""
-        model = next(n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
-        init = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
         given = self._function("get_init_inputs")
-        if init is None or given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
+        if given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
             return
-        values, names = given.body[0].value, init.args
+        values = given.body[0].value
         if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.kwonlyargs or names.posonlyargs:
             return
         arguments = names.args[1:]
