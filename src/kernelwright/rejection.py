@@ -111,12 +111,19 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
 
 
 def _policy(settings: RlSettings, wanted: RejectionSettings, out: Path) -> Any:
-    from kernelwright.inference import load_engine
+    from kernelwright.generation import load_backend
     from kernelwright.policies.starter import ConversationPolicy
 
-    engine = load_engine(str(out / WARM_UP))
+    model = settings.model
+    backend = load_backend(
+        settings.rollout.backend,
+        str(out / WARM_UP),
+        tempered=True,
+        attention=model.attention,
+        trust_remote_code=model.trust_remote_code,
+    )
     return ConversationPolicy(
-        engine,
+        backend,
         "warm_up",
         temperature=wanted.collect.temperature,
         top_p=settings.rollout.top_p,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -60,8 +60,10 @@ class Engine:
 
     `rows`: answers at once. `threads`: on the processor; all cores by default. `compiled`: whether steps there are
     our own compiled code (`compiled.py`), where that can be. `tempered`: log-probabilities are those after the
-    temperature.
+    temperature. A generation back-end (`kernelwright.generation`).
     """
+
+    name = "engine"
 
     def __init__(
         self,
@@ -156,6 +158,30 @@ class Engine:
     def busy(self) -> bool:
         """Whether a step would do anything."""
         return bool(self._active or self._waiting)
+
+    @property
+    def context(self) -> int:
+        """Tokens of a prompt with its answer at most."""
+        return self.config.context
+
+    @property
+    def bare_task(self) -> bool:
+        """Whether the model is asked with a task's source alone."""
+        return self.config.bare_task
+
+    @torch.no_grad()
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Takes weights over, into the tensors that it has: its CUDA graphs read those. Raises `ConfigError`."""
+        old = self.decoder
+        new = Decoder(old.config, dict(weights), old.device, old.dtype)
+        pairs = [(old.embedding, new.embedding), (old.norm, new.norm), (old.head, new.head)]
+        for before, after in zip(old.layers, new.layers, strict=True):
+            pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
+        for target, source in pairs:
+            target.copy_(source)
+
+    def rest(self) -> None:
+        """Its cache and graphs stay: they are small beside the model, and slow to make."""
 
     @torch.inference_mode()
     def step(self) -> None:

@@ -3,6 +3,7 @@
 template                    parametric CUDA templates, offline
 starter[:FOLDER]            the small model that ships with the package, or another checkpoint of its shape; offline
 hf:FOLDER_OR_HUB_ID         any causal language model, through transformers
+vllm:FOLDER_OR_HUB_ID       the same, through vLLM
 scripted:FILE               replays recorded answers
 openai:MODEL@BASE_URL       any OpenAI-compatible endpoint
 """
@@ -50,7 +51,14 @@ class Policy(Protocol):
     def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer: ...
 
 
-POLICIES = ("template", "starter[:FOLDER]", "hf:FOLDER_OR_HUB_ID", "scripted:FILE", "openai:MODEL@BASE_URL")
+POLICIES = (
+    "template",
+    "starter[:FOLDER]",
+    "hf:FOLDER_OR_HUB_ID",
+    "vllm:FOLDER_OR_HUB_ID",
+    "scripted:FILE",
+    "openai:MODEL@BASE_URL",
+)
 
 
 def load_policy(
@@ -84,10 +92,10 @@ def load_policy(
 
         starter = ConversationPolicy if conversation else StarterPolicy
         return starter.from_spec(spec, temperature=temperature, top_p=top_p)
-    if kind == "hf":
+    if kind in ("hf", "vllm"):
         from kernelwright.policies.local_hf import HFPolicy
 
-        return HFPolicy.from_spec(rest, temperature=temperature, top_p=top_p)
-    kinds = ("template", "scripted", "openai", "starter", "hf")
+        return HFPolicy.from_spec(spec, temperature=temperature, top_p=top_p)
+    kinds = ("template", "scripted", "openai", "starter", "hf", "vllm")
     hint = did_you_mean(kind, kinds, f"policies: {', '.join(POLICIES)}")
     raise ConfigError(f"there is no policy {spec!r}", hint=hint)

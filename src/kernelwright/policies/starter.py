@@ -20,7 +20,8 @@ from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
 
 if TYPE_CHECKING:
-    from kernelwright.inference.engine import Engine, Running
+    from kernelwright.generation import GenerationBackend
+    from kernelwright.inference.engine import Running
     from kernelwright.inference.sampling import Sampling
 
 TEMPERATURE = 0.8
@@ -41,7 +42,7 @@ class StarterPolicy:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: GenerationBackend,
         name: str = "starter",
         *,
         temperature: float | None = None,
@@ -73,7 +74,7 @@ class StarterPolicy:
 
     @property
     def parallel(self) -> int:
-        """How many questions are best asked at once: two rounds of the engine's rows."""
+        """How many questions are best asked at once: two rounds of the back-end's rows."""
         return 2 * self.engine.rows
 
     def generate(
@@ -100,7 +101,7 @@ class StarterPolicy:
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
         """The ids that a request begins with: the task as the user's turn, or for other models the conversation."""
-        if not self.engine.config.bare_task:
+        if not self.engine.bare_task:
             return self.engine.tokenizer.prompt(messages)
         source = task_prompt(task.source) if task is not None else source_of(messages)
         return self.engine.tokenizer.prompt([Message(role="user", content=source)])
@@ -114,7 +115,7 @@ class StarterPolicy:
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
 
     def answered(self, running: Running, seconds: float) -> SampledAnswer:
-        """What the engine made, as an answer that took so many seconds."""
+        """What was generated, as an answer that took so many seconds."""
         usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
         return SampledAnswer(
             running.text, usage, running.finish_reason, self.name, tuple(running.ids), tuple(running.log_probs)
@@ -127,7 +128,7 @@ class ConversationPolicy(StarterPolicy):
     @property
     def bare(self) -> bool:
         """Whether a conversation begins with the task's source alone."""
-        return self.engine.config.bare_task
+        return self.engine.bare_task
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
         """The ids of the conversation."""
@@ -135,7 +136,7 @@ class ConversationPolicy(StarterPolicy):
 
     def fits(self, messages: Sequence[Message]) -> bool:
         """Whether a conversation leaves room for an answer of `max_tokens`."""
-        return len(self.engine.tokenizer.prompt(messages)) <= self.engine.config.context - self.max_tokens
+        return len(self.engine.tokenizer.prompt(messages)) <= self.engine.context - self.max_tokens
 
 
 def _setting(name: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Asking an engine from many threads at once: each answer is there as soon as it is done, while others go on.
+"""Asking a generation back-end from many threads at once: each answer is there as soon as it is done.
 
 Unlike `asking.Asker`, which answers batch by batch: so that judging the short answers goes on beside the long ones.
 """
@@ -56,6 +56,13 @@ class Stream:
         return asked.future.result()
 
     def _serve(self) -> None:
+        try:
+            self._answer()
+        finally:
+            with contextlib.suppress(Exception):  # who waited was told what was wrong at first
+                self.policy.engine.rest()
+
+    def _answer(self) -> None:
         while asked := self._take():
             try:
                 self.policy.engine.step()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from kernelwright.errors import ConfigError
+from kernelwright.generation import Kind
 from kernelwright.training.post_settings import BaseModelSettings, LossSettings, Table, UpdateSettings
 
 
@@ -47,6 +48,8 @@ class RolloutSettings(Table):
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(default=2048, ge=1)
+    backend: Kind = "auto"
+    """What generates (`kernelwright.generation`): auto is our engine where it can read the model, else transformers."""
 
 
 class NamedSettings(Table):

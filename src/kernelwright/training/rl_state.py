@@ -1,6 +1,6 @@
-"""What a run of reinforcement learning has come to: the model, its optimizer, the engine with the same weights, counts.
+"""What a run of reinforcement learning has come to: the model, its optimizer, a back-end with the same weights, counts.
 
-The model is tuned whole, or through a LoRA adapter; the engine always computes with the merged weights. What is saved
+The model is tuned whole, or through a LoRA adapter; what generates always has the merged weights. What is saved
 is what a stopped run needs to go on exactly where it was.
 """
 
@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from kernelwright.inference import load_engine
+from kernelwright.errors import ConfigError
+from kernelwright.generation import GenerationBackend, load_backend
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
 from kernelwright.training.merging import merged, save_tokenizer_files
@@ -29,7 +30,7 @@ STATE = "state.pt"
 class State:
     """Made by `open`."""
 
-    def __init__(self, settings: RlSettings, model: Any, engine: Any, ranks: Ranks) -> None:
+    def __init__(self, settings: RlSettings, model: Any, engine: GenerationBackend, ranks: Ranks) -> None:
         train, r = settings.train, settings.rollout
         self.model, self.lora = model.eval(), settings.model.lora
         trained = [p for p in model.parameters() if p.requires_grad]
@@ -56,8 +57,7 @@ class State:
             model = get_peft_model(model, adapter(settings.model))
         if torch.cuda.is_available():
             model = model.cuda()
-        threads = max(1, len(os.sched_getaffinity(0)) // ranks.count)
-        state = cls(settings, model, load_engine(settings.model.path, threads=threads, tempered=True), ranks)
+        state = cls(settings, model, _backend(settings, ranks), ranks)
         if kept is not None:
             state._restore(kept)
         state.refresh()
@@ -86,18 +86,9 @@ class State:
             },
         )
 
-    @torch.no_grad()
     def refresh(self) -> None:
-        """Gives the engine the model's weights, in the tensors that it has (its CUDA graphs read those)."""
-        from kernelwright.inference.decoder import Decoder
-
-        old = self.policy.engine.decoder
-        new = Decoder(old.config, weights_of(self.model, self.lora), old.device, old.dtype)
-        pairs = [(old.embedding, new.embedding), (old.norm, new.norm), (old.head, new.head)]
-        for before, after in zip(old.layers, new.layers, strict=True):
-            pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
-        for target, source in pairs:
-            target.copy_(source)
+        """Gives the back-end the model's weights."""
+        self.policy.engine.load_weights(weights_of(self.model, self.lora))
 
     def export(self, settings: RlSettings, out: Path) -> None:
         """The model in Hugging Face's format; of a LoRA run merged, and the adapter. The last thing done with it."""
@@ -107,6 +98,28 @@ class State:
             model = model.merge_and_unload()
         model.save_pretrained(str(out))
         save_tokenizer_files(settings.model.path, out)
+        if not (out / "tokenizer.json").is_file():  # a Hub id, or a tokenizer of other files
+            from transformers import AutoTokenizer
+
+            trust = settings.model.trust_remote_code
+            AutoTokenizer.from_pretrained(settings.model.path, trust_remote_code=trust).save_pretrained(str(out))
+
+
+def _backend(settings: RlSettings, ranks: Ranks) -> GenerationBackend:
+    """What generates, with log-probabilities after the temperature, as the update has them. Raises `ConfigError`."""
+    kind, model = settings.rollout.backend, settings.model
+    if kind == "vllm" and ranks.count > 1:
+        raise ConfigError(
+            "rollout.backend = vllm is for one process", hint="leave --processes out, or use transformers"
+        )
+    return load_backend(
+        kind,
+        model.path,
+        threads=max(1, len(os.sched_getaffinity(0)) // ranks.count),
+        tempered=True,
+        attention=model.attention,
+        trust_remote_code=model.trust_remote_code,
+    )
 
 
 def weights_of(model: Any, lora: LoraSettings) -> dict[str, Any]:

@@ -1,0 +1,130 @@
+"""Generation back-ends: what answers prompts of token ids with sampled tokens and their log-probabilities.
+
+engine         our own decoder (`inference`): Llama- and Qwen2-shaped checkpoints with ChatML, in a folder
+transformers   any causal language model that transformers loads: continuous batching on a GPU, `generate` elsewhere
+vllm           the same with vLLM, where that is installed
+
+One protocol, one table; each back-end is one module. Rollouts in training and policies use them alike.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from kernelwright.errors import ConfigError, did_you_mean
+from kernelwright.records import Message
+
+if TYPE_CHECKING:
+    from kernelwright.inference.engine import Running
+    from kernelwright.inference.sampling import Sampling
+
+Kind = Literal["auto", "engine", "transformers", "vllm"]
+BACKENDS = ("engine", "transformers", "vllm")
+
+
+class Chat(Protocol):
+    """A tokenizer that knows its model's chat format."""
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation up to where the assistant speaks."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens."""
+        ...
+
+
+class GenerationBackend(Protocol):
+    """A model that answers requests, each there as soon as it ends. `inference.engine.Engine` is one.
+
+    One thread calls `step` and `rest`; any may `add`. Log-probabilities of sampled tokens are those after the
+    temperature where a back-end was loaded with `tempered`; what `top_p` and `top_k` cut off is not corrected for.
+    """
+
+    name: str
+    rows: int
+    """Answers that it computes at once."""
+
+    @property
+    def tokenizer(self) -> Chat: ...
+
+    @property
+    def context(self) -> int:
+        """Tokens of a prompt with its answer at most."""
+        ...
+
+    @property
+    def bare_task(self) -> bool:
+        """Whether the model is asked with a task's source alone, as ours are."""
+        ...
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        ...
+
+    def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
+        """Queues a request; its `finish_reason` tells when it has ended. Raises `ConfigError` for one too long."""
+        ...
+
+    def step(self) -> None:
+        """Goes on for a moment, with whatever was added. Lets go of requests that were marked as cancelled."""
+        ...
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        samplings: Sequence[Sampling],
+        on_done: Callable[[int], None] | None = None,
+    ) -> list[Running]:
+        """Answers to all prompts, in their order."""
+        ...
+
+    def load_weights(self, weights: Mapping[str, Any]) -> None:
+        """Takes a model's weights (tensors under Hugging Face's names) in place of its own, while nothing runs."""
+        ...
+
+    def rest(self) -> None:
+        """Gives back what only generation needs (threads, caches on the GPU) until the next request."""
+        ...
+
+
+def load_backend(
+    kind: str,
+    model: str,
+    *,
+    threads: int | None = None,
+    tempered: bool = False,
+    attention: str = "sdpa",
+    trust_remote_code: bool = False,
+) -> GenerationBackend:
+    """The back-end that `kind` names, with a model's folder or Hub id. Raises `ConfigError`.
+
+    `auto` takes the engine where it can read the model, else transformers. `threads`: on the processor. `attention`
+    and `trust_remote_code` are transformers' own words.
+    """
+    known = ("auto", *BACKENDS)
+    if kind not in known:
+        raise ConfigError(
+            f"there is no generation back-end {kind!r}", hint=did_you_mean(kind, known, f"there are {', '.join(known)}")
+        )
+    if kind in ("auto", "engine"):
+        from kernelwright.inference import load_engine
+
+        try:
+            return load_engine(model, threads=threads, tempered=tempered)
+        except ConfigError as error:
+            if kind == "engine":
+                raise
+            print(f"transformers generates: our engine does not take this model: {error}", file=sys.stderr)
+    if kind == "vllm":
+        from kernelwright.generation.vllm_backend import VllmBackend
+
+        return VllmBackend.load(model, tempered=tempered, trust_remote_code=trust_remote_code)
+    from kernelwright.generation.transformers_backend import TransformersBackend
+
+    return TransformersBackend.load(
+        model, threads=threads, tempered=tempered, attention=attention, trust_remote_code=trust_remote_code
+    )

@@ -1,0 +1,143 @@
+"""transformers' continuous batching: rows of a paged cache, finished ones replaced by waiting ones; for GPUs.
+
+What it returns (read in transformers 5.17 and 5.23): `return_logprobs` gives the logarithm of the softmax after all
+logits processors, so with a temperature and no filter exactly the distribution that was drawn from; with `top_p` or
+`top_k` it would be the filtered one, which is why such requests go through plain `generate`. It draws from the
+device's generator: a seed holds for a session, not for a request, and samples depend on what else is in the batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import deque
+from typing import Any
+
+from kernelwright.errors import HarnessError
+from kernelwright.generation.queued import Queued
+from kernelwright.inference.engine import Running
+
+PAGE = 256
+"""Tokens of a block of the cache, transformers' own."""
+BATCH_TOKENS = 2048
+"""Tokens of a forward pass at most: prompts are taken in in such parts."""
+CACHED_TOKENS = 4096
+"""For a row, on average: where rows are longer, fewer are computed at once."""
+STOP_SECONDS = 60.0
+
+
+class ContinuousFailed(HarnessError):
+    """transformers gave no answer; `generate` may."""
+
+
+class ContinuousSession:
+    """Requests of one temperature. Holds a thread and a cache on the device until it is closed."""
+
+    def __init__(self, model: Any, owner: Queued, first: Running) -> None:
+        from transformers import ContinuousBatchingConfig, GenerationConfig
+
+        self._model, self._owner = model, owner
+        self._temperature = first.sampling.temperature
+        drawn = {"temperature": self._temperature, "top_k": 0, "top_p": 1.0} if self._temperature else {}
+        how = GenerationConfig(
+            do_sample=bool(drawn),
+            **drawn,
+            max_new_tokens=owner.limit(first),
+            eos_token_id=sorted(owner.ends) or -1,
+            pad_token_id=0,
+        )
+        wanted: dict[str, Any] = {
+            "return_logprobs": True,
+            "max_requests_per_batch": owner.rows,
+            "max_batch_tokens": BATCH_TOKENS,
+            "num_blocks": owner.rows * math.ceil(min(owner.context, CACHED_TOKENS) / PAGE),
+            "seed": first.sampling.seed % 2**31,
+            "auto_switch_to_flash": False,  # what `model.attention` says holds; nothing is fetched
+        }
+        known = {field.name for field in dataclasses.fields(ContinuousBatchingConfig)}
+        settings = ContinuousBatchingConfig(**{name: value for name, value in wanted.items() if name in known})
+        self._attention = model.config._attn_implementation
+        if "auto_switch_to_flash" not in known and "|" not in self._attention:  # before 5.23
+            model.set_attn_implementation(f"paged|{self._attention}")
+        try:
+            self._manager = model.init_continuous_batching(how, continuous_batching_config=settings)
+            self._manager.start()
+        except Exception as error:  # models with a cache of another kind, too little memory, …
+            self._restore()
+            raise ContinuousFailed(f"continuous batching cannot begin: {error}") from error
+        self._asked: dict[str, Running] = {}
+        self._count = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are on their way."""
+        return bool(self._asked)
+
+    def takes(self, running: Running) -> bool:
+        """Whether it can answer a request: of its temperature, without filters."""
+        return suits(running) and running.sampling.temperature == self._temperature
+
+    def admit(self, waiting: deque[Running]) -> None:
+        """Takes in the first requests, as many as are of its kind."""
+        while waiting and self.takes(waiting[0]):
+            running = waiting.popleft()
+            name = f"request-{self._count}"
+            self._count += 1
+            self._asked[name] = running
+            took = self._manager.add_request(
+                list(running.prompt), request_id=name, max_new_tokens=self._owner.limit(running)
+            )
+            if took is None:
+                raise ContinuousFailed("continuous batching takes no more requests")
+
+    def left(self) -> list[Running]:
+        """What it was asked and has not answered, in order."""
+        return [running for running in self._asked.values() if not running.finish_reason]
+
+    def wait(self, seconds: float) -> None:
+        """Until an answer has ended, or so long. Raises `ContinuousFailed`."""
+        for name, running in list(self._asked.items()):
+            if running.cancelled:
+                self._manager.cancel_request(name)
+                del self._asked[name]
+                running.finish_reason = "cancelled"
+        if not self._asked:
+            return
+        output = self._manager.get_result(timeout=seconds)
+        while output is not None:
+            self._take(output)
+            output = self._manager.get_result(timeout=0.001) if self._asked else None
+        if self._asked and not self._manager.is_running():
+            raise ContinuousFailed("continuous batching ended before its answers did")
+
+    def _take(self, output: Any) -> None:
+        if output.error is not None and output.request_id in self._asked:
+            raise ContinuousFailed(f"continuous batching failed: {output.error}")
+        if not output.is_finished():
+            return
+        running = self._asked.pop(output.request_id, None)
+        if running is None:  # was cancelled
+            return
+        if len(output.logprobs) != len(output.generated_tokens):
+            self._asked[output.request_id] = running
+            raise ContinuousFailed("continuous batching gave tokens without log-probabilities")
+        self._owner.finish(running, output.generated_tokens, output.logprobs)
+
+    def close(self) -> None:
+        """Gives up what is on its way, and gives thread and cache back."""
+        for name, running in self._asked.items():
+            self._manager.cancel_request(name)
+            running.finish_reason = running.finish_reason or ("cancelled" if running.cancelled else "")
+        self._asked = {}
+        self._manager.stop(block=True, timeout=STOP_SECONDS)
+        self._manager.destroy()
+        self._restore()
+
+    def _restore(self) -> None:
+        if self._model.config._attn_implementation != self._attention:
+            self._model.set_attn_implementation(self._attention)
+
+
+def suits(running: Running) -> bool:
+    """Whether continuous batching samples a request as it is asked, with the log-probabilities that are wanted."""
+    return running.sampling.top_p >= 1 and running.sampling.top_k == 0

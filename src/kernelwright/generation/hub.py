@@ -1,0 +1,139 @@
+"""A causal language model and its tokenizer as transformers loads them, from a folder or the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.records import Message
+
+
+def place_of(spec: str) -> str:
+    """A folder's path, or a Hub id as it is. Raises `ConfigError` for what is neither."""
+    if not spec:
+        raise ConfigError("no model is named", hint="name the folder of a checkpoint, or OWNER/NAME on the Hub")
+    folder = Path(spec).expanduser()
+    if spec.startswith((".", "/", "~")) and not folder.is_dir():
+        raise ConfigError(f"there is no folder {spec!r}", hint="name the folder of a checkpoint, or a Hub id")
+    return str(folder) if folder.is_dir() else spec
+
+
+def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
+    """A model's tokenizer. Raises `ConfigError` where it cannot be loaded or has no chat template."""
+    try:
+        from transformers import AutoTokenizer
+    except ImportError as error:
+        raise ConfigError("this needs transformers", hint="pip install 'kernelwright[train]'") from error
+    try:
+        inner = AutoTokenizer.from_pretrained(place_of(spec), trust_remote_code=trust_remote_code)
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ConfigError(
+            f"the tokenizer of {spec!r} cannot be loaded: {_first_line(error)}", hint="check the folder or Hub id"
+        ) from error
+    tokenizer = HubTokenizer(inner, spec)
+    try:
+        tokenizer.prompt([Message(role="user", content="task")])
+    except PolicyError as error:
+        raise ConfigError(str(error), hint=error.hint) from error
+    return tokenizer
+
+
+def load_model(spec: str, attention: str = "sdpa", trust_remote_code: bool = False) -> Any:
+    """A model to generate with: bfloat16 on a GPU, else float32. Raises `ConfigError`.
+
+    Its generation settings (temperature, penalties, …) are dropped: who samples says how.
+    """
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+    except ImportError as error:
+        raise ConfigError("this needs torch and transformers", hint="pip install 'kernelwright[train]'") from error
+    gpu = torch.cuda.is_available()
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            place_of(spec),
+            dtype=torch.bfloat16 if gpu else torch.float32,
+            attn_implementation=attention,
+            trust_remote_code=trust_remote_code,
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise ConfigError(
+            f"the model {spec!r} cannot be loaded: {_first_line(error)}", hint="check the folder or Hub id"
+        ) from error
+    model.requires_grad_(False)
+    return (model.cuda() if gpu else model).eval()
+
+
+def ends_of(generation_config: Any, tokenizer: Any) -> frozenset[int]:
+    """The ids that end an answer."""
+    stated = getattr(generation_config, "eos_token_id", None)
+    ends = set(stated) if isinstance(stated, (list, tuple)) else {stated}
+    return frozenset(int(i) for i in ends | {tokenizer.eos_token_id} if i is not None)
+
+
+def context_of(config: Any, tokenizer: Any) -> int:
+    """Tokens of a prompt with its answer at most; a large number for a model that states no limit."""
+    text = config.get_text_config()
+    stated = getattr(text, "max_position_embeddings", None) or getattr(text, "seq_length", None)
+    return int(stated or min(int(tokenizer.model_max_length), 1 << 20))
+
+
+def bare_task(config: Any) -> bool:
+    """Whether a model's configuration says that it is asked with the task's source alone, as ours does."""
+    return (getattr(config, "kernelwright", None) or {}).get("prompt") == "task"
+
+
+class HubTokenizer:
+    """A tokenizer of transformers with its own chat template."""
+
+    def __init__(self, inner: Any, name: str) -> None:
+        self.inner, self.name = inner, name
+
+    def prompt(self, messages: Sequence[Message]) -> list[int]:
+        """Ids of a conversation up to where the assistant speaks. Raises `PolicyError` where there is no template.
+
+        A template that knows no system messages (Gemma's) gets their words at the head of the user's.
+        """
+        from jinja2 import TemplateError
+
+        asked = [{"role": m.role, "content": m.content} for m in messages]
+        try:
+            try:
+                text = self._rendered(asked)
+            except TemplateError:
+                text = self._rendered(_without_system(asked))
+        except TemplateError as error:
+            raise PolicyError(f"the chat template of {self.name!r} refuses the conversation: {error}") from error
+        except ValueError as error:
+            raise PolicyError(
+                f"{self.name!r} has no chat template",
+                hint="name a model that was tuned for chat, or put a chat_template.jinja into its folder",
+            ) from error
+        return list(self.inner(text, add_special_tokens=False)["input_ids"])
+
+    def _rendered(self, asked: list[dict[str, str]]) -> str:
+        return str(self.inner.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of ids, without special tokens; spaces stay as they are."""
+        return str(self.inner.decode(list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+
+def _without_system(asked: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The same, with the words of system messages at the head of the message after them."""
+    found: list[dict[str, str]] = []
+    words: list[str] = []
+    for message in asked:
+        if message["role"] == "system":
+            words.append(message["content"])
+            continue
+        found.append({**message, "content": "\n\n".join([*words, message["content"]])})
+        words = []
+    return found
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:300] if lines else type(error).__name__

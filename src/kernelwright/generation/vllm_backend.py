@@ -1,0 +1,139 @@
+"""vLLM in this process, on one GPU. Written from vLLM's documentation; it has not been run by its authors.
+
+Requests go to vLLM's engine one by one (`add_request`, `step`, `abort_request`), so that answers come as they end.
+After an update the weights go straight into the running model: `LLM.apply_model` with the model's own `load_weights`,
+which takes Hugging Face's names, then `reset_prefix_cache`. This needs vLLM's worker in this process
+(`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from kernelwright.errors import ConfigError, HarnessError
+from kernelwright.generation.hub import HubTokenizer, bare_task, context_of, ends_of, load_tokenizer, place_of
+from kernelwright.generation.queued import Queued
+from kernelwright.inference.engine import Running
+
+ROWS = 128
+MEMORY_SHARE = 0.3
+"""Of the GPU's memory: training and judging use the same GPU."""
+
+
+class VllmBackend(Queued):
+    """A model in vLLM. With `top_p` below 1 its log-probabilities are those of the filtered distribution."""
+
+    name = "vllm"
+
+    def __init__(self, llm: Any, config: Any, generation_config: Any, tokenizer: HubTokenizer) -> None:
+        super().__init__(
+            tokenizer,
+            ends_of(generation_config, tokenizer.inner),
+            context_of(config, tokenizer.inner),
+            ROWS,
+            bare_task(config),
+        )
+        self._llm, self._engine = llm, llm.llm_engine
+        self._asked: dict[str, Running] = {}
+        self._count = 0
+
+    @classmethod
+    def load(cls, model: str, *, tempered: bool = False, trust_remote_code: bool = False) -> VllmBackend:
+        """From a folder or the Hub. Raises `ConfigError` where vLLM is not installed or cannot load the model."""
+        if importlib.util.find_spec("vllm") is None:
+            raise ConfigError(
+                "the generation back-end vllm needs vLLM, which is not installed",
+                hint="pip install vllm, or use the back-end transformers",
+            )
+        place, tokenizer = place_of(model), load_tokenizer(model, trust_remote_code)
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        from transformers import AutoConfig, GenerationConfig
+
+        config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
+        try:
+            generation_config = GenerationConfig.from_pretrained(place)
+        except OSError:
+            generation_config = GenerationConfig.from_model_config(config)
+        try:
+            from vllm import LLM
+
+            llm = LLM(
+                model=place,
+                gpu_memory_utilization=MEMORY_SHARE,
+                max_num_seqs=ROWS,
+                logprobs_mode="processed_logprobs" if tempered else "raw_logprobs",
+                trust_remote_code=trust_remote_code,
+            )
+        except Exception as error:  # of many kinds: no GPU, too little memory, an unknown architecture
+            raise ConfigError(
+                f"vLLM cannot load {model!r}: {str(error).strip()[:300]}", hint="use the back-end transformers"
+            ) from error
+        return cls(llm, config, generation_config, tokenizer)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a step would do anything."""
+        return bool(self._waiting or self._asked)
+
+    def step(self) -> None:
+        """Takes in what waits, lets go of what was cancelled, and draws a token for every row."""
+        self.sweep()
+        self._admit()
+        for name, running in list(self._asked.items()):
+            if running.cancelled:
+                self._engine.abort_request([name])
+                del self._asked[name]
+                running.finish_reason = "cancelled"
+        if not self._asked:
+            return
+        for output in self._engine.step():
+            if output.finished and output.request_id in self._asked:
+                self._take(self._asked.pop(output.request_id), output.outputs[0])
+
+    def _admit(self) -> None:
+        from vllm import SamplingParams, TokensPrompt
+
+        with self._lock:
+            waiting = list(self._waiting)
+            self._waiting.clear()
+        for running in waiting:
+            asked = running.sampling
+            how = SamplingParams(
+                temperature=asked.temperature,
+                top_p=asked.top_p,
+                top_k=asked.top_k,
+                max_tokens=self.limit(running),
+                seed=asked.seed % 2**31,
+                stop_token_ids=sorted(self.ends),
+                logprobs=0,  # of the sampled token alone
+                detokenize=False,
+            )
+            name = f"request-{self._count}"
+            self._count += 1
+            self._asked[name] = running
+            self._engine.add_request(name, TokensPrompt(prompt_token_ids=list(running.prompt)), how)
+
+    def _take(self, running: Running, output: Any) -> None:
+        ids = list(output.token_ids)
+        if output.logprobs is None or len(output.logprobs) != len(ids):
+            raise HarnessError("vLLM gave tokens without log-probabilities")
+        logs = [float(said[token].logprob) for token, said in zip(ids, output.logprobs, strict=True)]
+        self.finish(running, ids, logs)
+
+    def rest(self) -> None:
+        """Gives up what is on its way."""
+        if self._asked:
+            self._engine.abort_request(list(self._asked))
+        for running in self._asked.values():
+            running.finish_reason = "cancelled"
+        self._asked = {}
+
+    def load_weights(self, weights: Mapping[str, Any]) -> None:
+        """Takes weights over. The cache of prompts' beginnings is of the weights before, so it is emptied."""
+        self.rest()
+        items = list(weights.items())
+        self._llm.apply_model(lambda model: bool(model.load_weights(items)))
+        self._llm.reset_prefix_cache()
