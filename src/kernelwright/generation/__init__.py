@@ -25,70 +25,60 @@ BACKENDS = ("engine", "transformers", "vllm")
 
 
 class Chat(Protocol):
-    """A tokenizer that knows its model's chat format."""
+    """A tokenizer that knows its model's chat format.
 
-    def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """Ids of a conversation up to where the assistant speaks."""
-        ...
+    `prompt`: ids of a conversation up to where the assistant speaks. `decode`: the text of ids, without special tokens.
+    """
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids, without special tokens."""
-        ...
+    def prompt(self, messages: Sequence[Message]) -> list[int]: ...
+
+    def decode(self, ids: Sequence[int]) -> str: ...
 
 
 class GenerationBackend(Protocol):
     """A model that answers requests, each there as soon as it ends. `inference.engine.Engine` is one.
 
-    One thread calls `step` and `rest`; any may `add`. Log-probabilities of sampled tokens are those after the
-    temperature where a back-end was loaded with `tempered`; what `top_p` and `top_k` cut off is not corrected for.
+    `rows`: answers that it computes at once. `context`: tokens of a prompt with its answer at most. `bare_task`:
+    whether the model is asked with a task's source alone, as ours are. `busy`: whether a step would do anything.
+    `add` queues a request, whose `finish_reason` tells when it has ended, and raises `ConfigError` for one too long.
+    `step` goes on for a moment with whatever was added, and lets go of requests that were marked as cancelled.
+    `generate` answers all prompts, in their order. `load_weights` takes a model's weights, under Hugging Face's names,
+    in place of its own, while nothing runs. `rest` gives back what only generation needs (threads, caches on the GPU),
+    until the next request. One thread calls `step` and `rest`; any may `add`.
+
+    Log-probabilities of sampled tokens are those after the temperature where a back-end was loaded with `tempered`;
+    what `top_p` and `top_k` cut off is not corrected for.
     """
 
     name: str
     rows: int
-    """Answers that it computes at once."""
 
     @property
     def tokenizer(self) -> Chat: ...
 
     @property
-    def context(self) -> int:
-        """Tokens of a prompt with its answer at most."""
-        ...
+    def context(self) -> int: ...
 
     @property
-    def bare_task(self) -> bool:
-        """Whether the model is asked with a task's source alone, as ours are."""
-        ...
+    def bare_task(self) -> bool: ...
 
     @property
-    def busy(self) -> bool:
-        """Whether a step would do anything."""
-        ...
+    def busy(self) -> bool: ...
 
-    def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
-        """Queues a request; its `finish_reason` tells when it has ended. Raises `ConfigError` for one too long."""
-        ...
+    def add(self, prompt: Sequence[int], sampling: Sampling) -> Running: ...
 
-    def step(self) -> None:
-        """Goes on for a moment, with whatever was added. Lets go of requests that were marked as cancelled."""
-        ...
+    def step(self) -> None: ...
 
     def generate(
         self,
         prompts: Sequence[Sequence[int]],
         samplings: Sequence[Sampling],
         on_done: Callable[[int], None] | None = None,
-    ) -> list[Running]:
-        """Answers to all prompts, in their order."""
-        ...
+    ) -> list[Running]: ...
 
-    def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Takes a model's weights (tensors under Hugging Face's names) in place of its own, while nothing runs."""
-        ...
+    def load_weights(self, weights: Mapping[str, Any]) -> None: ...
 
-    def rest(self) -> None:
-        """Gives back what only generation needs (threads, caches on the GPU) until the next request."""
-        ...
+    def rest(self) -> None: ...
 
 
 def load_backend(
@@ -97,7 +87,7 @@ def load_backend(
     *,
     threads: int | None = None,
     tempered: bool = False,
-    attention: str = "sdpa",
+    attention: str | None = None,
     trust_remote_code: bool = False,
 ) -> GenerationBackend:
     """The back-end that `kind` names, with a model's folder or Hub id. Raises `ConfigError`.

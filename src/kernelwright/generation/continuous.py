@@ -36,6 +36,8 @@ class ContinuousSession:
     def __init__(self, model: Any, owner: Queued, first: Running) -> None:
         from transformers import ContinuousBatchingConfig, GenerationConfig
 
+        if not getattr(model, "_supports_attention_backend", False):  # it would compute, and attend to other rows
+            raise ContinuousFailed(f"{type(model).__name__} cannot be batched continuously")
         self._model, self._owner = model, owner
         self._temperature = first.sampling.temperature
         drawn = {"temperature": self._temperature, "top_k": 0, "top_p": 1.0} if self._temperature else {}

@@ -40,7 +40,7 @@ def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
     return tokenizer
 
 
-def load_model(spec: str, attention: str = "sdpa", trust_remote_code: bool = False) -> Any:
+def load_model(spec: str, attention: str | None = None, trust_remote_code: bool = False) -> Any:
     """A model to generate with: bfloat16 on a GPU, else float32. Raises `ConfigError`.
 
     Its generation settings (temperature, penalties, …) are dropped: who samples says how.
@@ -73,11 +73,11 @@ def ends_of(generation_config: Any, tokenizer: Any) -> frozenset[int]:
     return frozenset(int(i) for i in ends | {tokenizer.eos_token_id} if i is not None)
 
 
-def context_of(config: Any, tokenizer: Any) -> int:
+def context_of(config: Any, tokenizer: HubTokenizer) -> int:
     """Tokens of a prompt with its answer at most; a large number for a model that states no limit."""
     text = config.get_text_config()
     stated = getattr(text, "max_position_embeddings", None) or getattr(text, "seq_length", None)
-    return int(stated or min(int(tokenizer.model_max_length), 1 << 20))
+    return int(stated or tokenizer.limit)
 
 
 def bare_task(config: Any) -> bool:
@@ -90,6 +90,9 @@ class HubTokenizer:
 
     def __init__(self, inner: Any, name: str) -> None:
         self.inner, self.name = inner, name
+        self.limit = min(int(inner.model_max_length), 1 << 20)
+        """Tokens of a text at most, as the tokenizer's files have it."""
+        inner.model_max_length = 1 << 40  # no warnings: whoever asks looks at the limit
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
         """Ids of a conversation up to where the assistant speaks. Raises `PolicyError` where there is no template.

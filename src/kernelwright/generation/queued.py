@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -13,8 +14,8 @@ from kernelwright.inference.engine import Running
 from kernelwright.inference.sampling import Sampling
 
 
-class Queued:
-    """Requests by their order. A back-end overrides `step`, and `rest` where it holds something."""
+class Queued(ABC):
+    """Requests by their order. What its methods do is said in `GenerationBackend`."""
 
     name = ""
 
@@ -51,12 +52,11 @@ class Queued:
         """Tokens that an answer may have."""
         return min(running.sampling.max_tokens, self.context - len(running.prompt))
 
-    def step(self) -> None:
-        """Goes on for a moment."""
-        raise NotImplementedError
+    @abstractmethod
+    def step(self) -> None: ...
 
-    def rest(self) -> None:
-        """Gives back what only generation needs."""
+    @abstractmethod
+    def rest(self) -> None: ...
 
     def generate(
         self,

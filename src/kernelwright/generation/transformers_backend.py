@@ -44,7 +44,7 @@ class TransformersBackend(Queued):
         super().__init__(
             tokenizer,
             ends_of(model.generation_config, tokenizer.inner),
-            context_of(model.config, tokenizer.inner),
+            context_of(model.config, tokenizer),
             rows or (64 if gpu else 16),
             bare_task(model.config),
         )
@@ -60,7 +60,7 @@ class TransformersBackend(Queued):
         *,
         threads: int | None = None,
         tempered: bool = False,
-        attention: str = "sdpa",
+        attention: str | None = None,
         trust_remote_code: bool = False,
     ) -> TransformersBackend:
         """From a folder or the Hub. Raises `ConfigError`."""

@@ -32,7 +32,7 @@ class VllmBackend(Queued):
         super().__init__(
             tokenizer,
             ends_of(generation_config, tokenizer.inner),
-            context_of(config, tokenizer.inner),
+            context_of(config, tokenizer),
             ROWS,
             bare_task(config),
         )

@@ -79,11 +79,11 @@ class Engine:
         self.tempered = tempered
         self.device = _device(device)
         gpu = self.device.type == "cuda"
-        threads = threads or len(os.sched_getaffinity(0))
+        self._threads = threads or len(os.sched_getaffinity(0))
         if not gpu:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(self._threads)
         self.decoder = Decoder.load(folder, self.device, _dtype(dtype, gpu))
-        self._step = _compiled(self.decoder, threads) if compiled and not gpu else None
+        self._step = _compiled(self.decoder, self._threads) if compiled and not gpu else None
         self.config = self.decoder.config
         self.tokenizer = ChatTokenizer.load(folder)
         if self.tokenizer.size > self.config.vocabulary:
@@ -179,6 +179,8 @@ class Engine:
             pairs += [(a, getattr(after, name)) for name, a in vars(before).items() if a is not None]
         for target, source in pairs:
             target.copy_(source)
+        if self._step is not None:  # it packs weights when it is made, and only such that are bfloat16
+            self._step = _compiled(old, self._threads)
 
     def rest(self) -> None:
         """Its cache and graphs stay: they are small beside the model, and slow to make."""

@@ -7,6 +7,7 @@ the base weights each time.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +18,19 @@ _PREFIX = "base_model.model."
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
-def merged(state: dict[str, Tensor], scaling: float) -> dict[str, Tensor]:
-    """A PEFT model's state as its base model's: `W + scaling * B A` in W's dtype, under W's own name."""
+def transposed(model: Any) -> frozenset[str]:
+    """Names of a PEFT model's weights that are kept as (in, out), as GPT-2's Conv1D does; under the base's names."""
+    modules = model.named_modules()
+    return frozenset(
+        f"{name.removeprefix(_PREFIX)}.weight" for name, module in modules if getattr(module, "fan_in_fan_out", False)
+    )
+
+
+def merged(state: dict[str, Tensor], scaling: float, turned: Collection[str] = frozenset()) -> dict[str, Tensor]:
+    """A PEFT model's state as its base model's: `W + scaling * B A` in W's dtype, under W's own name.
+
+    `turned`: weights that are transposed (`transposed`).
+    """
     plain: dict[str, Tensor] = {}
     for name, weight in state.items():
         if ".lora_" in name:
@@ -28,7 +40,8 @@ def merged(state: dict[str, Tensor], scaling: float) -> dict[str, Tensor]:
         down = state.get(f"{stem}.lora_A.default.weight") if stem != name else None
         if down is not None:
             up = state[f"{stem}.lora_B.default.weight"]
-            weight = (weight.float() + scaling * (up.float() @ down.float())).to(weight.dtype)
+            added = scaling * (up.float() @ down.float())
+            weight = (weight.float() + (added.T if target in turned else added)).to(weight.dtype)
         plain[target] = weight
     return plain
 
@@ -39,7 +52,7 @@ def whole_weights(trainer: Any) -> dict[str, Tensor]:
     model = trainer.accelerator.unwrap_model(trainer.model)
     if hasattr(model, "peft_config"):
         config = model.peft_config["default"]
-        state = merged(state, config.lora_alpha / config.r)
+        state = merged(state, config.lora_alpha / config.r, transposed(model))
     return state
 
 

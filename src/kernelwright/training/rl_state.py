@@ -17,7 +17,7 @@ from kernelwright.errors import ConfigError
 from kernelwright.generation import GenerationBackend, load_backend
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
-from kernelwright.training.merging import merged, save_tokenizer_files
+from kernelwright.training.merging import merged, save_tokenizer_files, transposed
 from kernelwright.training.post_run import adapter, load_model
 from kernelwright.training.post_settings import LoraSettings
 from kernelwright.training.ranks import Ranks
@@ -125,7 +125,7 @@ def _backend(settings: RlSettings, ranks: Ranks) -> GenerationBackend:
 def weights_of(model: Any, lora: LoraSettings) -> dict[str, Any]:
     """The weights under the base model's names, with what an adapter adds; the model is left as it is."""
     state = dict(model.state_dict())
-    return merged(state, lora.alpha / lora.r) if hasattr(model, "peft_config") else state
+    return merged(state, lora.alpha / lora.r, transposed(model)) if hasattr(model, "peft_config") else state
 
 
 def _autocast(settings: RlSettings, model: Any) -> Any:
