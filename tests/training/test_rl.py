@@ -388,6 +388,58 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     assert all(torch.allclose(resumed[key], tuned[key], atol=1e-6) for key in tuned)
 
 
+@pytest.mark.slow
+def test_a_model_that_our_engine_does_not_know_is_played_by_transformers(
+    undecided: Path,
+    whole: tuple[Path, dict[str, Any]],
+    judges: Executor,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """The same weights under another architecture's name: transformers draws what our engine draws."""
+    from safetensors.torch import load_file
+
+    from kernelwright.training.rl import train_rl
+
+    shutil.copytree(undecided / "model", tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    raw = json.loads(path.read_text())
+    raw |= {"model_type": "seed_oss", "architectures": ["SeedOssForCausalLM"], "head_dim": 32}
+    path.write_text(json.dumps({**raw, "attention_bias": True, "attention_out_bias": False}))
+    wanted = rl_settings(undecided, model={"path": str(tmp_path / "model")}, train={"steps": 1})
+    facts = train_rl(wanted, tmp_path / "run", judges).facts
+    assert "transformers generates" in capfd.readouterr().err
+    assert (facts["steps"], facts["rollouts"], facts["updates"]) == (1, 8, 1)
+    mine, theirs = (plain(played(out, 0)) for out in (tmp_path / "run", whole[0]))
+    assert [rows[0] for rows in mine.values()] == [rows[0] for rows in theirs.values()]
+    assert {len(rows) for rows in mine.values()} == {2}  # these differ: a template's tokens cross turns' seams
+    assert logged(tmp_path / "run")[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)
+    before, after = (
+        load_file(tmp_path / "model" / "model.safetensors"),
+        load_file(tmp_path / "run" / "model.safetensors"),
+    )
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["model_type"] == "seed_oss"
+    assert (tmp_path / "run" / "tokenizer.json").is_file()
+
+
+def test_adapters_of_transposed_weights_are_merged_as_peft_merges_them() -> None:
+    """GPT-2 keeps its weights as (in, out)."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    from kernelwright.training.post_settings import LoraSettings
+    from kernelwright.training.rl_state import weights_of
+
+    torch.manual_seed(0)
+    base = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=8, n_layer=1, n_head=2))
+    config = LoraConfig(r=2, lora_alpha=6, target_modules="all-linear", init_lora_weights=False, fan_in_fan_out=True)
+    model = get_peft_model(base, config)
+    found = {name: value.clone() for name, value in weights_of(model, LoraSettings(r=2, alpha=6)).items()}
+    wanted = model.merge_and_unload().state_dict()
+    assert set(found) == set(wanted) and all(torch.allclose(found[name], wanted[name], atol=1e-6) for name in wanted)
+
+
 def test_a_full_disk_is_an_error_and_keeps_the_last_state(
     undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

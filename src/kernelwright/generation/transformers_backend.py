@@ -130,3 +130,5 @@ class TransformersBackend(Queued):
             self.model.load_state_dict(dict(weights), strict=True)
         except RuntimeError as error:
             raise ConfigError(f"these are not the weights of {self.tokenizer.name!r}: {error}"[:500]) from error
+        if self.model.device.type == "cuda":
+            torch.cuda.synchronize()  # continuous batching reads them in a stream of its own
