@@ -269,7 +269,10 @@ def optimize(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
     run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
     policy: Annotated[
-        str, typer.Option(help="template, starter[:FOLDER], hf:FOLDER, openai:MODEL@BASE_URL or scripted:FILE.")
+        str,
+        typer.Option(
+            help="template, starter[:FOLDER], hf:FOLDER, vllm:FOLDER, openai:MODEL@BASE_URL or scripted:FILE."
+        ),
     ] = "template",
     temperature: Annotated[float | None, typer.Option(help="Of policies that sample; 0: greedy.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Of policies that sample: from so much probability.")] = None,

@@ -34,7 +34,7 @@ def bench(
     suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE.")],
     run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
     policy: Annotated[
-        str, typer.Option(help="starter, template, hf:MODEL, openai:MODEL@URL or scripted:FILE.")
+        str, typer.Option(help="starter, template, hf:MODEL, vllm:MODEL, openai:MODEL@URL or scripted:FILE.")
     ] = "template",
     samples: Annotated[int, typer.Option(min=0, max=10000, help="Samples a task.")] = 1,
     greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,

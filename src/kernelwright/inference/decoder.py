@@ -47,13 +47,13 @@ class DecoderConfig:
         if kind not in KNOWN:
             raise ConfigError(
                 f"{str(folder)!r} is a {kind!r} model; this engine computes {' and '.join(KNOWN)}",
-                hint="use --policy hf:FOLDER",
+                hint="use --policy hf:FOLDER, in training rollout.backend=transformers",
             )
         rope = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
         if rope.get("rope_type", "default") != "default" or raw.get("hidden_act", "silu") != "silu":
             raise ConfigError(
                 f"{str(folder)!r} has rotary scaling or an activation that this engine does not compute",
-                hint="use --policy hf:FOLDER",
+                hint="use --policy hf:FOLDER, in training rollout.backend=transformers",
             )
         ends = _json(folder / "generation_config.json", {}).get("eos_token_id", raw.get("eos_token_id"))
         try:

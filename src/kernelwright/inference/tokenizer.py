@@ -24,7 +24,10 @@ class ChatTokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.inner = tokenizer
         if type(tokenizer.decoder).__name__ != "ByteLevel":
-            raise ConfigError("the tokenizer is not byte-level", hint="use --policy hf:FOLDER")
+            raise ConfigError(
+                "the tokenizer is not byte-level",
+                hint="use --policy hf:FOLDER, in training rollout.backend=transformers",
+            )
         self.special = {number: t.content for number, t in tokenizer.get_added_tokens_decoder().items() if t.special}
         self.inner.encode_special_tokens = True  # special tokens are added by id, never read from text
         self.turn = self._special(TURN)
@@ -54,7 +57,7 @@ class ChatTokenizer:
         if number is None:
             raise ConfigError(
                 f"the tokenizer has no token {token}, so its chat format is not ChatML",
-                hint="use --policy hf:FOLDER, which takes the checkpoint's own chat template",
+                hint="--policy hf:FOLDER and rollout.backend=transformers take the checkpoint's own chat template",
             )
         return int(number)
 

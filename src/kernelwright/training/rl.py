@@ -1,6 +1,6 @@
 """`kernelwright train rl`: play, judge, reward, credit, update; again. Resumable at any point.
 
-The loop, to be read from top to bottom. A step plays some tasks several times with the engine, at the weights of the
+The loop, to be read from top to bottom. A step plays some tasks several times with a back-end, at the weights of the
 last update; its rollouts are on disk before anything is learnt from them, so that a run that is stopped anywhere goes
 on without a rollout lost or played twice. Several processes share a step's rollouts and rows; advantages are taken over
 all rows in each of them, so that how many there are changes nothing.

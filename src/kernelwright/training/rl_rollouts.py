@@ -1,6 +1,6 @@
 """Rollouts of a policy in training: the same `rollout` as in searching, with each turn's tokens kept.
 
-Every rollout is a thread: many wait for the engine, which answers them together, while others are judged. A rollout is
+Every rollout is a thread: many wait for the back-end, which answers them together, while others are judged. A rollout is
 written to the step's file as soon as it is whole, so that a stopped step goes on without losing or repeating one.
 """
 
@@ -55,7 +55,7 @@ class Row:
 
 
 class Clock:
-    """Where the seconds of playing go: to the engine, to judging, or to both at once."""
+    """Where the seconds of playing go: to what generates, to judging, or to both at once."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
