@@ -180,6 +180,9 @@ def test_which_back_end_is_taken(folder: Path, tmp_path: Path, capfd: pytest.Cap
     assert "'mistral' model" in capfd.readouterr().err
     with pytest.raises(ConfigError, match="mistral"):
         load_backend("engine", unknown)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "llama", "attention_bias": True}))
+    with pytest.raises(ConfigError, match="attention_bias"):  # of the output too, which our engine has no place for
+        load_backend("engine", unknown)
     with pytest.raises(ConfigError, match="back-end") as raised:
         load_backend("vlm", unknown)
     assert "vllm" in str(raised.value.hint)

@@ -87,7 +87,7 @@ def load_backend(
     *,
     threads: int | None = None,
     tempered: bool = False,
-    attention: str | None = None,
+    attention: str = "auto",
     trust_remote_code: bool = False,
 ) -> GenerationBackend:
     """The back-end that `kind` names, with a model's folder or Hub id. Raises `ConfigError`.

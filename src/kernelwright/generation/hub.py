@@ -40,7 +40,7 @@ def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
     return tokenizer
 
 
-def load_model(spec: str, attention: str | None = None, trust_remote_code: bool = False) -> Any:
+def load_model(spec: str, attention: str = "auto", trust_remote_code: bool = False) -> Any:
     """A model to generate with: bfloat16 on a GPU, else float32. Raises `ConfigError`.
 
     Its generation settings (temperature, penalties, …) are dropped: who samples says how.
@@ -55,7 +55,7 @@ def load_model(spec: str, attention: str | None = None, trust_remote_code: bool 
         model: Any = AutoModelForCausalLM.from_pretrained(
             place_of(spec),
             dtype=torch.bfloat16 if gpu else torch.float32,
-            attn_implementation=attention,
+            attn_implementation=None if attention == "auto" else attention,
             trust_remote_code=trust_remote_code,
         )
     except (OSError, ValueError, KeyError, ImportError) as error:

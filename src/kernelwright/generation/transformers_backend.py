@@ -60,7 +60,7 @@ class TransformersBackend(Queued):
         *,
         threads: int | None = None,
         tempered: bool = False,
-        attention: str | None = None,
+        attention: str = "auto",
         trust_remote_code: bool = False,
     ) -> TransformersBackend:
         """From a folder or the Hub. Raises `ConfigError`."""

@@ -55,6 +55,12 @@ class DecoderConfig:
                 f"{str(folder)!r} has rotary scaling or an activation that this engine does not compute",
                 hint="use --policy hf:FOLDER, in training rollout.backend=transformers",
             )
+        for name in ("mlp_bias", "use_sliding_window", *(("attention_bias",) if kind == "llama" else ())):
+            if raw.get(name):
+                raise ConfigError(
+                    f"{str(folder)!r} has {name}, which this engine does not compute",
+                    hint="use --policy hf:FOLDER, in training rollout.backend=transformers",
+                )
         ends = _json(folder / "generation_config.json", {}).get("eos_token_id", raw.get("eos_token_id"))
         try:
             return cls(

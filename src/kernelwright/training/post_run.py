@@ -93,7 +93,7 @@ def load_model(settings: BaseModelSettings) -> Any:
         return AutoModelForCausalLM.from_pretrained(
             settings.path,
             dtype=getattr(torch, dtype),
-            attn_implementation=settings.attention,
+            attn_implementation=None if settings.attention == "auto" else settings.attention,
             trust_remote_code=settings.trust_remote_code,
         )
     except (OSError, ValueError, ImportError) as error:

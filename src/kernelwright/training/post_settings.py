@@ -39,8 +39,9 @@ class BaseModelSettings(Table):
     """Of a LoRA run: save the merged model beside the adapter, to use it as any other."""
     dtype: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the weights. auto: bfloat16 for LoRA on a GPU, float32 else (a bfloat16 forward pass either way on a GPU)."""
-    attention: str = "sdpa"
-    """transformers' name of the implementation: sdpa, eager, flash_attention_2, …"""
+    attention: str = "auto"
+    """transformers' name of the implementation: sdpa, eager, flash_attention_2, …; auto: its own choice, sdpa where the
+    model has that."""
     checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, a third more time."""
     trust_remote_code: bool = False

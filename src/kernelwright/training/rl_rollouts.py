@@ -1,7 +1,7 @@
 """Rollouts of a policy in training: the same `rollout` as in searching, with each turn's tokens kept.
 
-Every rollout is a thread: many wait for the back-end, which answers them together, while others are judged. A rollout is
-written to the step's file as soon as it is whole, so that a stopped step goes on without losing or repeating one.
+Every rollout is a thread: many wait for the back-end, which answers them together, while others are judged. A rollout
+is written to the step's file as soon as it is whole, so that a stopped step goes on without losing or repeating one.
 """
 
 from __future__ import annotations
