@@ -114,6 +114,21 @@ def test_continuous_batching_gives_the_log_probs_of_what_it_drew(
     assert plain.model.config._attn_implementation == attention
 
 
+def test_the_cache_is_for_all_rows_but_leaves_half_of_the_memory() -> None:
+    import math
+
+    from transformers import GPT2Config, Qwen2Config
+
+    from kernelwright.generation.continuous import blocks_of
+
+    config = Qwen2Config(hidden_size=64, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2)
+    block = 256 * 3 * 2 * 2 * 16 * 2  # tokens, layers, key and value, their heads, their width, bytes
+    assert blocks_of(config, 8, 1024, 2, math.inf) == 8 * 4
+    assert blocks_of(config, 8, 1024, 2, 2 * 10 * block + 1) == 10
+    assert blocks_of(config, 8, 1024, 2, 0) == 4
+    assert blocks_of(GPT2Config(n_embd=64, n_layer=3, n_head=2), 8, 1024, 2, 2 * 10 * block) == 5
+
+
 def test_short_answers_come_before_long_ones_and_cancelled_ones_end(plain: TransformersBackend) -> None:
     short, long = prompts(plain, 2)
     first, second = plain.add(short, Sampling(max_tokens=2)), plain.add(long, Sampling(max_tokens=100))

@@ -52,7 +52,7 @@ class ContinuousSession:
             "return_logprobs": True,
             "max_requests_per_batch": owner.rows,
             "max_batch_tokens": BATCH_TOKENS,
-            "num_blocks": owner.rows * math.ceil(min(owner.context, CACHED_TOKENS) / PAGE),
+            "num_blocks": blocks_of(model.config, owner.rows, owner.context, model.dtype.itemsize, _free(model)),
             "seed": first.sampling.seed % 2**31,
             "auto_switch_to_flash": False,  # what `model.attention` says holds; nothing is fetched
         }
@@ -138,6 +138,26 @@ class ContinuousSession:
     def _restore(self) -> None:
         if self._model.config._attn_implementation != self._attention:
             self._model.set_attn_implementation(self._attention)
+
+
+def blocks_of(config: Any, rows: int, context: int, width: int, free: float) -> int:
+    """Blocks of the cache: for all rows, but of at most half of the `free` bytes; always enough for one row.
+
+    `width`: bytes of a number.
+    """
+    text = config.get_text_config()
+    heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    block = 2 * text.num_hidden_layers * heads * size * width * PAGE
+    wanted = rows * math.ceil(min(context, CACHED_TOKENS) / PAGE)
+    return int(max(min(wanted, free / 2 // block), math.ceil(context / PAGE)))
+
+
+def _free(model: Any) -> float:
+    """Free bytes of the model's GPU; without end elsewhere."""
+    import torch
+
+    return torch.cuda.mem_get_info(model.device)[0] if model.device.type == "cuda" else math.inf
 
 
 def suits(running: Running) -> bool:
