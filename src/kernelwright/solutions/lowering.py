@@ -45,6 +45,8 @@ def lower(writer: Writer, root: Node) -> Node:
         known[node] = RULES[new.op](writer, new) if new.op in RULES else new
         if known[node] is not new:
             writer.titles[known[node]] = node.op
+        if writer.plan:
+            writer.plan.own(node, known[node], args)
     return known[root]
 
 
