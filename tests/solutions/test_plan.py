@@ -31,7 +31,7 @@ def test_operators_come_in_order_and_shared_values_once() -> None:
         "# t2 = sigmoid(t1)",
         "# t3 = mul(t1, t2)",
         "# t4 = sub(t3, 1.5)",
-        "# t5 = mean(t4, dim=1, keepdim=True)",
+        "# t5 = mean(t4, dim=1 of 2, keepdim=True)",
         "# t1, t2, t3, t4",
         "# t5",
     ]
@@ -46,7 +46,7 @@ def test_a_statement_stands_under_the_operator_that_it_computes() -> None:
 
 def test_an_operator_of_several_passes_is_told_whole_once() -> None:
     answer = write(task("return torch.log_softmax(x, dim=1)", "torch.randn(4, 70)"), plan=True)
-    assert _lines(answer, "// t1") == ["// t1", "// t1 = log_softmax(x, dim=1)", "// t1", "// t1"]
+    assert _lines(answer, "// t1") == ["// t1", "// t1 = log_softmax(x, dim=1 of 2)", "// t1", "// t1"]
 
 
 def test_layers_of_one_shape_still_share_a_kernel() -> None:

@@ -49,8 +49,13 @@ class Plan:
         self.names[node] = f"t{len(self.lines) + 1}"
         self.lines[self.names[node]] = f"{node.op}({', '.join(parts)})"
 
-    def own(self, node: Node, lowered: Node, operands: Container[Node]) -> None:
-        """Notes that an operator of the text became `lowered`, whose `operands` are others' already."""
+    def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str) -> None:
+        """Notes that an operator of the text became `lowered`, whose `operands` are others' already.
+
+        `dim`: the dimension that it works along, where it is known, in place of the option's text.
+        """
+        if dim and (name := self.names[node]) in self.lines:
+            self.lines[name] = re.sub(r"\bdim=[^,()]+(?=[,)])", f"dim={dim}", self.lines[name])
         stack = [lowered] if node.op not in _LEAVES else []
         while stack:
             part = stack.pop()
