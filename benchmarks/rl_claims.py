@@ -2,12 +2,14 @@
 
     python benchmarks/rl_claims.py MODEL OUT [--parts recipes,ablation,hacking,judge,throughput,kills,processes,scaling]
            [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
-           [--samples 8] [--max-tokens 1200] [--train-seconds 400] [--set KEY=VALUE]... [--suite FILE] [--rows FILE]
+           [--samples 8] [--judging gpu|cpu] [--max-tokens 1200] [--train-seconds 400] [--set KEY=VALUE]...
+           [--suite FILE] [--rows FILE]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs a job of
-its own. `--minutes` is that of this call: what is not done then is begun, or gone on with, by the next call on OUT.
-OUT/results.json is written after each job, by `rl_report`. Tasks to measure on are generated, of a split that is kept
-out of training (or `--suite`); so are the right answers of the seeded policy (or `--rows`: reference and answer).
+its own; with `--judging cpu` the functional machine judges: no times, many more steps. `--minutes` is that of this
+call: what is not done then is begun, or gone on with, by the next call on OUT. OUT/results.json is written after each
+job, by `rl_report`. Tasks to measure on are generated, of a split that is kept out of training (or `--suite`); so are
+the right answers of the seeded policy (or `--rows`: reference and answer).
 
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
@@ -96,6 +98,7 @@ class Plan:
             f"train.steps={a.steps}",
             f"train.seconds={a.train_seconds}",
             *settings,
+            *(["judging.backend=cpu"] if a.judging == "cpu" else []),
             *a.overrides,
         ]
         flags = [word for setting in words for word in ("--set", setting)]
@@ -108,6 +111,7 @@ class Plan:
         line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--turns", str(turns), *context]
         line += ["--samples", str(max(2, self.asked.samples // turns)), "--temperature", "1.0", "--stop", "never"]
         line += ["--trials", "3", "--timing-seconds", "0.5", "--run", str(self.out / "bench" / name), "--json"]
+        line += ["--backend", "cpu"] if self.asked.judging == "cpu" else []
         limits = {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
         return Job(f"bench-{name}", line, 400, (self.tasks(), *needs), environment=limits, **more)
 
@@ -258,6 +262,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--answers", type=int, default=16)
     parser.add_argument("--held-out", type=int, default=64)
     parser.add_argument("--samples", type=int, default=8)
+    parser.add_argument("--judging", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--max-tokens", type=int, default=1200)
     parser.add_argument("--train-seconds", type=float, default=400.0)
     parser.add_argument("--exploit-rows", type=int, default=640)

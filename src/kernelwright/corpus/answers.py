@@ -42,16 +42,23 @@ class Found:
 
 
 def answers_for(
-    source: str, schedules: str, share: float, rng: random.Random, traces: bool = True, per_task: int | None = None
+    source: str,
+    schedules: str,
+    share: float,
+    rng: random.Random,
+    traces: bool = True,
+    per_task: int | None = None,
+    plan: bool = False,
 ) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
     With `schedules` `all`, one for each schedule that gives another text, `per_task` at most. `share` is the chance of
     an answer to get a mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are
-    not. A fault of the library costs its task, not the corpus: it is counted.
+    not. With `plan`, comments tell what is computed where (`solutions.plan`). A fault of the library costs its task,
+    not the corpus: it is counted.
     """
     try:
-        texts = _texts(source, schedules)
+        texts = _texts(source, schedules, plan)
     except Unreadable:
         return Found((), "unreadable")
     except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
@@ -64,19 +71,19 @@ def answers_for(
     return Found(tuple(_answer(source, text, name, share, rng, traces) for text, name in texts.items()))
 
 
-def _texts(source: str, schedules: str) -> dict[str, str]:
+def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:
     """Texts with the names of their schedules."""
-    plans: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
+    every: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
     # The canonical one first: where another schedule changes nothing, the text is named after it.
-    plans = sorted(plans, key=lambda p: p != solutions.CANONICAL)
+    every = sorted(every, key=lambda s: s != solutions.CANONICAL)
     texts: dict[str, str] = {}
-    for plan in plans:
+    for schedule in every:
         try:
-            text = solutions.write(source, plan)
+            text = solutions.write(source, schedule, plan=plan)
         except Unreadable:
             continue
         if OLDER_FORM not in text:
-            texts.setdefault(text, schedule_name(plan))
+            texts.setdefault(text, schedule_name(schedule))
     return texts
 
 

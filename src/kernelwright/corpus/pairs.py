@@ -17,7 +17,6 @@ from typing import Any, Literal, Self
 from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
 from kernelwright.errors import ConfigError, UsageError
-from kernelwright.solutions.plan import with_plan
 from kernelwright.tasks.generate import GeneratedTask, generate
 from kernelwright.tasks.normal import normal_form
 
@@ -63,8 +62,8 @@ class Recipe:
     """Without them a pair takes a third less time to make."""
     per_task: int | None = None
     """With `all` schedules, answers a task at most: the canonical one, and others drawn by the seed."""
-    plan: bool = False
-    """Whether an answer begins with its task's operators, one a line (`solutions.plan`)."""
+    plan: bool = True
+    """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
 
     def checked(self) -> Self:
         """This recipe, or `ConfigError` for what is out of range."""
@@ -115,11 +114,8 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             skipped["contaminated"] += 1
             continue
         text = normal_form(task.source)  # what a model of ours is asked with: an answer's names are those of its prompt
-        found = answers_for(text, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task)
-        made += [
-            _pair(task, answer, with_plan(text, answer.text) if recipe.plan else answer.text)
-            for answer in found.answers
-        ]
+        found = answers_for(text, recipe.schedules, recipe.mistakes, rng, recipe.traces, recipe.per_task, recipe.plan)
+        made += [_pair(task, answer) for answer in found.answers]
         if found.why:
             skipped[found.why] += 1
             family["unreadable"] += 1
@@ -144,8 +140,8 @@ def _report(recipe: Recipe) -> Watch | None:
     return Watch(guard(recipe.against, recipe.one_operator)) if recipe.against else None
 
 
-def _pair(task: GeneratedTask, answer: Answer, text: str) -> Pair:
-    return Pair(task, text, answer.schedule, answer.trace, not answer.mistake, answer.mistake)
+def _pair(task: GeneratedTask, answer: Answer) -> Pair:
+    return Pair(task, answer.text, answer.schedule, answer.trace, not answer.mistake, answer.mistake)
 
 
 def recipe(
@@ -159,7 +155,7 @@ def recipe(
     one_operator: str = "remove",
     traces: bool = True,
     per_task: int | None = None,
-    plan: bool = False,
+    plan: bool = True,
 ) -> Recipe:
     """A recipe from plain values, checked. Raises `UsageError`."""
     named = None if families is None else tuple(families)
@@ -190,7 +186,7 @@ def pairs(
     against: Sequence[str] = (),
     one_operator: Literal["remove", "keep"] = "remove",
     traces: bool = True,
-    plan: bool = False,
+    plan: bool = True,
     workers: int = 1,
 ) -> PairStream:
     """An iterator over `count` pairs, the same for equal arguments whatever the number of `workers`.

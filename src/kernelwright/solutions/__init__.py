@@ -17,11 +17,14 @@ if TYPE_CHECKING:
     from kernelwright.solutions.stages import Writer
 
 
-def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical") -> str:
+def write(
+    source: str, schedule: Schedule = CANONICAL, *, form: str = "module", style: str = "canonical", plan: bool = False
+) -> str:
     """A candidate file for a task's source. Raises `reading.Unreadable` where no template fits.
 
     `form`: `module`, a CUDA string that Python launches; `load_inline`, the same for KernelBench, without this package;
     `triton`. `style`: one of `style.STYLES`, for the first two forms: the same kernels as other people write them.
+    `plan`, of the form `module`: comments say what is computed where (`plan`).
     """
     from kernelwright.solutions import frame
     from kernelwright.solutions.reading import readable
@@ -39,9 +42,10 @@ def write(source: str, schedule: Schedule = CANONICAL, *, form: str = "module", 
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
     with readable():
-        writer, node = _lowered(source, schedule)
+        writer, node = _lowered(source, schedule, plan)
         result = writer.output(node)
-    return styled(frame.module_text(writer.reference, writer.kernels, writer.lines, result), style)
+    text = frame.module_text(writer.reference, writer.kernels, writer.lines, result)
+    return styled(writer.plan.written(text) if writer.plan else text, style)
 
 
 def schedules(source: str) -> list[Schedule]:
@@ -74,13 +78,14 @@ def understood(source: str) -> tuple[Reference, Facts, Node]:
     return reference, facts, expression(reference, facts)
 
 
-def _lowered(source: str, schedule: Schedule) -> tuple[Writer, Node]:
+def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Writer, Node]:
     """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
     from kernelwright.solutions.lowering import lower
+    from kernelwright.solutions.plan import Plan
     from kernelwright.solutions.stages import Writer
 
     reference, facts, node = understood(source)
-    writer = Writer(reference, schedule, facts)
+    writer = Writer(reference, schedule, facts, Plan(node) if plan else None)
     return writer, lower(writer, node)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright import syntax
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
+from kernelwright.solutions.plan import marked
 from kernelwright.solutions.reading import Node, Unreadable
 
 if TYPE_CHECKING:
@@ -145,6 +146,8 @@ class Fusion:
     _left: Counter[Node] = field(default_factory=Counter)
     _own: set[str] = field(default_factory=set)
     """Variables of these statements."""
+    _said: str = ""
+    """The operator, of the writer's plan, whose statements came last."""
 
     def start(self, root: Node, known: Mapping[Node, str] | None = None, reuse: str = "") -> str:
         """Adds the statements for `root` and returns its C text; see `start_all`."""
@@ -235,7 +238,10 @@ class Fusion:
         free = [self._known[a] for a in node.args if a in self._known and self._left[a] == 0]
         free = [name for name in free if name in self._own and name not in self._still_used()]
         name = free[0] if free else self._variable()
-        self.statements.append(f"{self.indent}{'' if free else 'float '}{name} = {text};")
+        statement = f"{self.indent}{'' if free else 'float '}{name} = {text};"
+        owner = self.writer.plan.owner(node) if self.writer.plan else ""
+        self.statements.append(marked(statement, owner) if owner not in ("", self._said) else statement)
+        self._said = owner or self._said
         self._known[node] = name
         return name
 

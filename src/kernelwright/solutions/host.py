@@ -30,7 +30,7 @@ def add_kernel(writer: Writer, op: str, text: str) -> str:
     text = text.strip("\n")
     for number in range(1, len(writer.kernels) + 1):
         name = f"{op}_kernel{number if number > 1 else ''}"
-        if text.replace("@name", name) in writer.kernels:
+        if writer.has_kernel(text.replace("@name", name)):
             return name
     name = writer.kernel_name(op)
     writer.kernel(text.replace("@name", name))

@@ -45,7 +45,18 @@ def lower(writer: Writer, root: Node) -> Node:
         known[node] = RULES[new.op](writer, new) if new.op in RULES else new
         if known[node] is not new:
             writer.titles[known[node]] = node.op
+        if writer.plan:
+            writer.plan.own(node, known[node], args, _dim(writer, new))
     return known[root]
+
+
+def _dim(writer: Writer, node: Node) -> str:
+    """The dimension of an operator that names one, of how many; empty where the text does not fix it."""
+    try:
+        rank, dim = len(writer.shape(node.args[0])), writer.option(node, "dim") if node.option("dim") else None
+    except (Unreadable, IndexError):
+        return ""
+    return f"{dim % rank} of {rank}" if type(dim) is int and rank else ""
 
 
 def number(value: object) -> Node:

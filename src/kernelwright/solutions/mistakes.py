@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright import syntax
+from kernelwright.solutions.plan import without_plan
 
 LATENT = frozenset(("int32_overflow",))
 """Mistakes whose effect needs more than 2^31 elements."""
@@ -45,10 +46,11 @@ def mistakes(text: str, seed: int) -> list[tuple[str, str]]:
     answer = _cut(text)
     if answer is None:
         return []
+    plain = without_plan(text)
     found = []
     for name, plant in _PLANTS.items():
         wrong = plant(answer, random.Random(f"{seed}:{name}"))
-        if wrong is not None and wrong != text:
+        if wrong is not None and without_plan(wrong) != plain:  # a mistake in a comment is none
             found.append((name, wrong))
     return found
 

@@ -1,50 +1,120 @@
-"""What a task's forward computes, an operator a line, as comments at the head of an answer.
+"""What a task's forward computes, an operator a line, and where an answer computes which, as comments in the answer.
 
-A small model loses its place in a long chain; a line for each operator, in order and with its operands, is something
-that it can copy from the task and then write from.
+A small model loses its place in a long chain of operators. With a line for each at the head, in order and with its
+operands, and with that line again where the operator is computed, every step can be copied from what stands above it.
+A person finds in the same way what a fused kernel does where.
 """
 
 from __future__ import annotations
 
-from kernelwright.solutions import understood
-from kernelwright.solutions.reading import Node, readable
+import re
+from collections.abc import Container
 
-_LEAVES = ("input", "tensor", "number")
+from kernelwright.solutions.reading import Node
+
+_LEAVES = ("input", "tensor", "number", "count", "size", "constant")
 _HEAD = "kernels = Module("
+_MARK, _TITLE = "\x01", "\x02"
+"""Characters that no text of a kernel has: before an operator's name behind a statement; before names above a kernel.
+They become comments at the end, for until then kernels are told apart by their text."""
+_COMMENTS = re.compile(r"^ *(?:#|//) t\d+(?: = .*|(?:, t\d+)*)\n", re.MULTILINE)
+_UNSEEN = re.compile(f"{_MARK}t\\d+|{_TITLE}[^\n]*\n")
 
 
-def plan(source: str) -> list[str]:
-    """`# v1 = sigmoid(x)` for each operator, operands first; a value that is used twice has one line.
+class Plan:
+    """The operators of an expression by name, `t1` first, and which of them a lowered node is a part of."""
 
-    Raises `reading.Unreadable`.
-    """
-    with readable():
-        _, _, root = understood(source)
-    names: dict[Node, str] = {}
-    lines: list[str] = []
-    stack = [root]
-    while stack:
-        node = stack[-1]
-        missing = [a for a in node.args if a not in names]
-        if missing:
-            stack += missing[::-1]
-            continue
-        stack.pop()
-        if node in names:
-            continue
-        names[node] = node.text or node.op if node.op in _LEAVES else f"v{len(lines) + 1}"
-        if node.op not in _LEAVES:
-            lines.append(f"# {names[node]} = {_call(node, names)}")
-    return lines
+    def __init__(self, root: Node) -> None:
+        self.names: dict[Node, str] = {}
+        self.lines: dict[str, str] = {}
+        """Name -> the operator with its operands: `sigmoid(t1)`."""
+        self._owners: dict[Node, str] = {}
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            missing = [a for a in node.args if a not in self.names]
+            if missing:
+                stack += missing[::-1]
+                continue
+            stack.pop()
+            if node not in self.names:
+                self._add(node)
+
+    def _add(self, node: Node) -> None:
+        if node.op in _LEAVES:
+            self.names[node] = node.text or node.op
+            return
+        parts = [self.names[a] for a in node.args]  # of a layer its name, in place of its options
+        parts += [node.text] if node.text else [f"{name}={text}" for name, text in node.options]
+        self.names[node] = f"t{len(self.lines) + 1}"
+        self.lines[self.names[node]] = f"{node.op}({', '.join(parts)})"
+
+    def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str) -> None:
+        """Notes that an operator of the text became `lowered`, whose `operands` are others' already.
+
+        `dim`: the dimension that it works along, where it is known, in place of the option's text.
+        """
+        if dim and (name := self.names[node]) in self.lines:
+            self.lines[name] = re.sub(r"\bdim=[^,()]+(?=[,)])", f"dim={dim}", self.lines[name])
+        stack = [lowered] if node.op not in _LEAVES else []
+        while stack:
+            part = stack.pop()
+            if part in self._owners or part in operands or part.op in _LEAVES:
+                continue
+            self._owners[part] = self.names[node]
+            stack += part.args
+
+    def owner(self, part: Node) -> str:
+        """The name of the operator that a lowered node is a part of; empty where it is none's."""
+        return self._owners.get(part, "")
+
+    def computed(self, root: Node, there: Container[Node]) -> list[str]:
+        """Names of what is computed for a lowered node, in order, where some nodes are `there` already."""
+        seen: set[Node] = set()
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node not in seen and node not in there:
+                seen.add(node)
+                stack += node.args
+        return sorted({self.owner(n) for n in seen} - {""}, key=lambda name: int(name[1:]))
+
+    def written(self, text: str) -> str:
+        """An answer with its marks as comments, and all operators at its head."""
+        text = re.sub(f"{_TITLE}([^\n]*)\n", r"// \1\n", text)
+        text = "\n\n".join(map(self._explained, text.split("\n\n")))  # a kernel has no empty lines
+        lines = "".join(f"# {name} = {line}\n" for name, line in self.lines.items())
+        return text.replace(_HEAD, lines + _HEAD, 1)
+
+    def _explained(self, kernel: str) -> str:
+        """A kernel with a comment before each marked statement: the first of an operator says all of it."""
+        lines: list[str] = []
+        said: set[str] = set()
+        for line in kernel.split("\n"):
+            statement, _, name = line.partition(_MARK)
+            if name:
+                indent = statement[: len(statement) - len(statement.lstrip())]
+                lines.append(f"{indent}// {name}" + ("" if name in said else f" = {self.lines[name]}"))
+                said.add(name)
+            lines.append(statement)
+        return "\n".join(lines)
 
 
-def _call(node: Node, names: dict[Node, str]) -> str:
-    """An operator with its operands; of a layer its name in place of its options."""
-    parts = [names[a] for a in node.args]
-    parts += [node.text] if node.text else [f"{name}={text}" for name, text in node.options]
-    return f"{node.op}({', '.join(parts)})"
+def marked(statement: str, name: str) -> str:
+    """A statement that begins an operator."""
+    return f"{statement}{_MARK}{name}"
 
 
-def with_plan(source: str, answer: str) -> str:
-    """An answer in the module form with the plan of its task before its kernels. Raises `reading.Unreadable`."""
-    return answer.replace(_HEAD, "".join(f"{line}\n" for line in plan(source)) + _HEAD, 1)
+def titled(kernels: str, names: list[str]) -> str:
+    """A text of device functions and kernels with names above its first kernel."""
+    return re.sub(r'^extern "C"', f'{_TITLE}{", ".join(names)}\nextern "C"', kernels, count=1, flags=re.MULTILINE)
+
+
+def without_plan(answer: str) -> str:
+    """An answer of `write` as it is without a plan."""
+    return _COMMENTS.sub("", answer)
+
+
+def unmarked(text: str) -> str:
+    """A text without marks and titles."""
+    return _UNSEEN.sub("", text)

@@ -34,6 +34,7 @@ from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
+from kernelwright.solutions.plan import Plan, titled, unmarked
 from kernelwright.solutions.reading import Node, Reference, Unreadable, nodes
 from kernelwright.solutions.schedule import Schedule
 
@@ -75,8 +76,12 @@ _PYTHON_NAMES = frozenset("torch nn F math kernels self Module".split())
 class Writer:
     """Collects kernels and the lines of forward."""
 
-    def __init__(self, reference: Reference, schedule: Schedule, facts: Facts | None = None) -> None:
+    def __init__(
+        self, reference: Reference, schedule: Schedule, facts: Facts | None = None, plan: Plan | None = None
+    ) -> None:
         self.reference = reference
+        self.plan = plan
+        """What to say in comments; nothing without."""
         self.facts = facts or read_facts(reference)
         self.schedule = schedule
         self.kernels: list[str] = []
@@ -86,6 +91,8 @@ class Writer:
         self._names = {*_PYTHON_NAMES, *reference.inputs, *self.facts.constants}
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
+        self._begun: list[tuple[int, int]] = []
+        """For each tensor that is being lowered, the first line and the first kernel of its own."""
         self._shapes: dict[Node, Shape] = {}
         self.floats: set[str] = set()
         """Python names of tensors that are known to hold float32 in row-major order."""
@@ -122,8 +129,12 @@ class Writer:
 
     def kernel(self, text: str) -> None:
         """Adds device functions or a kernel; the same text is added once."""
-        if text.strip("\n") not in self.kernels:
+        if not self.has_kernel(text):
             self.kernels.append(text.strip("\n"))
+
+    def has_kernel(self, text: str) -> bool:
+        """Whether the same text is there already."""
+        return unmarked(text.strip("\n")) in map(unmarked, self.kernels)
 
     def line(self, text: str) -> None:
         """Adds a line to forward."""
@@ -165,10 +176,29 @@ class Writer:
     def tensor(self, node: Node) -> str:
         """Python text of a contiguous tensor with a node's value, in float32 (or long, int, bool for such inputs)."""
         if node not in self._tensors:
-            self._tensors[node] = self._lower(node)
+            self._tensors[node] = self._said(node)
             if self.kind(node) in ("float", "half"):
                 self.floats.add(self._tensors[node])
         return self._tensors[node]
+
+    def _said(self, node: Node) -> str:
+        """Lowers a node; with a plan, its first line and its first kernel tell what it computes.
+
+        What it takes from elsewhere is lowered on the way: its own lines are those behind.
+        """
+        self._begun.append((len(self.lines), len(self.kernels)))
+        try:
+            name = self._lower(node)
+        finally:
+            line, kernel = self._begun.pop()
+        if self.plan and (said := self.plan.computed(node, self._tensors)):
+            if len(self.lines) > line:
+                self.lines.insert(line, f"# {', '.join(said)}")
+            for at in [k for k in range(kernel, len(self.kernels)) if 'extern "C"' in self.kernels[k]][:1]:
+                self.kernels[at] = titled(self.kernels[at], said)
+        if self._begun:
+            self._begun[-1] = (len(self.lines), len(self.kernels))
+        return name
 
     def has(self, node: Node) -> bool:
         """Whether a node's value is in a tensor already."""

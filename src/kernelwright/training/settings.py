@@ -24,8 +24,8 @@ class Generate(_Table):
     """Pairs in a shard."""
     mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
     """The share of answers with a realistic mistake."""
-    plan: bool = False
-    """Whether an answer begins with its task's operators, one a line."""
+    plan: bool = True
+    """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
 
 
 class DataSettings(_Table):

@@ -93,7 +93,8 @@ def _digest(text_: str) -> bytes:
 
 def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]:
     """One task of a family, and its sizes as text."""
-    draft = Draft(random, draw(random))
+    odd = Random(f"odd {name}")
+    draft = Draft(random, draw(random), odd=odd, oddness=odd.choice(ODDNESS))
     family.make(draft)
     dress(draft, family.group)
     source = text.render(draft)
@@ -108,6 +109,8 @@ def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]
     return task, sizes
 
 
+ODDNESS = (0.0, 0.0, 0.0, 0.1, 0.5)
+"""Share of odd names in a task: most tasks have none."""
 _HALF_GROUPS = frozenset("activation elementwise softmax reduction layout gate attention masking".split())
 """Groups without weights, of which a few tasks are in half precision."""
 

@@ -141,6 +141,10 @@ class Draft:
     modules_used: set[str] = field(default_factory=set)
     kept: set[str] = field(default_factory=set)
     comments: dict[int, str] = field(default_factory=dict)
+    odd: Random = field(default_factory=lambda: Random(0))
+    """Draws odd names, apart from `random`, so that they change nothing else."""
+    oddness: float = 0.0
+    """Share of names that are odd."""
     versions: dict[str, int] = field(default_factory=dict)
     """How often each variable of forward was assigned to, so that a family cannot read one that is gone."""
 
@@ -153,12 +157,14 @@ class Draft:
         return self.random.choice(options)
 
     def name(self, pool: Sequence[str], taken: set[str] | None = None) -> str:
-        """A name of a pool that is free, and from now on taken."""
+        """A name of a pool that is free, and from now on taken; sometimes one that is in no pool."""
         taken = self.taken if taken is None else taken
         for _ in range(6):
             found = self.random.choice(pool)
             if found not in taken:
                 break
+        if len(pool) > 1 and self.odd.random() < self.oddness:
+            found = self._odd_name(found)
         number = 2
         base = found
         while found in taken:
@@ -167,6 +173,18 @@ class Draft:
         return found
 
     # Extents and inputs
+
+    def _odd_name(self, usual: str) -> str:
+        """A name that nobody can guess, so that who answers the task has to read it."""
+        pick = self.odd.choice
+        kind = self.odd.random()
+        if kind < 0.35:
+            return usual + pick(words.ENDINGS)
+        if kind < 0.5:
+            return pick(words.WORDS)
+        if kind < 0.75:
+            return f"{pick(words.WORDS)}_{pick(words.WORDS)}"
+        return "".join(pick(words.SYLLABLES) for _ in range(pick((2, 3, 3)))) + pick(("", "", "", "4", "7"))
 
     def dim(self, role: str, value: int) -> Dim:
         """An extent under a name of its role (`words.EXTENTS`)."""

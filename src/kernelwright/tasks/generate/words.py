@@ -122,6 +122,46 @@ ATTRIBUTES: dict[str, tuple[str, ...]] = {
 }
 """Class of a module, or role of a parameter -> names of attributes."""
 
+WORDS = tuple(
+    (
+        "amber anchor apple arch atlas band basin beam bell birch block bloom board bolt bond brick bridge brook "
+        "brush cabin cable canal candle cedar chain chalk circle clay cliff clock cloud coast coral crane crest crown "
+        "curve dawn delta dome drift drum dune eagle east echo edge elm ember fern field finch first flake flame "
+        "fleet flint flow fold forge fort frame frost garden gate glade glass globe grain grove guide harbor hazel "
+        "hill hinge hollow horn house iron ivory jade juniper kite lake lamp lane lark last latch leaf left lemon "
+        "level light lily linen lodge loop lotus main maple marble marsh meadow mesa mill mint mirror moon moss nest "
+        "net noble north oak ocean olive onyx opal orbit outer path pearl pebble pine pivot plain plate plum point "
+        "pond port prism quartz quiet rail rain range raven reed reef ridge right ring river robin root rope rose "
+        "sage sail salt sand second shade shelf shell shore side silk silver slate slope snow spark spring spruce "
+        "stage star steel stem step stone storm stream summit table tail temple third thorn tide timber top tower "
+        "track trail tree tulip tunnel upper vale valley vault vine violet walnut water wave west wheat wheel willow "
+        "wind wing winter wood yard zinc"
+    ).split()
+)
+"""Words that have nothing to do with what they name."""
+SYLLABLES = tuple(
+    "ba be bo da do du fa fi fo ga go ka ke ki la lo lu ma mi mo na ne no pa po ra ri ro sa so ta ti va vo".split()
+)
+ENDINGS = (
+    "1",
+    "2",
+    "3",
+    "_1",
+    "_2",
+    "_a",
+    "_b",
+    "_in",
+    "_layer",
+    "_module",
+    "_op",
+    "_fn",
+    "_x",
+    "1d",
+    "2d",
+    "3d",
+    "_3d",
+)
+"""What usual names may end in."""
 SUBJECTS = (
     "Model", "A model", "Module", "A small module", "Reference module", "Reference implementation", "Baseline module",
     "A layer", "Toy network", "A network stage", "Small network", "PyTorch module", "Benchmark module", "A block",
