@@ -84,6 +84,29 @@ def test_the_gate_keeps_a_good_task_and_turns_a_constant_one_down(tmp_path: Path
     assert kept["state"] in ("sound", "hardened") and outcome.kept == 1
 
 
+SMALL = CONSTANT.replace("x.sum(dim=1, keepdim=True)", "x")
+
+
+def _timed(device: str | None) -> dict[str, object]:
+    task = GeneratedTask("small_0", "softmax", ("softmax",), "softmax", SMALL, 1.0, "train")
+    with (
+        Evaluator(EvalOptions(backend="cpu")) as evaluator,
+        Evaluator(EvalOptions.model_validate(taskgen.TIMING), device=device) as timer,
+    ):
+        return taskgen.examine(task, evaluator, timer)
+
+
+def test_a_task_that_passes_is_timed() -> None:
+    row = _timed("cpu")  # the GPU's way, on the processor
+    assert row["state"] == "sound" and isinstance(row["eager_ms"], float) and row["eager_ms"] > 0
+
+
+@pytest.mark.gpu
+def test_a_task_that_passes_is_timed_on_a_gpu() -> None:
+    eager = _timed(None)["eager_ms"]
+    assert isinstance(eager, float) and 0.001 < eager < 5
+
+
 def test_the_verb(kernelwright: Command, tmp_path: Path) -> None:
     done = kernelwright("tasks", "generate", "--count", 3, "--out", tmp_path / "t.jsonl", "--json")
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -49,6 +50,7 @@ def tasks_generate(
 def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
     from kernelwright import report, taskgen
     from kernelwright.evaluation import EvalOptions, Evaluator
+    from kernelwright.evaluation.options import gpu_count
 
     with report.BatchView(wish.count, None, False) as view:
 
@@ -60,8 +62,11 @@ def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
 
         if check:
             workers = jobs or len(os.sched_getaffinity(0))
-            with Evaluator(EvalOptions(backend="cpu")) as evaluator:
-                outcome = taskgen.write(wish, out, evaluator=evaluator, jobs=workers, show=show)
+            with contextlib.ExitStack() as stack:
+                evaluator = stack.enter_context(Evaluator(EvalOptions(backend="cpu")))
+                options = EvalOptions.model_validate(taskgen.TIMING)
+                timer = stack.enter_context(Evaluator(options)) if gpu_count() else None
+                outcome = taskgen.write(wish, out, evaluator=evaluator, timer=timer, jobs=workers, show=show)
         else:
             outcome = taskgen.write(wish, out, show=show)
     if as_json:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.records import Provenance, Task
+from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.generate import GeneratedTask, generate
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ DEGENERATE = frozenset(
 )
 """Rules of the lint that turn a generated task down; the others (sizes, weights without effect) are kept as notes."""
 
+TIMING: dict[str, Any] = {"backend": "gpu", "policy": "libraries", "trials": 1, "timing_seconds": 0.3}
+"""Options of an evaluator that only times references."""
 Row = dict[str, Any]
 
 
@@ -157,10 +160,13 @@ def write(
     path: Path,
     *,
     evaluator: Evaluator | None = None,
+    timer: Evaluator | None = None,
     jobs: int = 1,
     show: Callable[[Row], None] | None = None,
 ) -> Outcome:
     """Writes the tasks that are missing. With an evaluator each one passes lint and gate first, `jobs` at once.
+
+    `timer`, an evaluator of a GPU, measures how long the reference takes (`eager_ms`) of those that pass.
 
     `show` gets each row as it is done, with `state` and `reason`. Raises `UsageError` when the place holds other tasks
     than this wish makes, or cannot be written.
@@ -173,7 +179,7 @@ def write(
     stream = wish.stream()
     _compare(stream, done, str(path))
     if kept < wish.count:
-        rows = _checked(stream, evaluator, jobs) if evaluator is not None else (row_of(t) for t in stream)
+        rows = _checked(stream, evaluator, timer, jobs) if evaluator is not None else (row_of(t) for t in stream)
         for row in rows:
             if row.get("state") in (None, "sound", "hardened"):
                 output.keep(row)
@@ -201,14 +207,14 @@ def _compare(stream: Iterator[GeneratedTask], done: dict[str, str], where: str) 
             )
 
 
-def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, jobs: int) -> Iterator[Row]:
+def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, timer: Evaluator | None, jobs: int) -> Iterator[Row]:
     """Rows in order, each with the gate's state and the reason against it."""
     evaluator.pool.warm()
     executor = ThreadPoolExecutor(max_workers=max(1, jobs))
     waiting: collections.deque[Future[Row]] = collections.deque()
     try:
         for task in tasks:
-            waiting.append(executor.submit(examine, task, evaluator))
+            waiting.append(executor.submit(examine, task, evaluator, timer))
             if len(waiting) >= max(1, jobs):
                 yield waiting.popleft().result()
         while waiting:
@@ -219,8 +225,11 @@ def _checked(tasks: Iterator[GeneratedTask], evaluator: Evaluator, jobs: int) ->
         executor.shutdown(wait=True, cancel_futures=True)
 
 
-def examine(task: GeneratedTask, evaluator: Evaluator) -> Row:
-    """A row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`), `reason`, and `notes`."""
+def examine(task: GeneratedTask, evaluator: Evaluator, timer: Evaluator | None = None) -> Row:
+    """A row with `state` (`sound`, `hardened`, `quarantined`, `degenerate`, `cannot run`), `reason`, and `notes`.
+
+    With a timer, good ones have `eager_ms`, or a note that says why there is none.
+    """
     row = row_of(task)
     record = Task(
         task_id=task.name, source=task.source, provenance=Provenance(origin=str(row["origin"]), licence=LICENCE)
@@ -232,13 +241,34 @@ def examine(task: GeneratedTask, evaluator: Evaluator) -> Row:
         return row | {"state": "cannot run", "reason": str(error)}
     against = [note for note in gate.notes if note.partition(":")[0] in DEGENERATE]
     state = "degenerate" if against and gate.state != "quarantined" else gate.state
+    notes = [n for n in gate.notes if n not in against]
+    timed: Row = {}
+    if timer is not None and state in ("sound", "hardened"):
+        milliseconds, why = eager_ms(record, timer)
+        timed = {"eager_ms": milliseconds}
+        notes += [f"not-timed: {why}"] if why else []
     return row | {
         "state": state,
         "reason": "; ".join([*([gate.reason] if gate.reason else []), *against]),
         "distributions": list(gate.distributions),
-        "notes": [n for n in gate.notes if n not in against],
+        "notes": notes,
+        **timed,
         "seconds": round(time.monotonic() - started, 2),
     }
+
+
+def eager_ms(task: Task, timer: Evaluator) -> tuple[float | None, str]:
+    """Milliseconds of a call of the reference at its own size: it is judged as its own candidate. Or why there are none.
+
+    `timer` allows libraries (`TIMING`).
+    """
+    candidate = candidate_from_text(f"{task.source}\n\nModelNew = Model\n", "the reference itself")
+    try:
+        found = timer.evaluate(task, candidate)
+    except TaskError as error:
+        return None, str(error)
+    time_of_call = found.timing.eager_ms if found.timing else None
+    return time_of_call, "" if time_of_call is not None else found.reason or "there is no timing"
 
 
 def line(row: Row) -> str:
