@@ -258,7 +258,7 @@ def examine(task: GeneratedTask, evaluator: Evaluator, timer: Evaluator | None =
 
 
 def eager_ms(task: Task, timer: Evaluator) -> tuple[float | None, str]:
-    """Milliseconds of a call of the reference at its own size: it is judged as its own candidate. Or why there are none.
+    """Milliseconds of a call of the reference at its own size, or why there are none: it is its own candidate.
 
     `timer` allows libraries (`TIMING`).
     """
