@@ -34,6 +34,11 @@ from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 
 
+AGAINST = frozenset(("wrong", "compile_error", "runtime_error", "rejected"))
+"""Verdicts of the functional machine that a GPU need not repeat. It may be too slow for a candidate, and not know
+something that a GPU does: those go on."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One turn of one rollout: what the update needs, and what is logged."""
@@ -163,6 +168,7 @@ class Rollouts:
         baselines = [b for b in j.baselines.split(",") if b and b != "none"]
         wanted = j.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench"})
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))
+        self._filter = j.filter and self._options.resolved() == "gpu" and not j.strict_kernelbench
 
     def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
         """All rows of these groups, of all processes, in order; what `path` holds is not played again.
@@ -252,7 +258,15 @@ class Rollouts:
         return rows
 
     def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
-        """The verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
+        """The verdict: of the functional machine where it is against a candidate, since GPUs are few."""
+        if self._filter:
+            evaluation = self._judged(task, candidate, options.changed(backend="cpu", sample_large=False))
+            if evaluation.verdict in AGAINST:
+                return evaluation
+        return self._judged(task, candidate, options)
+
+    def _judged(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+        """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
         began, key = time.monotonic(), options.key(task, candidate)
         with self._lock:
             job = self._known.get(key)

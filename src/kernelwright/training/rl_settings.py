@@ -126,6 +126,8 @@ class JudgingSettings(Table):
     """How candidates are judged (`kernelwright eval`)."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
+    filter: bool = True
+    """On a GPU: whether the functional machine judges first, and the GPU only what it does not find wrong."""
     jobs: int = Field(default=0, ge=0)
     trials: int = Field(default=3, ge=1)
     timeout: float = Field(default=30.0, gt=0)

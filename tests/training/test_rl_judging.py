@@ -1,0 +1,84 @@
+"""Which backend judges a candidate of a training run: the functional machine first, then the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("torch")
+
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor.lanes import Job
+from kernelwright.executor.local import Local
+from kernelwright.records import Evaluation, Provenance, Task
+from kernelwright.solutions import write
+from kernelwright.tasks import candidate_from_text
+from kernelwright.training.rl_rollouts import Rollouts
+from kernelwright.training.rl_settings import RlSettings
+
+SOURCE = """import torch
+import torch.nn as nn
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(64, 128)]
+
+def get_init_inputs():
+    return []
+"""
+RIGHT = write(SOURCE)
+TASK = Task(task_id="relu", source=SOURCE, provenance=Provenance(origin="test", licence="Apache-2.0"))
+
+
+class Noting(Local):
+    """Judges on the processor whatever is asked for, and notes what that was."""
+
+    def __init__(self) -> None:
+        super().__init__(1, gpus=())
+        self.asked: list[str] = []
+
+    def settle(self, options: EvalOptions) -> EvalOptions:
+        return options.changed(backend="gpu")
+
+    def judge(self, job: Job, seat: int) -> Evaluation:
+        self.asked.append(job.options.backend)
+        job.options = job.options.changed(backend="cpu")
+        return super().judge(job, seat)
+
+
+@pytest.fixture(scope="module")
+def judges() -> Iterator[Noting]:
+    with Noting() as executor:
+        yield executor
+
+
+def judged(judges: Noting, text: str, **judging: object) -> tuple[str, list[str]]:
+    """The verdict, and the backends that were asked for it."""
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "judging": judging}
+    rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
+    options = rollouts._options.changed(seed=1)
+    judges.asked.clear()
+    found = rollouts._evaluate(TASK, candidate_from_text(text, "test"), options)
+    return found.verdict, list(judges.asked)
+
+
+def test_what_is_right_goes_on_to_the_gpu(judges: Noting) -> None:
+    assert judged(judges, RIGHT) == ("correct", ["cpu", "gpu"])
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [("fmaxf(v, 0.0f)", "fmaxf(v, 1.0f)", "wrong"), ("fmaxf(v, 0.0f)", "fmaxf(w, 0.0f)", "compile_error")],
+)
+def test_what_is_wrong_never_reaches_it(judges: Noting, before: str, after: str, verdict: str) -> None:
+    assert before in RIGHT
+    assert judged(judges, RIGHT.replace(before, after)) == (verdict, ["cpu"])
+
+
+def test_without_the_filter_the_gpu_judges_all(judges: Noting) -> None:
+    assert judged(judges, RIGHT.replace("fmaxf(v, 0.0f)", "v"), filter=False) == ("wrong", ["gpu"])
+    assert judged(judges, RIGHT, strict_kernelbench=True)[1] == ["gpu"]
