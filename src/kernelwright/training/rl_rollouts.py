@@ -33,7 +33,6 @@ from kernelwright.training.filters import varied_groups
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 
-
 AGAINST = frozenset(("wrong", "compile_error", "runtime_error", "rejected"))
 """Verdicts of the functional machine that a GPU need not repeat. It may be too slow for a candidate, and not know
 something that a GPU does: those go on."""
