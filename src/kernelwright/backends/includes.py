@@ -86,19 +86,27 @@ class RefusedInclude(Exception):
 def check(source: str, file: str) -> tuple[str, ...]:
     """Names of the headers that `source` includes. Raises `RefusedInclude` for absolute, climbing or computed paths."""
     names = []
+    # Most texts hold nothing of the kind; those that do are looked through token by token.
+    suspect = any(_FORBIDDEN.search(text) for text in (source, re.sub(r"\\\r?\n", "", source)))
     for token in tokenize(source):
-        line = source.count("\n", 0, token.start) + 1
-        if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
-            raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
-        if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
-            raise RefusedInclude("digraph directives are not allowed", line, file)
+        if suspect:
+            _refuse_forbidden(token, source, file)
         name = include_name(token)
         if name is None:
             continue
         if not name or name.startswith("/") or ".." in name or "\\" in name:
+            line = source.count("\n", 0, token.start) + 1
             raise RefusedInclude("only plain header names can be included", line, file)
         names.append(name)
     return tuple(names)
+
+
+def _refuse_forbidden(token: Token, source: str, file: str) -> None:
+    line = source.count("\n", 0, token.start) + 1
+    if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
+        raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
+    if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
+        raise RefusedInclude("digraph directives are not allowed", line, file)
 
 
 def _is_plain_pragma(token: Token) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f\v]+|\\\r?\n)
@@ -36,6 +37,11 @@ class Token:
 
 def tokenize(source: str) -> list[Token]:
     """All tokens of `source` except blanks and comments; a directive with its continuation lines is one token."""
+    return list(_tokens(source))
+
+
+@lru_cache(maxsize=16)  # one build reads the same few texts a dozen times
+def _tokens(source: str) -> tuple[Token, ...]:
     tokens: list[Token] = []
     position, line_start = 0, True
     while position < len(source):
@@ -54,7 +60,7 @@ def tokenize(source: str) -> list[Token]:
             line_start = False
             tokens.append(Token("string" if kind == "raw" else kind, match.group(), position, match.end()))
         position = match.end()
-    return tokens
+    return tuple(tokens)
 
 
 def blank(text: str) -> str:
