@@ -41,10 +41,12 @@ class HostText:
     source: str
     tokens: list[Token]
     callees: list[tuple[int, int]] = field(default_factory=list)
+    fixed: dict[int, str] = field(default_factory=dict)
+    """Texts that always stand for these tokens: what device lambdas become."""
 
     def render(self, start: int, stop: int, replace: Mapping[int, str] | None = None) -> str:
         """The text of tokens [start, stop) with launches rewritten; `replace` gives other texts by token index."""
-        replace = replace or {}
+        replace = {**self.fixed, **(replace or {})} if self.fixed else replace or {}
         launches = self._launches(start, stop)
         before = {launch.start: launch for launch in launches}
         skip = {launch.opening: launch.closing for launch in launches}

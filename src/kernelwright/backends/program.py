@@ -21,6 +21,7 @@ from pathlib import Path
 from kernelwright.backends import diagnose, host_build, includes
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
 from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
+from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc
@@ -183,7 +184,10 @@ def _library_names(log: str) -> tuple[str, ...]:
 def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:
     if not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", parts.device):
         return BuildResult("ok", ptx="")
-    done = nvrtc.compile_ptx(parts.device, flags=request.cuda_flags, expressions=expressions)
+    # Kernels may launch kernels only where functions of other files could be called, as with nvcc.
+    launches = any(token.text == "<<<" for token in tokenize(parts.device))
+    flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches else []))
+    done = nvrtc.compile_ptx(parts.device, flags=flags, expressions=expressions)
     if not done.ok:
         missing = diagnose.device_missing(done.log)
         return BuildResult("unsupported" if missing else "compile_error", done.log, missing)

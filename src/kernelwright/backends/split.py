@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernelwright.backends import dispatch
+from kernelwright.backends import dispatch, lambdas
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros
@@ -52,6 +52,8 @@ class Split:
     more_guesses: tuple[str, ...] = ()
     """The same for the other types that AT_DISPATCH_* names around the launch."""
     device_words: frozenset[str] = frozenset()
+    lambdas: tuple[lambdas.DeviceLambda, ...] = ()
+    """Lambdas of host code whose bodies are device code."""
 
 
 @dataclass
@@ -105,7 +107,10 @@ def split(source: str, whole: bool = False) -> Split:
     if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
         device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
-    return Split(device, "".join(state.host) + "\n", kernels, first, more, words)
+    if state.lambdas:
+        device += f'#include "{lambdas.HEADER}"\n'
+        device += "".join(lambdas.device_text(one, source, tokens) for one in state.lambdas)
+    return Split(device, "".join(state.host) + "\n", kernels, first, more, words, tuple(state.lambdas))
 
 
 def _scope(state: _State, start: int, stop: int) -> None:
@@ -271,6 +276,10 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
+    if state.whole and chunk.is_function:
+        for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.lambdas)):
+            state.lambdas.append(one)
+            state.text.fixed |= lambdas.host_texts(one)
     is_constant = not chunk.is_function and ("const" in words or "constexpr" in words)
     host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
     if is_constant:

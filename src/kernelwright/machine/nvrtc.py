@@ -20,6 +20,8 @@ from pathlib import Path
 from kernelwright.errors import MachineError
 from kernelwright.machine import preambles
 
+RELOCATABLE = "--relocatable-device-code=true"
+"""The option without which NVRTC compiles no launch from a kernel."""
 ARCH = "compute_90a"  # as for the GPU: with the instructions that only this architecture has
 INCLUDE = Path(__file__).resolve().parent / "include"
 _SUCCESS = 0
@@ -116,6 +118,8 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
             out.append("--" + flag.lstrip("-"))
         elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
             out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
+        elif flag == RELOCATABLE:
+            out.append(flag)
     return tuple(out)
 
 

@@ -258,6 +258,7 @@ void report(const Launch& l, size_t arguments, string& out) {
   out += "\nread";
   for (u64 v : read) out += "\t" + std::to_string(v);
   out += "\n";
+  out += child_lines(l);
   for (const Warning& w : l.warnings) out += "warning\t" + fault_line(l, w.fault, w.block) + "\n";
 }
 }  // namespace
