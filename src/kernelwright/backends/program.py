@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache as memoize
 from pathlib import Path
 
-from kernelwright.backends import diagnose, host_build, includes
+from kernelwright.backends import diagnose, host_build, includes, lambdas
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
 from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
@@ -130,7 +130,8 @@ def _build(
 
 
 def _host_unit(parts: Split) -> str:
-    return f'#include "{HOST / "prelude.h"}"\n#line 1 "cuda.cu"\n{parts.host}'
+    header = f'#include "{nvrtc.INCLUDE / lambdas.HEADER}"\n' if parts.device_lambdas else ""
+    return f'#include "{HOST / "prelude.h"}"\n{header}#line 1 "cuda.cu"\n{parts.host}'
 
 
 def _compile_host(request: BuildRequest, parts: Split, cache: Path, folder: Path) -> CompilerRun:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from kernelwright.backends import dispatch, lambdas
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
+from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
@@ -52,7 +53,7 @@ class Split:
     more_guesses: tuple[str, ...] = ()
     """The same for the other types that AT_DISPATCH_* names around the launch."""
     device_words: frozenset[str] = frozenset()
-    lambdas: tuple[lambdas.DeviceLambda, ...] = ()
+    device_lambdas: tuple[DeviceLambda, ...] = ()
     """Lambdas of host code whose bodies are device code."""
 
 
@@ -73,6 +74,7 @@ class _State:
     on_host: bool = False
     """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
+    device_lambdas: list[DeviceLambda] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
     def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
@@ -107,10 +109,10 @@ def split(source: str, whole: bool = False) -> Split:
     if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
         device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
-    if state.lambdas:
+    if state.device_lambdas:
         device += f'#include "{lambdas.HEADER}"\n'
-        device += "".join(lambdas.device_text(one, source, tokens) for one in state.lambdas)
-    return Split(device, "".join(state.host) + "\n", kernels, first, more, words, tuple(state.lambdas))
+        device += "".join(lambdas.device_text(one, source, tokens) for one in state.device_lambdas)
+    return Split(device, "".join(state.host) + "\n", kernels, first, more, words, tuple(state.device_lambdas))
 
 
 def _scope(state: _State, start: int, stop: int) -> None:
@@ -276,9 +278,9 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
-    if state.whole and chunk.is_function:
-        for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.lambdas)):
-            state.lambdas.append(one)
+    if state.whole and chunk.is_function and not state.on_host:  # there they are for the host's algorithms
+        for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.device_lambdas)):
+            state.device_lambdas.append(one)
             state.text.fixed |= lambdas.host_texts(one)
     is_constant = not chunk.is_function and ("const" in words or "constexpr" in words)
     host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
