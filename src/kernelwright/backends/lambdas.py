@@ -8,12 +8,12 @@ and layout with the lambda's body. Which instances there are is then read from t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernelwright.backends import local_names
 from kernelwright.backends.declarations import Chunk, TemplateParameter
-from kernelwright.backends.launches import UnsupportedSource
+from kernelwright.backends.launches import RefusedSource, UnsupportedSource
 from kernelwright.backends.local_names import Local
 from kernelwright.backends.tokens import Token, matching
 
@@ -37,12 +37,13 @@ class DeviceLambda:
     """Local declarations that its body needs: constants and types."""
     scopes: tuple[str, ...]
     line: int
+    last_line: int
 
 
 def find(source: str, tokens: list[Token], chunk: Chunk, scopes: list[str], before: int) -> list[DeviceLambda]:
     """The device lambdas in the body of a host function; `before` have been found in others.
 
-    Raises `UnsupportedSource` for those that are not known here.
+    Raises `RefusedSource` for those that nvcc refuses, `UnsupportedSource` for those that are not known here.
     """
     if chunk.body is None or chunk.parens is None:
         return []
@@ -67,6 +68,33 @@ class _Parts:
     body: int
     last: int
     annotations: frozenset[str]
+
+
+def in_members(tokens: list[Token], start: int, stop: int) -> int | None:
+    """The first device lambda in a class, whose members it may use: the index of its first token."""
+    return next((k for k in range(start, stop) if _parts(tokens, k, stop) is not None), None)
+
+
+_ANNOTATED = re.compile(r"\]((?:\s*__(?:device|host)__)+)(?=\s*(?:[({]|mutable\b|->|noexcept\b))")
+
+
+def without_annotations(device: str) -> str:
+    """Device text whose lambdas are not annotated, which NVRTC does not allow; they are the device's in any case."""
+    return _ANNOTATED.sub(lambda m: "]" + re.sub(r"\S", "", m.group(1)), device)
+
+
+def unknown_name(found: Sequence[DeviceLambda], log: str, host: str, functions: frozenset[str]) -> str | None:
+    """The name that a lambda's body uses and that was not seen to be captured, where that is NVRTC's first error.
+
+    Host code has that name; where it is a host function's, the error is the author's.
+    """
+    error = re.search(r"^cuda\.cu\((\d+)\): error: (.*)$", log, re.MULTILINE)
+    name = re.match(r'identifier "(\w+)" is undefined', error.group(2)) if error else None
+    if error is None or name is None or name.group(1) in functions:
+        return None
+    inside = any(one.line <= int(error.group(1)) <= one.last_line for one in found)
+    known = re.search(rf"\b{name.group(1)}\b", host)
+    return f"{name.group(1)} in a __device__ lambda (line {error.group(1)})" if inside and known else None
 
 
 def _parts(tokens: list[Token], k: int, stop: int) -> _Parts | None:
@@ -97,7 +125,7 @@ def _read(
         raise UnsupportedSource("a launch in a __device__ lambda", line)
     both = "__host__" in parts.annotations
     if both and any(token.text == "auto" for token in tokens[parts.parens : parts.body]):
-        raise UnsupportedSource("a __host__ __device__ lambda with parameters of any type", line)
+        raise RefusedSource("a __host__ __device__ lambda that kernels are called with cannot be generic", line)
     assert chunk.parens is not None and chunk.body is not None
     known = local_names.visible(source, tokens, chunk.parens, chunk.body, parts.opening)
     own = {p.name for p in local_names.parameters(tokens, parts.parens, parts.body) if p.name}
@@ -109,7 +137,8 @@ def _read(
         raise UnsupportedSource("a lambda that uses a template's parameter pack", line)
     needed = _needed([known[w] for w in words if w in known and w not in taken], known)
     return DeviceLambda(
-        number, parts.opening, parts.last, parts.parens, captures, both, template, needed, tuple(scopes), line
+        number, parts.opening, parts.last, parts.parens, captures, both, template, needed, tuple(scopes), line,
+        _line(source, tokens[parts.last]),
     )  # fmt: skip
 
 
@@ -143,7 +172,7 @@ def _captures(
         if item == "=":
             found |= {w: w for w in words if w in known and known[w].kind == "variable"}
         elif item.startswith("&"):
-            raise UnsupportedSource("a __device__ lambda that captures by reference", line)
+            raise RefusedSource("a __device__ lambda cannot capture variables by reference", line)
         elif "this" in re.findall(r"\w+", item) or "..." in item:
             raise UnsupportedSource(f"a __device__ lambda that captures {item}", line)
         elif init := _INIT.fullmatch(item):
@@ -176,7 +205,7 @@ def host_texts(one: DeviceLambda) -> dict[int, str]:
     """The host's text for each token of the lambda: an object of its captures, which for both sides holds the host's
     own lambda, too."""
     values = ", ".join(value for _, value in one.captures)
-    make = f"::kw_make_{'both' if one.both else 'device'}<{one.number}, {_with(one)}>"
+    make = f"::kw_make_{'both' if one.both else 'device'}<{one.line}, {one.number}, {_with(one)}>"
     if one.both:
         return {one.first: f"{make}([", one.last: "}" + (", " if values else "") + values + ")"}
     return {one.first: f"{make}({values})", **dict.fromkeys(range(one.first + 1, one.last + 1), "")}
@@ -188,7 +217,7 @@ def device_text(one: DeviceLambda, source: str, tokens: list[Token]) -> str:
     head = [f"class {p.name}" if p.kind == "type" else f"auto {p.name}" for p in one.template]
     head += ["class KwR", "class... KwS"] if one.both else []
     head += [f"class {t}" for t in types]
-    which = [str(one.number), _with(one), *(["KwR(KwS...)"] if one.both else []), *types]
+    which = [str(one.line), str(one.number), _with(one), *(["KwR(KwS...)"] if one.both else []), *types]
     body = source[tokens[one.parens].start : tokens[one.last].end]
     constant = "" if re.match(r"(?:\([^{]*\))?\s*mutable\b", body) else "const "
     fields, uses = "kw_captured", ""
@@ -200,7 +229,7 @@ def device_text(one: DeviceLambda, source: str, tokens: list[Token]) -> str:
         f"template <{', '.join(head)}> struct {'kw_both' if one.both else 'kw_device'}<{', '.join(which)}> {{ "
         f"kw_fields<{', '.join(types)}> kw_captured; {'const void* kw_host; ' if one.both else ''}"
         f"template <class... KwP> __device__ decltype(auto) operator()(KwP&&... kw_p) {constant}{{ "
-        f"{space}{' '.join(one.locals)} {uses}return [&]\n#line {_line(source, tokens[one.parens])} \"cuda.cu\"\n{body}"
+        f'{space}{" ".join(one.locals)} {uses}return [&]\n#line {_line(source, tokens[one.parens])} "cuda.cu"\n{body}\n'
         f"(static_cast<KwP&&>(kw_p)...); }} }};\n"
     )
 

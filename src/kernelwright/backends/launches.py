@@ -24,6 +24,13 @@ class UnsupportedSource(Exception):
         self.what = what
 
 
+class RefusedSource(Exception):
+    """Source that nvcc does not compile, either. The message is an error line with its place."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(f"cuda.cu({line}): error: {what}")
+
+
 @dataclass
 class Launch:
     """Token indices of one launch: callee [start, opening), configuration, arguments up to `last`."""

@@ -6,6 +6,7 @@ what it does not see stays unknown, and whoever asks says so.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,24 +49,32 @@ def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int)
                 found += [Local(p.name, "variable") for p in parameters(tokens, opening, k) if p.name]
             start = True
         elif text in _CONTROL and tokens[k + 1].text == "(":
-            k, inside = _control(source, tokens, k, stop, found)
+            k = _control(source, tokens, k, stop, found)
             start = True
         else:
             if start and tokens[k].kind == "word":
                 found += _declared(source, tokens, k, stop)
             start = text in (";", "}", ":") or tokens[k].kind == "directive"
         k += 1
-    return {local.name: local for local in found}
+    names = {local.name: local for local in found}
+    return {name: _settled(local, names) for name, local in names.items()}
 
 
-def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[Local]) -> tuple[int, bool]:
+def _settled(local: Local, names: dict[str, Local]) -> Local:
+    """A constant that is made of a variable is none."""
+    words = re.findall(r"[A-Za-z_]\w*", local.text) if local.kind == "constant" else ()
+    made_of = [names[word].kind for word in words if word in names and word != local.name]
+    return Local(local.name, "variable") if "variable" in made_of else local
+
+
+def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[Local]) -> int:
     """The index of the last token of a header (or of the whole statement, where `stop` is behind it)."""
     closing = matching(tokens, k + 1, len(tokens))
     end = _statement_end(tokens, closing + 1)
     if end < stop:
-        return end, False
+        return end
     found += _declared(source, tokens, k + 2, closing)
-    return closing, True
+    return closing
 
 
 def _statement_end(tokens: list[Token], k: int) -> int:

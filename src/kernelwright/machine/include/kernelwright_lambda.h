@@ -34,28 +34,28 @@ struct kw_fields<A[N], R...> {
 };
 
 #ifdef __CUDACC_RTC__
-template <int N, class W, class... A>
+template <int L, int N, class W, class... A>
 struct kw_device;
-template <int N, class W, class S, class... A>
+template <int L, int N, class W, class S, class... A>
 struct kw_both;
 #else
 template <class A>
 using kw_plain = std::remove_cv_t<std::remove_reference_t<A>>;
 
-template <int N, class W, class... A>
+template <int L, int N, class W, class... A>
 struct kw_device {
   kw_fields<A...> kw_captured;
 };
-template <int N, class W, class... A>
-kw_device<N, W, kw_plain<A>...> kw_make_device(A&&... a) {
+template <int L, int N, class W, class... A>
+kw_device<L, N, W, kw_plain<A>...> kw_make_device(A&&... a) {
   return {kw_fields<kw_plain<A>...>{a...}};
 }
 
 // What the host may call as well keeps the host's own lambda, for as long as the program runs.
-template <int N, class W, class S, class... A>
+template <int L, int N, class W, class S, class... A>
 struct kw_both;
-template <int N, class W, class R, class... P, class... A>
-struct kw_both<N, W, R(P...), A...> {
+template <int L, int N, class W, class R, class... P, class... A>
+struct kw_both<L, N, W, R(P...), A...> {
   kw_fields<A...> kw_captured;
   const void* kw_host;
   R operator()(P... p) const { return (*static_cast<const std::function<R(P...)>*>(kw_host))(std::forward<P>(p)...); }
@@ -70,9 +70,9 @@ template <class C, class R, class... P>
 struct kw_signature<R (C::*)(P...)> {
   using type = R(P...);
 };
-template <int N, class W, class F, class... A>
+template <int L, int N, class W, class F, class... A>
 auto kw_make_both(F f, A&&... a) {
   using S = typename kw_signature<decltype(&F::operator())>::type;
-  return kw_both<N, W, S, kw_plain<A>...>{kw_fields<kw_plain<A>...>{a...}, new std::function<S>(f)};
+  return kw_both<L, N, W, S, kw_plain<A>...>{kw_fields<kw_plain<A>...>{a...}, new std::function<S>(f)};
 }
 #endif

@@ -1,0 +1,57 @@
+"""What lambdas of host code see and become, without a compiler."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernelwright.backends.local_names import visible
+from kernelwright.backends.split import split
+from kernelwright.backends.tokens import tokenize
+
+BODY = """
+void f(int argc, const float* in, T (&grid)[4]) {
+  using Acc = double;
+  const int n = 64, m = 2 * 32;
+  const int from_argument = argc;
+  constexpr float half = 0.5f;
+  static int calls = 0;
+  std::vector<float> host(n), *other = nullptr;
+  unsigned long long mask{1};
+  auto value = in[0], &alias = host[0];
+  cudaMalloc(&in, n * sizeof(float)); host[0] = value;
+  for (int gone = 0; gone < 3; gone++) { int inner = gone; }
+  if (argc) { int also_gone; } else int never = 0;
+  while (argc--) {
+    for (size_t step = 0, last = 9; step < last; ++step) {
+      auto go = [&](int first, float by) { HERE; };
+    }
+  }
+}
+"""
+
+
+def test_local_names() -> None:
+    tokens = tokenize(BODY)
+    texts = [t.text for t in tokens]
+    found = visible(BODY, tokens, texts.index("("), texts.index("{"), texts.index("HERE"))
+    kinds = {kind: {n for n, local in found.items() if local.kind == kind} for kind in ("variable", "constant", "type")}
+    assert kinds["type"] == {"Acc"} and kinds["constant"] == {"n", "m", "half"}
+    assert lambda_[lambda_.index("{") :] in parts.device
+
+
+def test_lines_stay_where_they_are() -> None:
+    source = "void f() {\n  k<<<1, 1>>>([=] __device__ (int i) {\n    // a comment\n#pragma unroll\n    i++;\n  });\n  g();\n}\n"
+    parts = split(source, whole=True)
+    assert parts.host.splitlines()[6].strip() == "g();" and "pragma" not in parts.host and "pragma" in parts.device
+
+
+def test_annotated_lambdas_of_kernels_are_plain_ones() -> None:
+    body = "auto f = [=] __host__ __device__ (int i) { x[i] = 1; }; f(0);"
+    parts = split(f"__global__ void k(int* x) {{ {body} }}", whole=True)
+    assert "[=]" in parts.device and "__host__" not in parts.device and "__device__" not in parts.device
+    assert not parts.device_lambdas
+
+
+def test_an_extension_keeps_its_lambdas() -> None:
+    parts = split("void f(float* x) { k<<<1, 1>>>([=] __device__ (int i) { x[i] = 1; }); }")
+    assert not parts.device_lambdas and "kw_make" not in parts.host
