@@ -36,12 +36,39 @@ def test_local_names() -> None:
     found = visible(BODY, tokens, texts.index("("), texts.index("{"), texts.index("HERE"))
     kinds = {kind: {n for n, local in found.items() if local.kind == kind} for kind in ("variable", "constant", "type")}
     assert kinds["type"] == {"Acc"} and kinds["constant"] == {"n", "m", "half"}
+    assert found["calls"].kind == "static" and found["m"].text == "const int n = 64, m = 2 * 32;"
+    variables = "argc in grid from_argument host other mask value alias step last go first by"
+    assert kinds["variable"] == set(variables.split())
+
+
+@pytest.mark.parametrize(
+    ("lambda_", "captured"),
+    [
+        ("[=] __device__ (int i) { x[i] = a * s.b; }", ["x", "a", "s"]),
+        ("[=] __device__ (int a) { x[a] = ns::s; }", ["x"]),
+        ("[x, k = a + 1] __host__ __device__ (int i) -> void { x[i] = k; }", ["x", "k"]),
+        ("[] __device__ { return 1; }", []),
+        ("[=] __device__ (int i) mutable { a++; for (int x = 0; x < a; x++) {} }", ["a", "x"]),
+    ],
+)
+def test_what_is_captured(lambda_: str, captured: list[str]) -> None:
+    parts = split(f"void f(float* x, S s) {{ int a = 1; k<<<1, 1>>>({lambda_}, a); }}", whole=True)
+    (one,) = parts.device_lambdas
+    assert [name for name, _ in one.captures] == captured
+    assert "__device__" not in parts.host and "kw_make" in parts.host
     assert lambda_[lambda_.index("{") :] in parts.device
 
 
 def test_lines_stay_where_they_are() -> None:
-    source = "void f() {\n  k<<<1, 1>>>([=] __device__ (int i) {\n    // a comment\n#pragma unroll\n    i++;\n  });\n  g();\n}\n"
-    parts = split(source, whole=True)
+    lines = [
+        "void f() {",
+        "  k<<<1, 1>>>([=] __device__ (int i) {",
+        "    // words",
+        "#pragma unroll",
+        "    i++;",
+        "  });",
+    ]
+    parts = split("\n".join([*lines, "  g();", "}"]), whole=True)
     assert parts.host.splitlines()[6].strip() == "g();" and "pragma" not in parts.host and "pragma" in parts.device
 
 
