@@ -203,12 +203,12 @@ def _with(one: DeviceLambda) -> str:
 
 def host_texts(one: DeviceLambda) -> dict[int, str]:
     """The host's text for each token of the lambda: an object of its captures, which for both sides holds the host's
-    own lambda, too."""
+    own lambda, too. In brackets of its own, since it may be a macro's argument."""
     values = ", ".join(value for _, value in one.captures)
-    make = f"::kw_make_{'both' if one.both else 'device'}<{one.line}, {one.number}, {_with(one)}>"
+    make = f"(::kw_make_{'both' if one.both else 'device'}<{one.line}, {one.number}, {_with(one)}>"
     if one.both:
-        return {one.first: f"{make}([", one.last: "}" + (", " if values else "") + values + ")"}
-    return {one.first: f"{make}({values})", **dict.fromkeys(range(one.first + 1, one.last + 1), "")}
+        return {one.first: f"{make}([", one.last: "}" + (", " if values else "") + values + "))"}
+    return {one.first: f"{make}({values}))", **dict.fromkeys(range(one.first + 1, one.last + 1), "")}
 
 
 def device_text(one: DeviceLambda, source: str, tokens: list[Token]) -> str:
