@@ -165,11 +165,12 @@ _NEEDS = (
     (r"cublasLt\w+", r"cublasLt\.h|ATen/cuda/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
+_NEEDY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _NEEDS))
 
 
 def missing_includes(source: str, file: str, seen: tuple[str, ...]) -> str | None:
     """An error line for the first name of `source` whose header is not among `seen`; None when all is there."""
-    words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word"}
+    words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word" and _NEEDY.fullmatch(t.text)}
     for pattern, headers in _NEEDS:
         if any(re.fullmatch(headers, name) for name in seen):
             continue

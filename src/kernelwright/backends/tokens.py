@@ -7,8 +7,8 @@ launches inside them are never mistaken for code. Line counts are kept by the ca
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f\v]+|\\\r?\n)
@@ -25,8 +25,7 @@ _TOKEN = re.compile(
 _DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One piece of source text. `kind`: word, punct, string, char, number, directive; blanks are not kept."""
 
     kind: str
