@@ -77,8 +77,3 @@ def test_annotated_lambdas_of_kernels_are_plain_ones() -> None:
     parts = split(f"__global__ void k(int* x) {{ {body} }}", whole=True)
     assert "[=]" in parts.device and "__host__" not in parts.device and "__device__" not in parts.device
     assert not parts.device_lambdas
-
-
-def test_an_extension_keeps_its_lambdas() -> None:
-    parts = split("void f(float* x) { k<<<1, 1>>>([=] __device__ (int i) { x[i] = 1; }); }")
-    assert not parts.device_lambdas and "kw_make" not in parts.host

@@ -184,7 +184,8 @@ def test_a_fault_in_a_lambda_has_its_line(run: Runner) -> None:
 
 def test_kernels_that_launch_kernels(run: Runner) -> None:
     step = run((SOURCES / "launches.cu").read_text())
-    expected = ["order PabcmnoxZ!", "spread 263 264", "sorted 0", "errors 9 9 0", "depth 24"]
+    expected = ["order PabcmnoxZ!", "spread 263 264", "sorted 0", "device 0 cudaErrorInvalidConfiguration: no error"]
+    expected += ["errors 9 9 0", "depth 24"]
     assert step.stdout.splitlines() == expected, step.stderr
     assert [(f.rule, f.line) for f in step.findings] == [("invalid-launch", 62), ("launch-depth", None)]
     assert step.launches["down"][0] == 25 and step.launches["add<100, float>"][0] == 1

@@ -1,4 +1,4 @@
-"""Lambdas of host code that kernels are called with (`nvcc --extended-lambda`), in whole programs.
+"""Lambdas of host code that kernels are called with (`nvcc --extended-lambda`).
 
 `k<<<g, b>>>(n, [=] __device__ (int i) { x[i] *= a; })`: the host gets an object that holds copies of what is captured
 and whose type says which lambda it is and what types it captured; the device gets a class template of the same name
@@ -15,7 +15,7 @@ from kernelwright.backends import local_names
 from kernelwright.backends.declarations import Chunk, TemplateParameter
 from kernelwright.backends.launches import RefusedSource, UnsupportedSource
 from kernelwright.backends.local_names import Local
-from kernelwright.backends.tokens import Token, matching
+from kernelwright.backends.tokens import Token, matching, tokenize
 
 HEADER = "kernelwright_lambda.h"
 _INIT = re.compile(r"(\w+)\s*(=|(?=[({]))\s*(.+)", re.DOTALL)
@@ -70,9 +70,21 @@ class _Parts:
     annotations: frozenset[str]
 
 
-def in_members(tokens: list[Token], start: int, stop: int) -> int | None:
-    """The first device lambda in a class, whose members it may use: the index of its first token."""
+def first(tokens: list[Token], start: int, stop: int) -> int | None:
+    """The index of the first token of the first lambda with annotations."""
     return next((k for k in range(start, stop) if _parts(tokens, k, stop) is not None), None)
+
+
+def needs_flag(source: str) -> str | None:
+    """nvcc's error for a text with annotated lambdas that is compiled without `--extended-lambda`; None without any."""
+    if not re.search(r"\]\s*__(?:device|host)__", source):
+        return None
+    tokens = tokenize(source)
+    k = first(tokens, 0, len(tokens))
+    if k is None:
+        return None
+    message = "__host__ or __device__ annotation on lambda requires --extended-lambda nvcc flag"
+    return f"cuda.cu({_line(source, tokens[k])}): error: {message}"
 
 
 _ANNOTATED = re.compile(r"\]((?:\s*__(?:device|host)__)+)(?=\s*(?:[({]|mutable\b|->|noexcept\b))")

@@ -283,9 +283,9 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
     if chunk.is_function:
         state.host_functions.add(chunk.name)
-    if state.whole and chunk.is_type and (member := lambdas.in_members(state.tokens, chunk.start, chunk.stop)):
+    if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
         raise UnsupportedSource("a __device__ lambda in a member function", state.text.line(member))
-    if state.whole and chunk.is_function and not state.on_host:  # there they are for the host's algorithms
+    if chunk.is_function and not state.on_host:  # there they are for the host's algorithms
         for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.device_lambdas)):
             state.device_lambdas.append(one)
             state.text.fixed |= lambdas.host_texts(one)

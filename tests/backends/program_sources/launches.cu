@@ -63,6 +63,9 @@ __global__ void wrong() {
   errors[0] = cudaPeekAtLastError();
   errors[1] = cudaGetLastError();
   errors[2] = cudaGetLastError();
+  int device = -1;
+  cudaGetDevice(&device);
+  printf("device %d %s: %s\n", device, cudaGetErrorName(cudaError_t(errors[0])), cudaGetErrorString(cudaSuccess));
 }
 __global__ void down(int n) {
   count = n;

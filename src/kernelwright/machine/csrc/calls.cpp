@@ -363,6 +363,7 @@ void Decoder::builtin_call(string_view name, const Operand* rets, const Operand*
                       std::to_string(source_line(program, ins_->loc)) + ")");
   if (!fn) throw Unsupported("call." + string(name));
   kernel_.uses_heap |= name == "malloc" || name == "free" || name == "__cudaCDP2GetParameterBufferV2";
+  kernel_.launches |= name.substr(0, 10) == "__cudaCDP2";
   Inst& in = emit(fn, Class::Control);
   in.imm = (i64)kernel_.tables.size();
   in.a = on_stack ? sp_ : 0;

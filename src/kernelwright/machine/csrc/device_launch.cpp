@@ -165,6 +165,42 @@ const Inst* op_make_handle(Warp& w, const Inst* in) {
   return in + 1;
 }
 
+struct ErrorText {
+  u32 code;
+  char name[40], text[40];
+};
+const ErrorText ERRORS[] = {{0, "cudaSuccess", "no error"},
+                            {INVALID_VALUE, "cudaErrorInvalidValue", "invalid argument"},
+                            {OUT_OF_MEMORY, "cudaErrorMemoryAllocation", "out of memory"},
+                            {INVALID_CONFIGURATION, "cudaErrorInvalidConfiguration", "invalid configuration argument"},
+                            {INVALID_FUNCTION, "cudaErrorInvalidDeviceFunction", "invalid device function"},
+                            {~0u, "cudaErrorUnknown", "unknown error"}};
+
+template <bool NAME>
+const Inst* op_error_text(Warp& w, const Inst* in) {
+  for (u32 m = active(w, in); m; m &= m - 1) {
+    int lane = __builtin_ctz(m);
+    u32 code = (u32)word(w, in, lane, 0, 4);
+    const ErrorText* e = ERRORS;
+    while (e->code != code && e->code != ~0u) ++e;
+    answer(w, in, lane, 1, reinterpret_cast<u64>(NAME ? e->name : e->text), 8);
+  }
+  return in + 1;
+}
+
+// Stores a number that a pointer asks for: which device this is (the only one, 0), or how many there are (1).
+template <u32 VALUE>
+const Inst* op_number(Warp& w, const Inst* in) {
+  for (u32 m = active(w, in); m; m &= m - 1) {
+    int lane = __builtin_ctz(m);
+    u32 value = VALUE;
+    if (!write_generic(w, lane, word(w, in, lane, 0), &value, 4))
+      raise(in, thread_of(w, lane), "out-of-bounds-write", "the place for a number is no memory of the kernel");
+    answer(w, in, lane, 1, 0, 4);
+  }
+  return in + 1;
+}
+
 template <int ARGUMENTS>
 const Inst* op_nothing(Warp& w, const Inst* in) {
   for (u32 m = active(w, in); m; m &= m - 1) answer(w, in, __builtin_ctz(m), ARGUMENTS, 0, 4);
@@ -183,9 +219,15 @@ Fn device_launch_named(string_view name, size_t arguments) {
   if ((name == "StreamCreateWithFlags" || name == "EventCreateWithFlags") && arguments == 3) return op_make_handle;
   if ((name == "StreamDestroy" || name == "EventDestroy") && arguments == 2) return op_nothing<1>;
   if (name == "EventRecord" && arguments == 3) return op_nothing<2>;
+  if (name == "GetErrorString" && arguments == 2) return op_error_text<false>;
+  if (name == "GetErrorName" && arguments == 2) return op_error_text<true>;
+  if (name == "GetDevice" && arguments == 2) return op_number<0>;
+  if (name == "GetDeviceCount" && arguments == 2) return op_number<1>;
   if (name == "StreamWaitEvent" && arguments == 4) return op_nothing<3>;
   return nullptr;
 }
+
+std::pair<u64, u64> error_texts() { return {reinterpret_cast<u64>(ERRORS), sizeof ERRORS}; }
 
 string child_lines(const Launch& l) {
   static const char* digits = "0123456789abcdef";

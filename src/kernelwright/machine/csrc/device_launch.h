@@ -24,6 +24,8 @@ struct DeviceLaunches {
   u64 streams = 0;                    // handles that were given out
 };
 
+// Where the texts are that kernels may read: address and bytes.
+std::pair<u64, u64> error_texts();
 // One line a child: its kernel, grid, block, shared memory, stream, source line, parameters.
 string child_lines(const Launch& l);
 }  // namespace kw
