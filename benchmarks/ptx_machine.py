@@ -34,7 +34,7 @@ import numpy as np
 import psutil
 from cpu_eval import pairs
 
-from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.machine import Allocation, Program
 from kernelwright.machine.nvrtc import compile_ptx
 
@@ -282,13 +282,15 @@ def family_seconds() -> float:
 
 
 def candidate_cost(broken: str, count: int) -> dict[str, Any]:
-    """CPU seconds a candidate, of all processes together, warm worker, nothing from the build cache."""
+    """CPU seconds a candidate, of all processes together, nothing from the build cache, by a worker that has judged
+    a dozen: its compilers have read their headers, as in all but the first second of a run."""
     with Evaluator(EvalOptions(backend="cpu", trials=3)) as evaluator:
-        list(evaluate_many(pairs(8, broken), pool=evaluator, jobs=1))
+        for task, candidate in pairs(12, broken):
+            evaluator.evaluate(task, candidate)
         time.sleep(1.1)  # `pairs` makes distinct text by the second
         work = pairs(count, broken)
         began = family_seconds()
-        verdicts = [getattr(r, "verdict", str(r)) for r in evaluate_many(work, pool=evaluator, jobs=1)]
+        verdicts = [evaluator.evaluate(task, candidate).verdict for task, candidate in work]
         spent = family_seconds() - began
     wanted = "compile_error" if broken else "correct"
     return {"candidates": count, "as_expected": verdicts.count(wanted), "cpu_seconds_each": round(spent / count, 4)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,3 +244,32 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }
 )
 def test_names_meet_in_one_spelling(one: str, other: str) -> None:
     assert normalised(one) == normalised(other)
+
+
+LAMBDA = """#include <torch/extension.h>
+template <class F> __global__ void each(F f, int n) { if (threadIdx.x < n) f(threadIdx.x); }
+template <class T> void scaled(const T* in, T* out, int n, T by) {
+  auto work = [=] __device__ (int i) { out[i] = in[i] * by + T(n); };
+  each<<<1, 128>>>(work, n);
+}
+torch::Tensor forward(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  int n = x.numel();
+  if (x.scalar_type() == torch::kDouble) scaled<double>(x.data_ptr<double>(), y.data_ptr<double>(), n, 3);
+  else scaled<float>(x.data_ptr<float>(), y.data_ptr<float>(), n, 2);
+  return y;
+}
+"""
+
+
+def test_kernels_called_with_lambdas(cache: Path, runtime: Runtime) -> None:
+    request = BuildRequest("extension", "lam", LAMBDA, "torch::Tensor forward(torch::Tensor x);", ("forward",))
+    refused = build(request, cache)
+    assert refused.status == "compile_error" and "cuda.cu(4): error: " in refused.log
+    assert "requires --extended-lambda" in refused.log
+    result = build(replace(request, cuda_flags=("--extended-lambda",)), cache)
+    assert result.status == "ok", result.log
+    module = Extension(result, runtime)
+    for kind, by in ((torch.float32, 2), (torch.float64, 3)):
+        x = torch.randn(100, dtype=kind)
+        torch.testing.assert_close(module.forward(x), x * by + 100)

@@ -118,10 +118,45 @@ def test_a_program_that_does_not_end_is_stopped(run: Runner) -> None:
         ("int main() { cudaExternalMemory_t m; cudaDestroyExternalMemory(m); }", "unsupported", "cudaDestroyExternal"),
         ("int main() { return undeclared; }", "compile_error", "undeclared"),
         ("__global__ void k(int* p) { p[0] = undeclared; }\nint main() {}", "compile_error", "undeclared"),
+        *(
+            ("template <class F> __global__ void k(F f) { f(1); }\nint *x;\n" + source, status, words)
+            for source, status, words in (
+                ("int main() { k<<<1, 1>>>([=](int) {}); }", "unsupported", "line 5: a kernel instance for a lambda"),
+                ("int main() { int n = 3; k<<<1, 1>>>([&] __device__(int) { n; }); }", "compile_error", "cuda.cu(5)"),
+                ("int main() { k<<<1, 1>>>([] __host__ __device__(auto) {}); }", "compile_error", "generic"),
+                (
+                    "struct S { int n; void f() { k<<<1, 1>>>([=] __device__(int) { n; }); } };\nint main() {}",
+                    "unsupported",
+                    "lambda in a member function",
+                ),
+                (
+                    "struct S { int n; void f(); };\nvoid S::f() { k<<<1, 1>>>([=] __device__(int i) { i + n; }); }\n"
+                    "int main() {}",
+                    "unsupported",
+                    "n in a __device__ lambda (line 6)",
+                ),
+                (
+                    "int main() { k<<<1, 1>>>([=] __device__(int i) { i = no; }); }",
+                    "compile_error",
+                    '"no" is undefined',
+                ),
+                (
+                    "int main() { struct P { int a; }; P p{3}; k<<<1, 1>>>([=] __device__(int i) { i = p.a; }); }",
+                    "compile_error",
+                    "main::P is local to a function",
+                ),
+            )
+        ),
         (
-            "template <class F> __global__ void k(F f) { f(1); }\nint main() { k<<<1, 1>>>([=] __device__(int) {}); }",
+            "__global__ void c() {}\n__global__ void k(int* x) {\n  c<<<1, 1>>>();\n  cudaMemsetAsync(x, 0, 4);\n}\n"
+            "int main() { k<<<1, 1>>>(nullptr); }",
             "unsupported",
-            "lambda",
+            "cudaMemsetAsync in a kernel (line 6)",
+        ),
+        (
+            "__global__ void c() {}\n__global__ void k() { c<<<1, 1>>>(); cudaDeviceSynchronize(); }\nint main() {}",
+            "compile_error",
+            "cudaDeviceSynchronize",
         ),
     ],
 )
@@ -130,6 +165,46 @@ def test_what_does_not_build_is_named(run: Runner, source: str, status: str, wor
     assert built.status == status, built.log
     assert words in built.log + " ".join(built.missing)
     assert "/tmp/" not in built.log
+
+
+def test_kernels_called_with_lambdas(run: Runner) -> None:
+    """The numbers are those of the same steps by numpy."""
+    step = run((SOURCES / "lambdas.cu").read_text())
+    assert step.stdout == "188.5 260.5 113036 114598 | 2016 19\n", step.stderr
+    assert step.status == 0 and not step.findings
+    assert any(name.startswith("each<lambda of line ") for name in step.launches)
+
+
+def test_a_fault_in_a_lambda_has_its_line(run: Runner) -> None:
+    step = run(HEAD + "template <class F> __global__ void each(F f) { f(threadIdx.x); }\nint main() {\n"
+               "  float* x; cudaMalloc(&x, 64); int n = 2;\n  each<<<1, 32>>>([=] __device__ (int i) {\n"
+               "    float v = n;\n    x[i] = v;\n  });\n  return cudaDeviceSynchronize() != 0; }")  # fmt: skip
+    assert step.status == 1 and [(f.rule, f.line) for f in step.findings] == [("out-of-bounds-write", 8)]
+
+
+def test_kernels_that_launch_kernels(run: Runner) -> None:
+    step = run((SOURCES / "launches.cu").read_text())
+    expected = ["order PabcmnoxZ!", "spread 263 264", "sorted 0", "device 0 cudaErrorInvalidConfiguration: no error"]
+    expected += ["errors 9 9 0", "depth 24"]
+    assert step.stdout.splitlines() == expected, step.stderr
+    assert [(f.rule, f.line) for f in step.findings] == [("invalid-launch", 62), ("launch-depth", None)]
+    assert step.launches["down"][0] == 25 and step.launches["add<100, float>"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "rule", "line"),
+    [
+        ("__shared__ int s[32]; child<<<1, 32>>>(s);", "child-pointer", 6),
+        ("int local[32]; child<<<1, 32>>>(local);", "child-pointer", 6),
+        ("child<<<2, 64>>>(x);", "out-of-bounds-write", 4),
+    ],
+)
+def test_faults_of_children(run: Runner, body: str, rule: str, line: int) -> None:
+    child = "__global__ void child(int* x) {\n  x[blockIdx.x * blockDim.x + threadIdx.x] = 1;\n}\n"
+    kernel = f"__global__ void k(int* x) {{ {body} }}\n"
+    main = "int main() { int* x; cudaMalloc(&x, 256); k<<<1, 1>>>(x); return cudaDeviceSynchronize() != 0; }"
+    step = run(HEAD + child + kernel + main)
+    assert step.status == 1 and [(f.rule, f.line) for f in step.findings] == [(rule, line)]
 
 
 def test_errors_have_the_lines_of_the_source(run: Runner) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kernelwright.backends import host_build
@@ -43,6 +44,24 @@ def test_many_texts_one_after_another(warm: WarmCompiler, tmp_path: Path) -> Non
         assert "kw-end" not in log and "kw_main" not in log
         assert warm.compile(GOOD, tmp_path / "good.s", 30)[0] == 0
         assert "answer" in (tmp_path / "good.s").read_text()
+
+
+def test_a_compiler_that_took_its_header_into_memory_says_the_same(warm: WarmCompiler, tmp_path: Path) -> None:
+    def said() -> list[tuple[int, str]]:
+        return [warm.errors(BAD, 30), warm.errors(GOOD, 30), warm.compile(LATE, tmp_path / "late.s", 30)]
+
+    def assembly() -> str:
+        assert warm.compile(GOOD, tmp_path / "good.s", 30)[0] == 0
+        return (tmp_path / "good.s").read_text()
+
+    before = said(), assembly()
+    for _ in range(10):
+        warm.errors(GOOD, 30)
+    (compiler,) = psutil.Process(warm._process.pid).children()
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if huge.exists() and "[never]" not in huge.read_text():
+        assert compiler.memory_info().rss > 60 << 20  # it holds the header itself now
+    assert (said(), assembly()) == before
 
 
 def test_an_error_in_a_template_instance_shows_when_it_is_compiled(warm: WarmCompiler, tmp_path: Path) -> None:

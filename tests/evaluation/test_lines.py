@@ -25,6 +25,11 @@ def line_of(text: str) -> int:
     return next(n for n, line in enumerate(FILE.split("\n"), 1) if text in line)
 
 
+def test_a_text_that_is_built_again_for_an_instance_is_no_other_text() -> None:
+    again = {"kind": "instances", "cuda_source": SOURCE.replace("int", "long")}
+    assert lines.of_kernel(FILE, [*requests(SOURCE), again], "scale<float>", 4) == line_of("*= 2;")
+
+
 @pytest.mark.parametrize("kernel", ["scale", "_Z5scalePf"])
 def test_line_of_a_kernel(kernel: str) -> None:
     found = lines.of_kernel(FILE, requests("\n__global__ void second(int* y) {}\n", SOURCE), kernel, 6)

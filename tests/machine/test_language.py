@@ -7,7 +7,7 @@ import pytest
 from machine_launch import ORDERS, launch, program
 from ptx_cases import HEAD
 
-from kernelwright.machine import MachineFault, Program, UnsupportedPTX, set_heap_limit
+from kernelwright.machine import MachineFault, Program, UnsupportedPTX, nvrtc, set_heap_limit
 from kernelwright.machine.nvrtc import compile_ptx
 
 PRINTING = r"""
@@ -422,3 +422,27 @@ def test_fast_math_is_close_and_defined_at_the_edges() -> None:
     launch(loaded, "edges", 1, 7, [a, b, out])
     assert [str(value) for value in out.tolist()] == ["0.0", "-0.0", "nan", "0.0", "0.0", "inf", "-0.0"]
     assert out[2:3].view(np.uint32)[0] == 0x7FFFFFFF
+
+
+CHILDREN = """
+__global__ void child(int* x) { x[threadIdx.x] = 1; }
+__global__ void parent(int* x) {
+  child<<<1, 32>>>(x);
+  BODY
+}
+"""
+
+
+def test_a_launch_from_a_kernel_is_no_silent_nothing() -> None:
+    """One launch of the machine is one grid: whoever does not run the children is told that there are some."""
+    built = compile_ptx(CHILDREN.replace("BODY", ""), flags=(nvrtc.RELOCATABLE,))
+    assert built.ok, built.log
+    with pytest.raises(UnsupportedPTX, match="launched from kernel"):
+        launch(Program.load(built.ptx), "_Z6parentPi", 1, 1, [np.zeros(32, np.int32)])
+
+
+def test_what_the_device_runtime_lacks_is_named_with_its_line() -> None:
+    text = CHILDREN.replace("BODY", "cudaDeviceGetAttribute(x, cudaDevAttrWarpSize, 0);")
+    built = compile_ptx(text, flags=(nvrtc.RELOCATABLE,))
+    with pytest.raises(UnsupportedPTX, match=r"cudaDeviceGetAttribute in a kernel \(line 5\)"):
+        Program.load(built.ptx)

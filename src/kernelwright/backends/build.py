@@ -18,7 +18,8 @@ from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backends import diagnose, host_build, includes, program, ptxas, torch_build
+from kernelwright.backends import diagnose, host_build, includes, lambdas, program, ptxas, torch_build
+from kernelwright.backends.launches import RefusedSource
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
@@ -154,11 +155,11 @@ def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
 def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     start = time.perf_counter()
     try:
-        problem = _check_sources(request)
+        problem = _check_sources(request) or _lambda_without_flag(request)
         if problem:
             return _failed(problem)
         parts = split(request.cuda_source) if request.cuda_source.strip() else Split("", "")
-    except includes.RefusedInclude as refused:
+    except (includes.RefusedInclude, RefusedSource) as refused:
         return _failed(str(refused))
     except UnsupportedSource as unsupported:
         return _failed(f"cuda.cu: {unsupported}", (f"source: {unsupported.what}",))
@@ -167,6 +168,8 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     seconds = {"split": time.perf_counter() - start}
     if request.arch and (used := re.search(r"\bcublas\w+", request.cuda_source + request.cpp_source)):
         return _failed("cuBLAS is bridged on the functional machine only", (used.group(),), seconds)
+    if request.arch and parts.device_lambdas:
+        return _failed("lambdas that kernels are called with are nvcc's", ("source: a __device__ lambda",), seconds)
     units = _host_units(request, parts)
     early = _syntax(request, units, cache)
     seconds["host"] = time.perf_counter() - start - seconds["split"]
@@ -218,6 +221,11 @@ _SURE = re.compile(
 )
 """Errors of an instance for 16-bit or integer types that nvcc gives too. Others may come of our own half types, or of
 overloads for integers that nvcc takes from the host's <cmath>: then the instance is left for the call that wants it."""
+
+
+def _lambda_without_flag(request: BuildRequest) -> str | None:
+    allowed = any(flag.endswith("extended-lambda") for flag in request.cuda_flags)
+    return None if allowed else lambdas.needs_flag(request.cuda_source)
 
 
 def _check_sources(request: BuildRequest) -> str | None:
@@ -285,6 +293,8 @@ def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     defines = "".join(f"#define {d}\n" for d in _defines(request.cuda_flags + request.cpp_flags))
     defines += includes.standard_includes(request.cpp_source + request.cuda_source)
     defines += includes.more_headers(request.cpp_source + request.cuda_source)
+    if parts.device_lambdas:
+        defines += f'#include "{host_build.DEVICE_INCLUDE / lambdas.HEADER}"\n'
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
     return defines + _main_unit(request), defines + cuda if cuda else ""
 

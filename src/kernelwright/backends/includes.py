@@ -86,19 +86,27 @@ class RefusedInclude(Exception):
 def check(source: str, file: str) -> tuple[str, ...]:
     """Names of the headers that `source` includes. Raises `RefusedInclude` for absolute, climbing or computed paths."""
     names = []
+    # Most texts hold nothing of the kind; those that do are looked through token by token.
+    suspect = any(_FORBIDDEN.search(text) for text in (source, re.sub(r"\\\r?\n", "", source)))
     for token in tokenize(source):
-        line = source.count("\n", 0, token.start) + 1
-        if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
-            raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
-        if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
-            raise RefusedInclude("digraph directives are not allowed", line, file)
+        if suspect:
+            _refuse_forbidden(token, source, file)
         name = include_name(token)
         if name is None:
             continue
         if not name or name.startswith("/") or ".." in name or "\\" in name:
+            line = source.count("\n", 0, token.start) + 1
             raise RefusedInclude("only plain header names can be included", line, file)
         names.append(name)
     return tuple(names)
+
+
+def _refuse_forbidden(token: Token, source: str, file: str) -> None:
+    line = source.count("\n", 0, token.start) + 1
+    if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
+        raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
+    if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
+        raise RefusedInclude("digraph directives are not allowed", line, file)
 
 
 def _is_plain_pragma(token: Token) -> bool:
@@ -157,11 +165,12 @@ _NEEDS = (
     (r"cublasLt\w+", r"cublasLt\.h|ATen/cuda/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
+_NEEDY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _NEEDS))
 
 
 def missing_includes(source: str, file: str, seen: tuple[str, ...]) -> str | None:
     """An error line for the first name of `source` whose header is not among `seen`; None when all is there."""
-    words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word"}
+    words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word" and _NEEDY.fullmatch(t.text)}
     for pattern, headers in _NEEDS:
         if any(re.fullmatch(headers, name) for name in seen):
             continue

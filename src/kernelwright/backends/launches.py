@@ -24,6 +24,13 @@ class UnsupportedSource(Exception):
         self.what = what
 
 
+class RefusedSource(Exception):
+    """Source that nvcc does not compile, either. The message is an error line with its place."""
+
+    def __init__(self, what: str, line: int) -> None:
+        super().__init__(f"cuda.cu({line}): error: {what}")
+
+
 @dataclass
 class Launch:
     """Token indices of one launch: callee [start, opening), configuration, arguments up to `last`."""
@@ -41,10 +48,12 @@ class HostText:
     source: str
     tokens: list[Token]
     callees: list[tuple[int, int]] = field(default_factory=list)
+    fixed: dict[int, str] = field(default_factory=dict)
+    """Texts that always stand for these tokens: what device lambdas become."""
 
     def render(self, start: int, stop: int, replace: Mapping[int, str] | None = None) -> str:
         """The text of tokens [start, stop) with launches rewritten; `replace` gives other texts by token index."""
-        replace = replace or {}
+        replace = {**self.fixed, **(replace or {})} if self.fixed else replace or {}
         launches = self._launches(start, stop)
         before = {launch.start: launch for launch in launches}
         skip = {launch.opening: launch.closing for launch in launches}

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from functools import cache as memoize
 from pathlib import Path
 
-from kernelwright.backends import diagnose, host_build, includes
+from kernelwright.backends import diagnose, host_build, includes, lambdas
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
+from kernelwright.backends.launches import RefusedSource
 from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
+from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc
@@ -81,7 +83,7 @@ def build(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     try:
         includes.check(request.cuda_source, "cuda.cu")
         parts = split(request.cuda_source, whole=True)
-    except includes.RefusedInclude as refused:
+    except (includes.RefusedInclude, RefusedSource) as refused:
         return BuildResult("compile_error", log=str(refused))
     except UnsupportedSource as problem:
         return BuildResult("unsupported", log=f"cuda.cu: {problem}", missing=(f"source: {problem.what}",))
@@ -111,7 +113,8 @@ def _build(
         return BuildResult("unsupported" if missing else "compile_error", linked.log, missing, seconds=seconds)
     started = time.perf_counter()
     try:
-        kernels = [_kernel_symbol(*row) for row in _symbols(folder / "program") if row[1].endswith("E5kw_id")]
+        rows = [row for row in _symbols(folder / "program") if row[1].endswith("E5kw_id")]
+        kernels = [_kernel_symbol(request.cuda_source, *row) for row in rows]
     except UnsupportedSource as problem:
         return BuildResult("unsupported", f"cuda.cu: {problem}", (f"source: {problem.what}",), seconds=seconds)
     expressions = tuple(dict.fromkeys(k.expression for k in kernels if k.expression))
@@ -129,7 +132,8 @@ def _build(
 
 
 def _host_unit(parts: Split) -> str:
-    return f'#include "{HOST / "prelude.h"}"\n#line 1 "cuda.cu"\n{parts.host}'
+    header = f'#include "{nvrtc.INCLUDE / lambdas.HEADER}"\n' if parts.device_lambdas else ""
+    return f'#include "{HOST / "prelude.h"}"\n{header}#line 1 "cuda.cu"\n{parts.host}'
 
 
 def _compile_host(request: BuildRequest, parts: Split, cache: Path, folder: Path) -> CompilerRun:
@@ -183,11 +187,44 @@ def _library_names(log: str) -> tuple[str, ...]:
 def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str, ...]) -> BuildResult:
     if not re.search(r"\b(?:__global__|__device__|__constant__|__managed__)\b", parts.device):
         return BuildResult("ok", ptx="")
-    done = nvrtc.compile_ptx(parts.device, flags=request.cuda_flags, expressions=expressions)
+    if (copy := _copy_in_kernel(parts.device)) is not None:
+        return BuildResult("unsupported", f"cuda.cu: {copy}", (f"source: {copy}",))
+    # Kernels may launch kernels only where functions of other files could be called, as with nvcc.
+    launches = any(token.text == "<<<" for token in tokenize(parts.device))
+    flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches else []))
+    done = nvrtc.compile_ptx(parts.device, flags=flags, expressions=expressions)
+    if not done.ok and re.match(r"__nv_name_map\(", done.log.lstrip()):
+        if (local := _local_type(expressions)) is None:
+            return BuildResult("unsupported", done.log, ("source: an instance of a kernel that has no name",))
+        log = f"cuda.cu: error: {local} is local to a function: no kernel can be instantiated for it"
+        return BuildResult("compile_error", log)
     if not done.ok:
-        missing = diagnose.device_missing(done.log)
+        missing = _unnamed(parts, done.log) or diagnose.device_missing(done.log)
         return BuildResult("unsupported" if missing else "compile_error", done.log, missing)
     return BuildResult("ok", log=done.log, ptx=done.ptx, lowered=done.lowered)
+
+
+def _unnamed(parts: Split, log: str) -> tuple[str, ...]:
+    """What device code cannot name although host code has it, where that is the error."""
+    name = lambdas.unknown_name(parts.device_lambdas, log, parts.host, parts.host_functions)
+    return (f"source: {name}",) if name else ()
+
+
+def _local_type(expressions: tuple[str, ...]) -> str | None:
+    """A function's own type among the arguments of kernel instances."""
+    found = (re.search(r"\bmain::\w+|\b[\w:]+\([^()]*\)::\w+", expression) for expression in expressions)
+    return next((match.group() for match in found if match), None)
+
+
+_COPIES = re.compile(r"cuda(?:Memcpy|Memset)\w*Async")
+
+
+def _copy_in_kernel(device: str) -> str | None:
+    """A copy or fill that a kernel issues: the device runtime has these, the machine has not."""
+    for token in tokenize(device):
+        if token.kind == "word" and _COPIES.fullmatch(token.text):
+            return f"{token.text} in a kernel (line {device.count(chr(10), 0, token.start) + 1})"
+    return None
 
 
 # --- what the host's addresses mean ---------------------------------------------------------------------------------
@@ -224,7 +261,7 @@ def _symbols(program: Path) -> list[_Symbol]:
 _ANONYMOUS = "(anonymous namespace)::"
 
 
-def _kernel_symbol(offset: int, mangled: str, written: str, _size: int) -> _Kernel:
+def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: int) -> _Kernel:
     """The kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
     encoding = mangled.removeprefix("_ZZ").removesuffix("E5kw_id")
     name = written.removesuffix("::kw_id")
@@ -232,7 +269,10 @@ def _kernel_symbol(offset: int, mangled: str, written: str, _size: int) -> _Kern
     if opening is None:
         return _Kernel(offset, name)  # extern "C"
     if "{lambda" in name or "{unnamed" in name:
-        raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", 0)
+        kernel = re.split(r"[<(]", name.removeprefix("void "))[0].split("::")[-1]
+        launch = re.search(rf"\b{kernel}\b\s*(?:<[^;{{}}]*?>\s*)?<<<", source)
+        line = source.count("\n", 0, launch.start()) + 1 if launch else 0
+        raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", line)
     head = name[:opening]
     if head.endswith(">") or _ANONYMOUS in head:
         return _Kernel(offset, "", head.removeprefix("void ").replace(_ANONYMOUS, ""))

@@ -11,8 +11,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernelwright.backends import dispatch
+from kernelwright.backends import dispatch, lambdas
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
+from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
@@ -52,6 +53,9 @@ class Split:
     more_guesses: tuple[str, ...] = ()
     """The same for the other types that AT_DISPATCH_* names around the launch."""
     device_words: frozenset[str] = frozenset()
+    device_lambdas: tuple[DeviceLambda, ...] = ()
+    """Lambdas of host code whose bodies are device code."""
+    host_functions: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -71,6 +75,8 @@ class _State:
     on_host: bool = False
     """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
+    device_lambdas: list[DeviceLambda] = field(default_factory=list)
+    host_functions: set[str] = field(default_factory=set)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
 
     def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
@@ -99,13 +105,17 @@ def split(source: str, whole: bool = False) -> Split:
     _emit_named_device_functions(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
     kernels = tuple(dict.fromkeys(state.kernels))
-    device = "".join(state.device) + "\n"
+    device = lambdas.without_annotations("".join(state.device)) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
     if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
         device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
-    return Split(device, "".join(state.host) + "\n", kernels, first, more, words)
+    if state.device_lambdas:
+        device += f'#include "{lambdas.HEADER}"\n'
+        device += "".join(lambdas.device_text(one, source, tokens) for one in state.device_lambdas)
+    seen = tuple(state.device_lambdas), frozenset(state.host_functions)
+    return Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
 
 
 def _scope(state: _State, start: int, stop: int) -> None:
@@ -271,6 +281,14 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
+    if chunk.is_function:
+        state.host_functions.add(chunk.name)
+    if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
+        raise UnsupportedSource("a __device__ lambda in a member function", state.text.line(member))
+    if chunk.is_function and not state.on_host:  # there they are for the host's algorithms
+        for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.device_lambdas)):
+            state.device_lambdas.append(one)
+            state.text.fixed |= lambdas.host_texts(one)
     is_constant = not chunk.is_function and ("const" in words or "constexpr" in words)
     host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
     if is_constant:

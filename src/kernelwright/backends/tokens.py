@@ -7,7 +7,8 @@ launches inside them are never mistaken for code. Line counts are kept by the ca
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\f\v]+|\\\r?\n)
@@ -24,8 +25,7 @@ _TOKEN = re.compile(
 _DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
+class Token(NamedTuple):
     """One piece of source text. `kind`: word, punct, string, char, number, directive; blanks are not kept."""
 
     kind: str
@@ -36,6 +36,11 @@ class Token:
 
 def tokenize(source: str) -> list[Token]:
     """All tokens of `source` except blanks and comments; a directive with its continuation lines is one token."""
+    return list(_tokens(source))
+
+
+@lru_cache(maxsize=16)  # one build reads the same few texts a dozen times
+def _tokens(source: str) -> tuple[Token, ...]:
     tokens: list[Token] = []
     position, line_start = 0, True
     while position < len(source):
@@ -54,7 +59,7 @@ def tokenize(source: str) -> list[Token]:
             line_start = False
             tokens.append(Token("string" if kind == "raw" else kind, match.group(), position, match.end()))
         position = match.end()
-    return tokens
+    return tuple(tokens)
 
 
 def blank(text: str) -> str:

@@ -81,6 +81,13 @@ _IN_ASSEMBLY: tuple[tuple[str, re.Pattern[str], str], ...] = (
     ),
     ("lower-precision", re.compile(r"\.tf32|\.f16|\.bf16|\.e4m3|\.e5m2"), "computes in a lower precision"),
 )
+_WORTH = re.compile(
+    "|".join(rf"\b(?:{names})" for _, names, _ in _NAMES)
+    + "|"
+    + "|".join(p.pattern for _, p, _ in _IN_ASSEMBLY)
+    + "|##"
+)
+"""Without any of these in a text no rule has anything to say, and it need not be parsed."""
 _TOOLKIT = re.compile(r"\b(?:cu|cuda|cublas|cudnn|nvrtc)(?:[A-Z_]\w*)?\b")
 _PLAIN_CALL = frozenset("fork vfork system popen execve exec execl socket fopen open open64 freopen getenv".split())
 _CALLS_ONLY = re.compile(r"(?:::)?(?:std::)?(?:" + "|".join(_PLAIN_CALL) + r")\Z")
@@ -93,7 +100,7 @@ def hints(text: str, stop: float) -> list[Hint]:
     less.
     """
     data = text.encode("utf-8", errors="replace")
-    if not data.strip() or len(data) > MAX_BYTES:
+    if len(data) > MAX_BYTES or not _WORTH.search(text):
         return []
     root = _parsed(data, stop)
     if root is None:

@@ -32,7 +32,8 @@ def of_kernel(text: str, requests: Sequence[dict[str, Any]], kernel: str, line: 
     """The line of `text` for a line of the one CUDA source that defines `kernel` (a name, or a mangled one)."""
     if not isinstance(line, int) or isinstance(line, bool):
         return None
-    sources = {str(r.get("cuda_source", "")) for r in requests}
+    # Further instances of a template are built from the device half of a text that is among the others.
+    sources = {str(r.get("cuda_source", "")) for r in requests if r.get("kind") != "instances"}
     holding = [s for s in sources if any(name in kernel for name in _KERNEL.findall(s))]
     return own_line(text, holding[0], line) if len(holding) == 1 else None
 

@@ -165,7 +165,7 @@ def _step(answer: dict[str, Any]) -> Step:
         if kind in ("fault", "warning") and len(fields) >= 8:
             findings.append(_finding(kind, fields))
         elif kind == "misuse" and len(fields) >= 2:
-            findings.append(Finding(rule=fields[0], evidence=fields[1][:500], severity="warning"))
+            findings.append(Finding(rule=fields[0], evidence=_plain_names(fields[1])[:500], severity="warning"))
         elif kind == "launched" and len(fields) >= 3 and fields[1].isdigit() and fields[2].isdigit():
             launches[readable(fields[0])] = (int(fields[1]), int(fields[2]))
         elif kind in words and fields:
@@ -192,8 +192,16 @@ def _finding(kind: str, fields: list[str]) -> Finding:
     where += f" [{ptx.strip()}]" if ptx.strip() else ""
     severity: Any = "fault" if kind == "fault" else "warning"
     return Finding(
-        rule=rule, evidence=(message + where)[:600], severity=severity, line=int(line) if line.isdigit() else None
+        rule=rule,
+        evidence=(_plain_names(message) + where)[:600],
+        severity=severity,
+        line=int(line) if line.isdigit() else None,
     )
+
+
+def _plain_names(text: str) -> str:
+    """The machine's words with the names of kernels as they are written."""
+    return re.sub(r"\b_Z\w+", lambda found: readable(found.group()), text)
 
 
 def plain_findings(findings: Sequence[Finding]) -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
@@ -109,6 +110,7 @@ class Worker:
         self.oracles.clear()
 
 
+@cache
 def _deriving_code() -> str:
     """Fingerprint of the modules that make plans, so that a plan never outlives the code that made it."""
     folder = Path(__file__).resolve().parents[1] / "tasks"

@@ -299,6 +299,8 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
             fault = _fault(kernel, fields)
         elif word == "error":
             raise MachineError(f"the CUDA machine failed in {kernel}: {fields[0]}")
+        elif word == "child":
+            raise UnsupportedPTX([f"a kernel launched from kernel {kernel}, outside of a whole program"])
         elif word == "total":
             facts["total"] = int(fields[0])
         else:

@@ -18,7 +18,10 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import MachineError
+from kernelwright.machine import preambles
 
+RELOCATABLE = "--relocatable-device-code=true"
+"""The option without which NVRTC compiles no launch from a kernel."""
 ARCH = "compute_90a"  # as for the GPU: with the instructions that only this architecture has
 INCLUDE = Path(__file__).resolve().parent / "include"
 _SUCCESS = 0
@@ -115,6 +118,8 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
             out.append("--" + flag.lstrip("-"))
         elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
             out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
+        elif flag == RELOCATABLE:
+            out.append(flag)
     return tuple(out)
 
 
@@ -146,6 +151,28 @@ def compile_ptx(
     `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` tells what they
     are called in the PTX. Raises `MachineError` when NVRTC itself is missing.
     """
+    chosen = [*options(arch, flags), *_implied(source, expressions)]
+    kept = _kept[0].further_options(chosen) if _kept else []
+    done = _compiled(source, [*chosen, *kept], expressions, name)
+    if kept and _kept[0].failed(chosen, done.log):
+        done = _compiled(source, chosen, expressions, name)
+    return done
+
+
+_kept: list[preambles.Preambles] = []
+
+
+def keep_preambles(folder: Path) -> None:
+    """From now on this process reads headers from `folder`, its own, once it has read them twice (`preambles`)."""
+
+    def compiles(chosen: Sequence[str]) -> bool:
+        return _compiled("", chosen, (), "cuda.cu").ok
+
+    _kept[:] = [preambles.Preambles(folder, compiles)] if version() >= preambles.FIRST_VERSION else []
+
+
+def _compiled(source: str, chosen: Sequence[str], expressions: Sequence[str], name: str) -> NvrtcResult:
+    """One run of NVRTC with exactly these options."""
     library = load()
     started = time.perf_counter()
     program = ctypes.c_void_p()
@@ -156,15 +183,16 @@ def compile_ptx(
     try:
         for expression in expressions:
             library.nvrtcAddNameExpression(program, expression.encode("utf-8", "replace"))
-        chosen = [o.encode() for o in [*options(arch, flags), *_implied(source, expressions)]]
-        status = library.nvrtcCompileProgram(program, len(chosen), (ctypes.c_char_p * len(chosen))(*chosen))
+        plain = [option.encode() for option in chosen]
+        status = library.nvrtcCompileProgram(program, len(plain), (ctypes.c_char_p * len(plain))(*plain))
         log = _text(library, program, "nvrtcGetProgramLogSize", "nvrtcGetProgramLog")
         if status != _SUCCESS:
             if status not in (_COMPILATION, _INVALID_OPTION) and not log.strip():
                 log = f"error: NVRTC gave up with status {status}"
             return NvrtcResult(False, "", log, {}, time.perf_counter() - started)
         ptx = _text(library, program, "nvrtcGetPTXSize", "nvrtcGetPTX")
-        cubin = _bytes(library, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN") if arch.startswith("sm_") else b""
+        for_device = any(re.match(r"--gpu-architecture=sm_", option) for option in chosen)
+        cubin = _bytes(library, program, "nvrtcGetCUBINSize", "nvrtcGetCUBIN") if for_device else b""
         lowered = {e: _lowered(library, program, e) for e in expressions}
         return NvrtcResult(True, ptx, log, lowered, time.perf_counter() - started, cubin)
     finally:

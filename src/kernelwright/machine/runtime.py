@@ -376,7 +376,18 @@ def readable(name: str) -> str:
         return name
     plain = ctypes.string_at(text).decode(errors="replace")
     ctypes.CDLL(None).free(ctypes.c_void_p(text))
-    return plain.split("(")[0].removeprefix("void ")
+    return _short_lambdas(plain).split("(")[0].removeprefix("void ")
+
+
+def _short_lambdas(name: str) -> str:
+    """A name whose types that stand for lambdas of host code are told by their lines."""
+    while match := re.search(r"\bkw_(?:device|both)<(\d+),", name):
+        depth, end = 1, match.end()
+        while depth and end < len(name):
+            depth += {"<": 1, ">": -1}.get(name[end], 0)
+            end += 1
+        name = f"{name[: match.start()]}lambda of line {match.group(1)}{name[end:].removeprefix(' ')}"
+    return name
 
 
 def three(size: Sequence[int]) -> tuple[int, int, int]:

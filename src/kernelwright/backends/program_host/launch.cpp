@@ -243,12 +243,40 @@ static cudaError_t error_of(const string& kind) {
   return cudaErrorIllegalAddress;
 }
 
-static cudaError_t take_result(const Kernel& k, const char* text) {
+// A grid that a kernel launched. `tail`: it runs when everything else of its parent is done.
+struct Child {
+  Kernel* kernel = nullptr;
+  Config config;
+  std::vector<uint8_t> params;
+  string line;
+  bool tail = false;
+};
+
+static Child child_of(const std::vector<string>& f) {
+  if (f.size() < 11) broken("the machine tells of a child in another form");
+  Child child;
+  auto found = kernels.find(f[1]);
+  if (found == kernels.end()) broken("the machine tells of the unknown child " + f[1]);
+  auto value = [&](size_t i) { return (unsigned)std::stoul(f[i]); };
+  child.kernel = &found->second;
+  child.config.grid = dim3(value(2), value(3), value(4));
+  child.config.block = dim3(value(5), value(6), value(7));
+  child.config.shared = std::stoull(f[8]);
+  child.tail = f[9] == "1";
+  child.line = f[10];
+  const string hex = f.size() > 11 ? f[11] : "";
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    child.params.push_back((uint8_t)std::stoul(hex.substr(i, 2), nullptr, 16));
+  return child;
+}
+
+static cudaError_t take_result(const Kernel& k, const char* text, std::vector<Child>& children) {
   cudaError_t error = cudaSuccess;
   std::stringstream lines(text);
   for (string line; std::getline(lines, line);) {
     std::vector<string> f = fields(line);
     if (f[0] == "total") totals[k.name].instructions += std::stoull(f[1]);
+    else if (f[0] == "child") children.push_back(child_of(f));
     else if (f[0] == "fault" || f[0] == "warning") {
       static std::map<string, int> seen;
       if (seen[k.name + f[1] + (f.size() > 5 ? f[5] : "")]++ < 2)
@@ -306,7 +334,9 @@ static void fill(Request& request, const Kernel& k, const Config& c, const std::
   if (clustered) request.put("cluster", cluster);
 }
 
-static cudaError_t run(Kernel& k, const Config& c, const std::vector<uint8_t>& params) {
+// One grid, without those that it launches.
+static cudaError_t run_grid(Kernel& k, const Config& c, const std::vector<uint8_t>& params,
+                            std::vector<Child>& children) {
   if (faulted()) return cudaSuccess;  // the context is lost, and the next call that waits says so
   Request request;
   fill(request, k, c, params);
@@ -320,12 +350,34 @@ static cudaError_t run(Kernel& k, const Config& c, const std::vector<uint8_t>& p
   uint64_t printed = 0;
   const char* text = machine.result_printed ? machine.result_printed(result, &printed) : nullptr;
   if (printed) std::fwrite(text, 1, printed, stdout);
-  cudaError_t error = take_result(k, machine.result_text(result));
+  cudaError_t error = take_result(k, machine.result_text(result), children);
   machine.result_free(result);
   sync_managed_variables(false);
   if (error == cudaErrorInvalidConfiguration) return error;
   if (error != cudaSuccess) fault(error);
   return cudaSuccess;
+}
+
+// A grid and all below it: it counts as done when they are. A child begins when its parent's threads have ended, which is
+// one of the orders that a GPU may take; grids of one parent run in the order of their launches, each with its own
+// children, and tail launches behind them.
+static cudaError_t run(Kernel& k, const Config& c, const std::vector<uint8_t>& params, int depth = 0) {
+  constexpr int MOST = 24;
+  std::vector<Child> children;
+  cudaError_t error = run_grid(k, c, params, children);
+  for (bool tail : {false, true}) {
+    for (const Child& child : children) {
+      if (error != cudaSuccess || faulted()) return error;
+      if (child.tail != tail) continue;
+      if (depth >= MOST) {
+        misuse("launch-depth", "kernel " + child.kernel->name + ", launched from a kernel on line " + child.line +
+                                   ": more than 24 levels of launches, it does not run");
+        continue;
+      }
+      error = run(*child.kernel, child.config, child.params, depth + 1);
+    }
+  }
+  return error;
 }
 
 cudaError_t launch_kernel(Kernel& k, const Config& c, void** arguments) {

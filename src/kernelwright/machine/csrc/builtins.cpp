@@ -1,4 +1,4 @@
-// The functions that the device runtime has: vprintf, __assertfail, malloc and free.
+// The functions that the device runtime has: vprintf, __assertfail, malloc and free; launches are in device_launch.cpp.
 #include <algorithm>
 
 #include "calls.h"
@@ -152,11 +152,20 @@ bool read_generic(Warp& w, int lane, u64 address, void* out, u64 bytes) {
   return true;
 }
 
+bool write_generic(Warp& w, int lane, u64 address, const void* from, u64 bytes) {
+  u64 room = 0;
+  u8* to = const_cast<u8*>(memory_at(w, lane, address, room));
+  if (!to || room < bytes || address >> 60 == PARAM_WINDOW >> 60) return false;
+  std::memcpy(to, from, bytes);
+  if (w.launch->watch) w.launch->watch->filled(reinterpret_cast<const char*>(to), bytes);
+  return true;
+}
+
 Fn builtin_named(string_view name, size_t arguments) {
   if (name == "vprintf" && arguments == 3) return op_vprintf;
   if (name == "__assertfail" && arguments >= 4) return op_assertfail;
   if (name == "malloc" && arguments == 2) return op_malloc;
   if (name == "free" && arguments == 1) return op_free;
-  return nullptr;
+  return device_launch_named(name, arguments);
 }
 }  // namespace kw

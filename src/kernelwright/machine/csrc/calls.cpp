@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "async.h"
 #include "call_ops.h"
 #include "decode.h"
 
@@ -357,8 +358,12 @@ void Decoder::builtin_call(string_view name, const Operand* rets, const Operand*
     }
   }
   Fn fn = builtin_named(name, at.size());
+  if (!fn && name.substr(0, 10) == "__cudaCDP2")
+    throw Unsupported("cuda" + string(name.substr(10)) + " in a kernel (line " +
+                      std::to_string(source_line(program, ins_->loc)) + ")");
   if (!fn) throw Unsupported("call." + string(name));
-  kernel_.uses_heap |= name == "malloc" || name == "free";
+  kernel_.uses_heap |= name == "malloc" || name == "free" || name == "__cudaCDP2GetParameterBufferV2";
+  kernel_.launches |= name.substr(0, 10) == "__cudaCDP2";
   Inst& in = emit(fn, Class::Control);
   in.imm = (i64)kernel_.tables.size();
   in.a = on_stack ? sp_ : 0;

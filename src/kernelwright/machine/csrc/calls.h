@@ -35,10 +35,12 @@ inline u8* local_of(const Warp& w, int lane) {
 
 // builtins.cpp: functions that the device runtime has and PTX only declares. Offsets are in the caller's frame.
 Fn builtin_named(string_view name, size_t arguments);
+Fn device_launch_named(string_view name, size_t arguments);  // device_launch.cpp
 // The caller's frame of a builtin call: in->x says that in->a holds its offset.
 inline u8* caller_frame(const Warp& w, const Inst* in, int lane) {
   return local_of(w, lane) + (in->x ? slot<u64>(w, in->a)[lane] : 0);
 }
 // Copies from a generic address; false when it is not all inside one allocation.
 bool read_generic(Warp& w, int lane, u64 address, void* out, u64 bytes);
+bool write_generic(Warp& w, int lane, u64 address, const void* from, u64 bytes);
 }  // namespace kw

@@ -258,6 +258,7 @@ void report(const Launch& l, size_t arguments, string& out) {
   out += "\nread";
   for (u64 v : read) out += "\t" + std::to_string(v);
   out += "\n";
+  out += child_lines(l);
   for (const Warning& w : l.warnings) out += "warning\t" + fault_line(l, w.fault, w.block) + "\n";
 }
 }  // namespace
@@ -338,6 +339,7 @@ void* kw_launch(void* p, const KwLaunch* a) {
     l.cooperative = a->cooperative;
     check_cooperative(l, workspace);
     for (const ModuleVariable& v : program.variables) add_region(l, v.address, v.bytes, v.name, -1, !v.constant);
+    if (l.kernel->launches) add_region(l, error_texts().first, error_texts().second, "error texts", -1, false);
     DeviceHeap& heap = DeviceHeap::instance();
     if (l.kernel->uses_heap) heap.open();
     if (heap.is_open()) {

@@ -1,5 +1,6 @@
 // One launch: its memory, its counters, its faults, and the calls that instructions make into them.
 #pragma once
+#include "device_launch.h"
 #include "machine.h"
 
 struct KwDevice;
@@ -71,6 +72,7 @@ struct Launch {
 
   std::unique_ptr<Watch> watch;  // null: only what is free is counted
   u8 poison = 0xff;              // what memory holds that nobody wrote
+  DeviceLaunches children;       // what its threads launched
   std::vector<u32> stored_region;  // by instruction: 1 + the region that it stored to last
 
   Launch();

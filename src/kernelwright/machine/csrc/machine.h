@@ -115,7 +115,7 @@ struct Kernel {
   std::vector<Routine> routines;
   std::vector<i64> routine_of;  // by function, -1: none
   u32 stack_begin = 0, frame_slot = 0, top_slot = 0;
-  bool uses_heap = false;
+  bool uses_heap = false, launches = false;  // launches: calls of the runtime by which kernels launch kernels
   bool has_copies = false;  // cp.async
   bool may_wait = false;  // reads, atomics or fences by which blocks wait for one another
   u32 cluster[3] = {0, 0, 0};  // .reqnctapercluster, or zeros

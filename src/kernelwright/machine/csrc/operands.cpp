@@ -146,7 +146,6 @@ u32 Decoder::src_any(const Operand& o, Ty t, int& bytes) {
     auto f = program.module.function_index.find(o.name);
     if (f == program.module.function_index.end()) throw PtxError("unknown name '" + string(o.name) + "'");
     if (want != 8) throw PtxError("address of a function in a narrow register");
-    if (program.module.functions[f->second].is_entry) throw Unsupported("address of the kernel " + string(o.name));
     return constant(function_address(f->second), 8);
   }
   if (want < 4) throw PtxError("address in a narrow register");
