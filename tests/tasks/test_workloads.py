@@ -101,6 +101,31 @@ def test_literals_that_must_agree_shrink_together() -> None:
         assert workload.constants["rows_a"] == workload.constants["rows_b"]
 
 
+@pytest.mark.parametrize(
+    ("constant", "bounds"),
+    [("", "0, 30000"), ("entries = 30000", "0, entries"), ("entries = 30000", "high=entries"), ("", "0, 30000 - 1")],
+)
+def test_indices_stay_within_what_they_index(constant: str, bounds: str) -> None:
+    source = f"""import torch
+import torch.nn as nn
+{constant}
+class Model(nn.Module):
+    def forward(self, x, index):
+        return x[index]
+
+def get_inputs():
+    return [torch.randn(30000, 700), torch.randint({bounds}, size=(5000,))]
+
+def get_init_inputs():
+    return []
+"""
+    plan = derive(source)
+    assert len(plan.workloads) >= 2
+    for workload in plan.workloads:
+        x, index = instantiate(source, workload.constants)["get_inputs"]()
+        assert x.shape[0] < 30000 and int(index.max()) < x.shape[0]
+
+
 def test_divisibility_is_kept_by_trying() -> None:
     for workload in derive(RUNS["patches"]).workloads:
         assert workload.constants["image_size"] % 16 == 0

@@ -47,6 +47,8 @@ class Reference:
     code: types.CodeType | None = None
     values: dict[str, Any] = field(default_factory=dict)
     """Every constant by name, those computed from others included; literals as `get_inputs:LINE:COL`."""
+    bounds: frozenset[str] = frozenset()
+    """Names, and places `:LINE:COL`, that stand in the bounds of random integers: usually indices of something."""
     derived: set[str] = field(default_factory=set)
     """Constants whose expression names another one: they follow, and are not shrunk by themselves."""
 
@@ -61,6 +63,10 @@ class Reference:
             elif isinstance(value, (tuple, list)):
                 found += [Leaf(name, i, v) for i, v in enumerate(value) if _is_size(v)]
         return found
+
+    def bounding(self) -> list[Leaf]:
+        """Those of the leaves that bound random integers."""
+        return [leaf for leaf in self.leaves() if {leaf.name, leaf.name[leaf.name.find(":") :]} & self.bounds]
 
     def overrides(self, values: dict[Leaf, int]) -> dict[str, Any]:
         """The constants to pass to `instantiate` so that the given leaves take other values (JSON types)."""
@@ -91,7 +97,7 @@ def parse(source: str) -> Reference:
     """Reads a reference once. Raises `TaskError` when it is not Python."""
     try:
         tree = syntax.parse(source)
-        reference = Reference(source)
+        reference = Reference(source, bounds=_bounds(tree))
         for statement in tree.body:
             _read(statement, reference)
         ast.fix_missing_locations(tree)
@@ -102,6 +108,20 @@ def parse(source: str) -> Reference:
     except (ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"the reference cannot be read: {error}", hint="fix the reference") from error
     return reference
+
+
+def _bounds(tree: ast.Module) -> frozenset[str]:
+    """See `Reference.bounds`; to be asked before literals are made replaceable."""
+    found: set[str] = set()
+    for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func).rpartition(".")[2] == "randint":
+            given = [*call.args[:2], *(k.value for k in call.keywords if k.arg in ("low", "high"))]
+            for node in (part for one in given for part in ast.walk(one)):
+                if isinstance(node, ast.Name):
+                    found.add(node.id)
+                elif isinstance(node, ast.Constant):
+                    found.add(f":{node.lineno}:{node.col_offset}")
+    return frozenset(found)
 
 
 def _read(statement: ast.stmt, reference: Reference) -> None:

@@ -22,7 +22,7 @@ from kernelwright.errors import TaskError
 from kernelwright.records import Workload
 from kernelwright.tasks import probe
 from kernelwright.tasks.probe import Cost, ReferenceFails, Signature
-from kernelwright.tasks.reference import Leaf, constants, instantiate, parse
+from kernelwright.tasks.reference import Leaf, Reference, constants, instantiate, parse
 
 __all__ = ["Plan", "affordable", "check_workloads", "constants", "derive", "instantiate"]
 
@@ -246,12 +246,14 @@ class _Search:
         base = self._signature({})
         if base is None:
             return []
-        found: list[Symbol] = []
+        reference = parse(self.source)
+        found = self._bounds(reference, base)
+        taken = {leaf for symbol in found for leaf in symbol.leaves}
         unmatched: dict[int, list[Leaf]] = {}
-        for leaf in parse(self.source).leaves():
+        for leaf in reference.leaves():
             if self._late():
                 break
-            if not self._drives((leaf,), base):
+            if leaf in taken or not self._drives((leaf,), base):
                 continue
             symbol = self._symbol((leaf,), base)
             if symbol is not None:
@@ -262,6 +264,20 @@ class _Search:
         for leaves in unmatched.values():
             symbol = self._symbol(tuple(leaves), base) if len(leaves) > 1 else None
             if symbol is not None:
+                found.append(symbol)
+        return found
+
+    def _bounds(self, reference: Reference, base: Signature) -> list[Symbol]:
+        """Bounds of random integers together with the extents that they are equal to: indices must stay within.
+
+        A bound that is an extent itself, under one name, needs no company.
+        """
+        found = []
+        bounds = [leaf for leaf in reference.bounding() if not self._drives((leaf,), base)]
+        for value in dict.fromkeys(leaf.value for leaf in bounds):
+            equals = tuple(leaf for leaf in reference.leaves() if leaf.value == value)
+            symbol = self._symbol(equals, base) if len(equals) > 1 and self._drives(equals, base) else None
+            if symbol is not None and symbol.dims:
                 found.append(symbol)
         return found
 
