@@ -27,6 +27,9 @@ def _convolutions(m: Any) -> Pairs:
     found.append((m.conv2d(x.double(), w.double(), 0, 1, 1, 1, 2.0, 0.0, False), 2 * F.conv2d(x.double(), w.double())))
     bias, z = x_of(6) - 0.5, x_of(2, 6, 7, 6) - 1
     found.append((m.fused(x, w, bias, z), 2 * F.relu(F.conv2d(x, w, bias, padding=1) + z / 2)))
+    for pad, stride, more in ((0, 1, 0), (1, 2, 1)):
+        grown = F.conv_transpose2d(z, w, None, stride, pad, more)
+        found.append((m.transposed(z, w, pad, stride, more), 2 * grown + 0.5))
     deep, window = x_of(1, 2, 5, 4, 6), x_of(3, 2, 2, 3, 2)
     expected = F.conv3d(deep, window, None, (1, 2, 1), (1, 1, 0))
     return [*found, (m.conv3d(deep, window, [1, 1, 0], [1, 2, 1]), expected)]
@@ -49,6 +52,15 @@ def _activations(m: Any) -> Pairs:
     return [*found, (m.activation(x.half(), torch.ones(2, 3, 4, 5).half(), 1, 0.0).float(), half.float())]
 
 
+def _batch_norm_training(m: Any, x: torch.Tensor) -> Pairs:
+    scale, bias = x_of(1, 3, 1, 1), x_of(1, 3, 1, 1) + 1
+    ours, theirs, saved = (torch.zeros(3), torch.ones(3)), (torch.zeros(3), torch.ones(3)), torch.zeros(2, 3)
+    expected = F.batch_norm(x, *theirs, scale.flatten(), bias.flatten(), training=True, momentum=0.1, eps=1e-3)
+    found = [(m.batch_norm_training(x, scale, bias, *ours, saved), 3 * expected + 0.25), (ours[0], theirs[0])]
+    variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+    return [*found, (ours[1], theirs[1]), (saved, torch.stack([mean, (variance + 1e-3).rsqrt()]))]
+
+
 def _layers(m: Any) -> Pairs:
     x = x_of(2, 3, 6, 5) - 0.5
     window, pad, step = (3, 2), (1, 0), (2, 1)
@@ -66,6 +78,7 @@ def _layers(m: Any) -> Pairs:
         scale, bias, mean, variance = (x_of(*shape) + k for k in range(4))
         expected = (x - mean) / (variance + 1e-3).sqrt() * scale + bias
         found.append((m.batch_norm(x, scale, bias, mean, variance, mode), 3 * expected + 0.25))
+    found += _batch_norm_training(m, x)
     found.append((m.add(x_of(1, 3, 1, 1), torch.ones(2, 3, 6, 5)), (3 * x_of(1, 3, 1, 1) + 0.25).expand(2, 3, 6, 5)))
     a, b = x, x_of(1, 3, 1, 5) - 0.4
     ways = [3 * a + 2 * b, 6 * a * b, torch.minimum(3 * a, 2 * b), torch.maximum(3 * a, 2 * b)]
@@ -90,7 +103,7 @@ CUDNN = [
     Wrapper(
         "cudnn_convolutions",
         _convolutions,
-        library=("cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward"),
+        library=("cudnnConvolutionForward", "cudnnConvolutionBiasActivationForward", "cudnnConvolutionBackwardData"),
     ),
     Wrapper(
         "cudnn_layers",
@@ -100,6 +113,7 @@ CUDNN = [
             "cudnnPoolingForward",
             "cudnnSoftmaxForward",
             "cudnnBatchNormalizationForwardInference",
+            "cudnnBatchNormalizationForwardTraining",
             "cudnnAddTensor",
             "cudnnOpTensor",
         ),

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.nn.grad import conv2d_input, conv3d_input
 
 from kernelwright.backends import values
 from kernelwright.backends.library_memory import Inside, strided, wide
@@ -43,6 +44,17 @@ def _convolved(x: torch.Tensor, w: torch.Tensor, choices: Choices) -> torch.Tens
 def _convolution(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
     x, w, _ = tensors
     return _convolved(x, w, choices) * factors[0]
+
+
+def _backward_data(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
+    """The gradient of a convolution's input, of the result's sizes: what a transposed convolution gives."""
+    dy, w, dx = tensors
+    mode, groups, *numbers = choices
+    rank = len(numbers) // 3
+    pad, stride, dilation = numbers[:rank], numbers[rank : 2 * rank], numbers[2 * rank :]
+    filters = wide(w).flip(tuple(range(2, 2 + rank))) if mode == 0 else wide(w)
+    run = conv2d_input if rank == 2 else conv3d_input
+    return run(dx.shape, filters, wide(dy), stride, pad, dilation, groups) * factors[0]
 
 
 def _convolution_bias_activation(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
@@ -106,6 +118,27 @@ def _batch_norm(tensors: Sequence[torch.Tensor], choices: Choices, factors: Fact
     return ((wide(x) - mean) * torch.rsqrt(variance + factors[2]) * scale + bias) * factors[0]
 
 
+def _batch_norm_training(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
+    """By the batch's own statistics; `choices`: whether running statistics are kept, and whether these are saved.
+
+    As in cuDNN the running variance takes the unbiased one, and the inverse deviation is what is saved.
+    """
+    x, scale, bias, *statistics = tensors[:-1]
+    alpha, _, epsilon, momentum = factors
+    over = [i for i, kept in enumerate(scale.shape) if kept == 1]
+    variance, mean = torch.var_mean(wide(x), over, correction=0, keepdim=True)
+    count = x.numel() // mean.numel()
+    inverse = torch.rsqrt(variance + epsilon)
+    if choices[0]:
+        running_mean, running_variance, *statistics = statistics
+        running_mean.lerp_(mean, momentum)
+        running_variance.lerp_(variance * (count / max(1, count - 1)), momentum)
+    if choices[1]:
+        statistics[0].copy_(mean)
+        statistics[1].copy_(inverse)
+    return ((wide(x) - mean) * inverse * scale + bias) * alpha
+
+
 def _add(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
     return wide(tensors[0]) * factors[0]
 
@@ -128,10 +161,12 @@ def _op(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> 
 _ROUTINES: dict[str, Callable[[Sequence[torch.Tensor], Choices, Factors], torch.Tensor]] = {
     "cudnnConvolutionForward": _convolution,
     "cudnnConvolutionBiasActivationForward": _convolution_bias_activation,
+    "cudnnConvolutionBackwardData": _backward_data,
     "cudnnActivationForward": _activation,
     "cudnnPoolingForward": _pooling,
     "cudnnSoftmaxForward": _softmax,
     "cudnnBatchNormalizationForwardInference": _batch_norm,
+    "cudnnBatchNormalizationForwardTraining": _batch_norm_training,
     "cudnnAddTensor": _add,
     "cudnnOpTensor": _op,
 }

@@ -74,7 +74,7 @@ _MORE = (
     (
         re.compile(r"\b(?:cudnn|CUDNN_|getCudnnHandle)"),
         re.compile(r"cudnn(?:_ops|_cnn)?\.h|ATen/cudnn/.*"),
-        ("cudnn_descriptors.h", "cudnn_calls.h"),
+        ("cudnn_descriptors.h", "cudnn_calls.h", "cudnn_training.h"),
     ),
 )
 

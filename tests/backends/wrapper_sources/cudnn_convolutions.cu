@@ -107,8 +107,30 @@ torch::Tensor conv3d(torch::Tensor x, torch::Tensor w, std::vector<int64_t> pad,
   CHECK_CUDNN(cudnnDestroy(handle));
   return y;
 }
+// A transposed convolution is the gradient of the convolution's input.
+torch::Tensor transposed(torch::Tensor x, torch::Tensor w, int64_t pad, int64_t stride, int64_t more) {
+  cudnnHandle_t handle;
+  CHECK_CUDNN(cudnnCreate(&handle));
+  Descriptors d;
+  int64_t h = (x.size(2) - 1) * stride - 2 * pad + w.size(2) + more, v = (x.size(3) - 1) * stride - 2 * pad + w.size(3) + more;
+  auto y = torch::ones({x.size(0), w.size(1), h, v}, x.options());
+  CHECK_CUDNN(cudnnSetTensor4dDescriptor(d.x, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, x.size(0), x.size(1), x.size(2), x.size(3)));
+  CHECK_CUDNN(cudnnSetTensor4dDescriptor(d.y, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT, y.size(0), y.size(1), h, v));
+  CHECK_CUDNN(cudnnSetFilter4dDescriptor(d.w, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW, w.size(0), w.size(1), w.size(2), w.size(3)));
+  CHECK_CUDNN(cudnnSetConvolution2dDescriptor(d.c, pad, pad, stride, stride, 1, 1, CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT));
+  cudnnConvolutionBwdDataAlgoPerf_t best;
+  int found = 0;
+  size_t bytes = 1;
+  CHECK_CUDNN(cudnnGetConvolutionBackwardDataAlgorithm_v7(handle, d.w, d.x, d.c, d.y, 1, &found, &best));
+  CHECK_CUDNN(cudnnGetConvolutionBackwardDataWorkspaceSize(handle, d.w, d.x, d.c, d.y, best.algo, &bytes));
+  const float two = 2.f, half = 0.5f;
+  CHECK_CUDNN(cudnnConvolutionBackwardData(handle, &two, d.w, w.data_ptr(), d.x, x.data_ptr(), d.c, best.algo, nullptr, bytes, &half, d.y, y.data_ptr()));
+  CHECK_CUDNN(cudnnDestroy(handle));
+  return y;
+}
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("conv2d", &conv2d);
   m.def("fused", &fused);
+  m.def("transposed", &transposed);
   m.def("conv3d", &conv3d);
 }

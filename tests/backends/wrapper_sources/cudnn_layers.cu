@@ -52,6 +52,15 @@ torch::Tensor batch_norm(torch::Tensor x, torch::Tensor scale, torch::Tensor bia
                                                          scale.data_ptr(), bias.data_ptr(), mean.data_ptr(), variance.data_ptr(), 1e-3));
   return y;
 }
+// By the batch's own statistics, into running and saved ones.
+torch::Tensor batch_norm_training(torch::Tensor x, torch::Tensor scale, torch::Tensor bias, torch::Tensor mean, torch::Tensor variance, torch::Tensor saved) {
+  auto y = torch::ones_like(x);
+  auto xd = described(x), yd = described(y), pd = described(scale);
+  float* kept = saved.data_ptr<float>();
+  AT_CUDNN_CHECK(cudnnBatchNormalizationForwardTraining(at::native::getCudnnHandle(), CUDNN_BATCHNORM_SPATIAL, &alpha, &beta, xd, x.data_ptr(), yd, y.data_ptr(), pd,
+                                                        scale.data_ptr(), bias.data_ptr(), 0.1, mean.data_ptr(), variance.data_ptr(), 1e-3, kept, kept + x.size(1)));
+  return y;
+}
 torch::Tensor add(torch::Tensor a, torch::Tensor c) {
   auto ad = described(a), cd = described(c);
   AT_CUDNN_CHECK(cudnnAddTensor(at::native::getCudnnHandle(), &alpha, ad, a.data_ptr(), &beta, cd, c.data_ptr()));
@@ -72,6 +81,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   m.def("pooling", &pooling);
   m.def("softmax", &softmax);
   m.def("batch_norm", &batch_norm);
+  m.def("batch_norm_training", &batch_norm_training);
   m.def("add", &add);
   m.def("op", &op);
 }
