@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from wrappers import FOLDER, WRAPPERS, Wrapper
+from wrappers_cudnn import CUDNN
 from wrappers_more import MORE, REFUSED
 
 from kernelwright.backends.build import build
@@ -27,7 +28,7 @@ def load(wrapper: Wrapper, cache: Path) -> tuple[Any, Runtime]:
     return Extension(result, runtime), runtime
 
 
-@pytest.mark.parametrize("wrapper", WRAPPERS + MORE, ids=lambda w: w.name)
+@pytest.mark.parametrize("wrapper", WRAPPERS + MORE + CUDNN, ids=lambda w: w.name)
 def test_wrapper_computes_what_it_says(wrapper: Wrapper, cache: Path) -> None:
     module, runtime = load(wrapper, cache)
     runtime.begin_call()

@@ -300,7 +300,7 @@ MORE += [Wrapper("torch_library", check=_library, library=("sum", "amax"))]
 REFUSED = {
     "refused_cub_in_host_code": ("unsupported", "cub::DeviceReduce"),
     "refused_thrust": ("unsupported", "thrust"),
-    "refused_cudnn": ("unsupported", "cudnn.h"),
+    "refused_cudnn": ("unsupported", "cudnnReduceTensorDescriptor_t"),
     "refused_curand_host": ("unsupported", "curand.h"),
     "refused_cublaslt": ("unsupported", "cublasLtMatrixTransform"),
     "refused_cuda_graph": ("unsupported", "cudaGraph"),

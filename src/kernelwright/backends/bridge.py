@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import cublas, values
+from kernelwright.backends import cublas, cudnn, values
 from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _MOVES = frozenset(
@@ -26,6 +26,10 @@ _MOVES = frozenset(
     " manual_seed grad_enabled set_grad_enabled promote_types chunk tensor_split is_same_size fill zero".split()
 )
 """Operators that compute nothing from values: not counted as library work."""
+
+
+_LIBRARIES = {"cublas": cublas.run, "cudnn": cudnn.run}
+"""What carries out the routines of a bridged library."""
 
 
 class Unforwardable(RuntimeError):
@@ -59,10 +63,11 @@ class Bridge:
             return _like(name[5:], args, cuda)
         if name == "kw:unsupported":
             raise Unforwardable(args[0])
-        if name.startswith("cublas:"):
+        library, colon, routine = name.partition(":")
+        if colon and library in _LIBRARIES:
             with self.quietly():
-                result, made = cublas.run(name[7:], args, self.inside)
-            self._record(name[7:], made)
+                result, made = _LIBRARIES[library](routine, args, self.inside)
+            self._record(routine, made)
             return result, cuda
         schema, name = name, name.partition(".")[0]
         special = _SPECIAL.get(name)

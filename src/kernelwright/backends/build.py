@@ -166,8 +166,8 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     except RecursionError:
         return _failed("error: the source is nested too deeply")
     seconds = {"split": time.perf_counter() - start}
-    if request.arch and (used := re.search(r"\bcublas\w+", request.cuda_source + request.cpp_source)):
-        return _failed("cuBLAS is bridged on the functional machine only", (used.group(),), seconds)
+    if request.arch and (used := re.search(r"\bcu(?:blas|dnn)\w+", request.cuda_source + request.cpp_source)):
+        return _failed("cuBLAS and cuDNN are bridged on the functional machine only", (used.group(),), seconds)
     if request.arch and parts.device_lambdas:
         return _failed("lambdas that kernels are called with are nvcc's", ("source: a __device__ lambda",), seconds)
     units = _host_units(request, parts)

@@ -7,17 +7,15 @@ in float32, and an epilogue is applied before the result is rounded to its type.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from kernelwright.backends import values
+from kernelwright.backends.library_memory import Inside, strided, wide
 
 SUCCESS, INVALID_VALUE = 0, 7
-Inside = Callable[[int, int], bool]
-"""Whether a range of addresses is memory of the device."""
 
 
 class Refused(ValueError):
@@ -27,19 +25,7 @@ class Refused(ValueError):
 def _strided(
     address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside
 ) -> torch.Tensor:
-    """The elements at `address`, shared. Raises what a GPU would say of memory that is not the device's."""
-    if 0 in sizes:
-        return torch.empty(tuple(sizes), dtype=dtype)
-    count = 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
-    nbytes = count * dtype.itemsize
-    if not inside(address, nbytes):
-        raise RuntimeError("CUDA error: an illegal memory access was encountered (in cuBLAS)")
-    block = (ctypes.c_char * nbytes).from_address(address)
-    return torch.frombuffer(block, dtype=dtype, count=count).as_strided(tuple(sizes), tuple(strides))
-
-
-def _wide(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+    return strided(address, sizes, strides, dtype, inside, "cuBLAS")
 
 
 def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
@@ -53,10 +39,10 @@ def _gemm(dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
         kind = values.DTYPES[type_]
         assert kind is not None
         tensors.append(_strided(address, (count, rows, columns), (step, 1, leading), kind, inside))
-    left = _wide(tensors[0].transpose(1, 2) if ta else tensors[0])
-    right = _wide(tensors[1].transpose(1, 2) if tb else tensors[1])
+    left = wide(tensors[0].transpose(1, 2) if ta else tensors[0])
+    right = wide(tensors[1].transpose(1, 2) if tb else tensors[1])
     product = torch.matmul(left, right) * alpha
-    tensors[2].copy_(product if beta == 0 else product + _wide(tensors[2]) * beta)
+    tensors[2].copy_(product if beta == 0 else product + wide(tensors[2]) * beta)
     return SUCCESS
 
 
@@ -80,16 +66,16 @@ def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
     alpha, beta, packed, count = args
     ta, tb, epilogue, bias, bias_type = packed[28:]
     a, b, c, d = (_lt_matrix(packed[7 * i : 7 * i + 7], count, inside) for i in range(4))
-    left = _wide(a.transpose(1, 2) if ta else a)
-    right = _wide(b.transpose(1, 2) if tb else b)
+    left = wide(a.transpose(1, 2) if ta else a)
+    right = wide(b.transpose(1, 2) if tb else b)
     if left.shape[2] != right.shape[1] or (left.shape[1], right.shape[2]) != d.shape[1:] or c.shape != d.shape:
         raise Refused
     made = torch.matmul(left, right) * alpha
-    made = made if beta == 0 else made + _wide(c) * beta
+    made = made if beta == 0 else made + wide(c) * beta
     if epilogue & _BIAS:
         kind = values.DTYPES[bias_type]
         assert kind is not None
-        made = made + _wide(_strided(bias, (d.shape[1],), (1,), kind, inside))[:, None]
+        made = made + wide(_strided(bias, (d.shape[1],), (1,), kind, inside))[:, None]
     if epilogue & _RELU:
         made = made.relu()
     if epilogue & _GELU:

@@ -17,7 +17,7 @@ _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
-    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h"
+    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h|cudnn(?:_ops|_cnn)?\.h"
 )
 """Headers that hold device code only, or nothing that is not answered for."""
 
@@ -64,16 +64,27 @@ _FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependenc
 
 
 MORE = Path(__file__).parent / "host_more"
-_LT_HEADERS = re.compile(r"cublasLt\.h|ATen/cuda/(?:CUDAContext(?:Light)?|CUDABlas)\.h")
+_MORE = (
+    # names, the headers that declare them, and the files that answer for these
+    (
+        re.compile(r"\bcublasLt"),
+        re.compile(r"cublasLt\.h|ATen/cuda/(?:CUDAContext(?:Light)?|CUDABlas)\.h"),
+        ("cublas_lt.h",),
+    ),
+    (
+        re.compile(r"\b(?:cudnn|CUDNN_|getCudnnHandle)"),
+        re.compile(r"cudnn(?:_ops|_cnn)?\.h|ATen/cudnn/.*"),
+        ("cudnn_descriptors.h", "cudnn_calls.h", "cudnn_training.h"),
+    ),
+)
 
 
 def more_headers(source: str) -> str:
-    """The text of the stand-in for what few sources use, and the precompiled header therefore leaves out: cublasLt."""
-    if not re.search(r"\bcublasLt", source):
-        return ""
-    if not any(_LT_HEADERS.fullmatch(include_name(token) or "") for token in tokenize(source)):
-        return ""
-    return f'#line 1 "/kw-include/cublas_lt.h"\n{(MORE / "cublas_lt.h").read_text()}'
+    """The text of the stand-in for what few sources use, and the precompiled header leaves out: cublasLt and cuDNN."""
+    wanted = [(headers, files) for names, headers, files in _MORE if names.search(source)]
+    seen = [include_name(token) or "" for token in tokenize(source)] if wanted else []
+    files = [file for headers, files in wanted if any(map(headers.fullmatch, seen)) for file in files]
+    return "".join(f'#line 1 "/kw-include/{file}"\n{(MORE / file).read_text()}' for file in files)
 
 
 class RefusedInclude(Exception):
@@ -163,6 +174,12 @@ _NEEDS = (
         r"cublas_v2\.h|cublasLt\.h|ATen/cuda/.*",
     ),
     (r"cublasLt\w+", r"cublasLt\.h|ATen/cuda/.*"),
+    (
+        r"cudnn(?:Handle_t|Status_t|\w+Descriptor_t|Create\w*|Set\w*Descriptor\w*|\w+Forward)|CUDNN_(?:STATUS|DATA|TENSOR)_\w+",
+        r"cudnn(?:_\w+)?\.h|ATen/(?:native/)?cudnn/.*",
+    ),
+    (r"getCudnnHandle", r"ATen/(?:native/)?cudnn/.*"),
+    (r"AT_CUDNN_CHECK", r"ATen/cuda/.*|ATen/(?:native/)?cudnn/.*"),
     (r"PYBIND11_MODULE", r"torch/extension\.h|torch/python\.h|pybind11/.*|torch/csrc/.*"),
 )
 _NEEDY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _NEEDS))

@@ -23,7 +23,7 @@ __all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
 _HOST_ONLY = re.compile(
     r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|\w*Accessor\w*|\w*PtrTraits\b|acc_type\b|opmath_type\b)"
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
-    r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\bcudnn\w+|\bIntArrayRef\b"
+    r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\b(?:cudnn|CUDNN_)\w+|\bIntArrayRef\b"
 )
 THRUST = re.compile(r"#\s*include\s*<thrust/")
 HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
