@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -79,3 +81,38 @@ def test_a_folder_that_cannot_be_written_is_no_error(folder: Path) -> None:
     for _ in range(3):
         done = compile_ptx(PLAIN)
         assert done.ok and not done.log
+
+
+HEAVY = """
+template <int A, int B> struct Sum { static constexpr int v = Sum<A, (A + B) / 2>::v + Sum<(A + B) / 2 + 1, B>::v; };
+template <int A> struct Sum<A, A> { static constexpr int v = A & 3; };
+__global__ void k(int* y) { y[0] = Sum<0, 9000>::v; }
+"""
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from kernelwright.machine import nvrtc
+plain, heavy = sys.argv[1:]
+assert nvrtc.compile_ptx(plain).ok
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 48 * 2**20,) * 2)
+print(nvrtc.compile_ptx(heavy).log)
+assert nvrtc.compile_ptx(plain).ok
+"""
+
+
+def test_a_text_that_takes_all_memory_is_told_so() -> None:
+    given = [sys.executable, "-c", LIMITED, PLAIN, HEAVY]
+    done = subprocess.run(given, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "the compiler ran out of memory" in done.stdout
+
+
+def test_one_that_runs_out_beside_a_preamble_is_tried_without(folder: Path) -> None:
+    for _ in range(2):
+        assert compile_ptx(PLAIN).ok
+    chosen = nvrtc.options(nvrtc.ARCH, ())
+    used = nvrtc._kept[0].further_options(chosen)
+    assert used and nvrtc._kept[0].failed(chosen, "cuda.cu(5): catastrophic error: unable to obtain mapped memory")
+    assert nvrtc._kept[0].further_options(chosen) == used  # others still have it
+    assert not nvrtc._kept[0].failed(chosen, 'cuda.cu(5): catastrophic error: cannot open source file "memory.h"\n')

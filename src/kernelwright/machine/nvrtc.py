@@ -13,7 +13,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -156,7 +156,7 @@ def compile_ptx(
     done = _compiled(source, [*chosen, *kept], expressions, name)
     if kept and _kept[0].failed(chosen, done.log):
         done = _compiled(source, chosen, expressions, name)
-    return done
+    return replace(done, log=preambles.MEMORY.sub("error: the compiler ran out of memory", done.log))
 
 
 _kept: list[preambles.Preambles] = []

@@ -8,6 +8,7 @@ the same with and without.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ MOST = 8
 MOST_COUNTED = 256
 FIRST_VERSION = (12, 8)
 """Of NVRTC, with precompiled headers."""
+MEMORY = re.compile(r"catastrophic error: (?:out of memory|unable to obtain mapped memory).*")
+"""What NVRTC says when it has no more, without a preamble and with one."""
 
 
 class Preambles:
@@ -37,11 +40,15 @@ class Preambles:
         return [f"--use-pch={file}", "--pch-messages=false"] if file else []
 
     def failed(self, options: Sequence[str], log: str) -> bool:
-        """Whether NVRTC's log is about a preamble rather than the text; that one is not used again."""
+        """Whether NVRTC's log is about a preamble rather than the text; that one is not used again.
+
+        Beside a preamble a text has less memory than without: one that runs out of it is told from others by its log,
+        and the preamble is kept.
+        """
         blamed = str(self._folder) in log
         if blamed:
             self._files[tuple(options)] = None
-        return blamed
+        return blamed or MEMORY.search(log) is not None
 
     def _wanted(self, key: tuple[str, ...]) -> bool:
         if len(self._uses) >= MOST_COUNTED:
