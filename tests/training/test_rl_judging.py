@@ -8,6 +8,8 @@ import pytest
 
 pytest.importorskip("torch")
 
+from relu_task import RELU
+
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.lanes import Job
 from kernelwright.executor.local import Local
@@ -17,21 +19,8 @@ from kernelwright.tasks import candidate_from_text
 from kernelwright.training.rl_rollouts import Rollouts
 from kernelwright.training.rl_settings import RlSettings
 
-SOURCE = """import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x)
-
-def get_inputs():
-    return [torch.randn(64, 128)]
-
-def get_init_inputs():
-    return []
-"""
-RIGHT = write(SOURCE)
-TASK = Task(task_id="relu", source=SOURCE, provenance=Provenance(origin="test", licence="Apache-2.0"))
+RIGHT = write(RELU)
+TASK = Task(task_id="relu", source=RELU, provenance=Provenance(origin="test", licence="Apache-2.0"))
 
 
 class Noting(Local):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kernelwright.errors import ConfigError
 from kernelwright.generation.hub import HubTokenizer
-from kernelwright.inference.engine import Running
+from kernelwright.inference.engine import Running, check_length, finish
 from kernelwright.inference.sampling import Sampling
 
 
@@ -32,7 +32,7 @@ class Queued(ABC):
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
         """Queues a request. Raises `ConfigError` where the prompt leaves no room, or for texts to stop at."""
-        self._fits(prompt)
+        check_length(prompt, self.context)
         if sampling.stop:
             raise ConfigError(
                 f"{self.name} does not stop at texts", hint="leave them out; answers end with their token"
@@ -41,12 +41,6 @@ class Queued(ABC):
         with self._lock:
             self._waiting.append(running)
         return running
-
-    def _fits(self, prompt: Sequence[int]) -> None:
-        if not prompt or len(prompt) >= self.context:
-            raise ConfigError(
-                f"the prompt has {len(prompt)} tokens; the model's context is {self.context}", hint="shorten the task"
-            )
 
     def limit(self, running: Running) -> int:
         """Tokens that an answer may have."""
@@ -66,19 +60,11 @@ class Queued(ABC):
     ) -> list[Running]:
         """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
         for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
-            self._fits(prompt)
+            check_length(prompt, self.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
-        done = 0
         try:
-            while any(not r.finish_reason for r in asked):
-                self.step()
-                now = sum(bool(r.finish_reason) for r in asked)
-                if on_done is not None and now > done:
-                    on_done(now)
-                done = now
+            finish(asked, self.step, on_done)
         except BaseException:
-            for running in asked:
-                running.cancelled = True
             with contextlib.suppress(Exception):  # what was wrong at first is raised
                 self.step()
             raise

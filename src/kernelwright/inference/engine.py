@@ -55,6 +55,33 @@ class _Rows:
     log_probs: Tensor
 
 
+def check_length(prompt: Sequence[int], context: int) -> None:
+    """Raises `ConfigError` for a prompt that is empty or leaves no room for an answer."""
+    if not prompt or len(prompt) >= context:
+        raise ConfigError(
+            f"the prompt has {len(prompt)} tokens; the model's context is {context}", hint="shorten the task"
+        )
+
+
+def finish(asked: Sequence[Running], step: Callable[[], None], on_done: Callable[[int], None] | None) -> None:
+    """Takes steps until all requests have ended; they are cancelled where a step raises.
+
+    `on_done` gets how many are done, whenever that changes.
+    """
+    done = 0
+    try:
+        while any(not r.finish_reason for r in asked):
+            step()
+            now = sum(bool(r.finish_reason) for r in asked)
+            if on_done is not None and now > done:
+                on_done(now)
+            done = now
+    except BaseException:
+        for running in asked:
+            running.cancelled = True
+        raise
+
+
 class Engine:
     """A checkpoint that answers requests. Raises `ConfigError`.
 
@@ -116,18 +143,11 @@ class Engine:
 
     def add(self, prompt: Sequence[int], sampling: Sampling) -> Running:
         """Queues a request. Raises `ConfigError` where the prompt leaves no room for an answer."""
-        self._fits(prompt)
+        check_length(prompt, self.config.context)
         running = Running(tuple(prompt), sampling.checked())
         with self._lock:
             self._waiting.append(running)
         return running
-
-    def _fits(self, prompt: Sequence[int]) -> None:
-        if not prompt or len(prompt) >= self.config.context:
-            raise ConfigError(
-                f"the prompt has {len(prompt)} tokens; the model's context is {self.config.context}",
-                hint="shorten the task",
-            )
 
     def generate(
         self,
@@ -137,19 +157,11 @@ class Engine:
     ) -> list[Running]:
         """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
         for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
-            self._fits(prompt)
+            check_length(prompt, self.config.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
-        done = 0
         try:
-            while any(not r.finish_reason for r in asked):
-                self.step()
-                now = sum(bool(r.finish_reason) for r in asked)
-                if on_done is not None and now > done:
-                    on_done(now)
-                done = now
+            finish(asked, self.step, on_done)
         except BaseException:
-            for running in asked:
-                running.cancelled = True
             self._sweep()
             raise
         return asked

@@ -142,25 +142,7 @@ WORDS = tuple(
 SYLLABLES = tuple(
     "ba be bo da do du fa fi fo ga go ka ke ki la lo lu ma mi mo na ne no pa po ra ri ro sa so ta ti va vo".split()
 )
-ENDINGS = (
-    "1",
-    "2",
-    "3",
-    "_1",
-    "_2",
-    "_a",
-    "_b",
-    "_in",
-    "_layer",
-    "_module",
-    "_op",
-    "_fn",
-    "_x",
-    "1d",
-    "2d",
-    "3d",
-    "_3d",
-)
+ENDINGS = tuple("1 2 3 _1 _2 _a _b _in _layer _module _op _fn _x 1d 2d 3d _3d".split())
 """What usual names may end in."""
 SUBJECTS = (
     "Model", "A model", "Module", "A small module", "Reference module", "Reference implementation", "Baseline module",
