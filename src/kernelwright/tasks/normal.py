@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright import syntax
+from kernelwright.tasks.steps import in_steps
 
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
 _SAME = ("from torch import nn", "from torch.nn import functional as F")
@@ -63,6 +64,9 @@ class _Page:
                 _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
         for init in self._constructor():
             self._defaults(init.args)
+        for node in self.model.body:
+            if isinstance(node, ast.FunctionDef) and node.name == "forward":
+                in_steps(node)
 
     def _function(self, name: str) -> ast.FunctionDef | None:
         found = [n for n in self.tree.body if isinstance(n, ast.FunctionDef) and n.name == name]

@@ -1,0 +1,104 @@
+"""Forward with one operator a line computes what it did."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+
+from kernelwright.tasks.generate import generate
+from kernelwright.tasks.steps import in_steps
+
+
+def stepped(body: str, arguments: str = "self, x") -> str:
+    """The body of a forward in steps."""
+    function = ast.parse(f"def forward({arguments}):\n{textwrap.indent(body, '    ')}").body[0]
+    assert isinstance(function, ast.FunctionDef)
+    in_steps(function)
+    return "\n".join(ast.unparse(statement) for statement in ast.fix_missing_locations(function).body)
+
+
+@pytest.mark.parametrize(
+    ("body", "lines"),
+    [
+        (
+            "return F.relu(self.conv(x)) + self.bias",
+            "h1 = self.conv(x)\nh2 = F.relu(h1)\nh3 = h2 + self.bias\nreturn h3",
+        ),
+        ("x = self.a(x)\nx = self.b(x)\nreturn x", "h1 = self.a(x)\nh2 = self.b(h1)\nreturn h2"),
+        ("skip = x\nx = -x\nreturn x * skip", "h1 = -x\nh2 = h1 * x\nreturn h2"),
+        (
+            "n = x.shape[0] * 2\nreturn x.view(n, -1).sum(dim=1)",
+            "h1 = x.shape[0] * 2\nh2 = x.view(h1, -1)\nh3 = h2.sum(dim=1)\nreturn h3",
+        ),
+        ("v, i = torch.max(x.abs(), 1)\nreturn v, i", "h1 = x.abs()\nh2, h3 = torch.max(h1, 1)\nreturn (h2, h3)"),
+        (
+            "return torch.cat([x + 1, x], dim=1)[:, 0]",
+            "h1 = x + 1\nh2 = torch.cat([h1, x], dim=1)\nh3 = h2[:, 0]\nreturn h3",
+        ),
+        (
+            "return 1.0 / math.sqrt(x.size(-1)) * x.exp()",
+            "h1 = x.exp()\nh2 = 1.0 / math.sqrt(x.size(-1)) * h1\nreturn h2",
+        ),
+    ],
+)
+def test_every_operator_gets_a_line(body: str, lines: str) -> None:
+    assert stepped(body) == lines
+    assert stepped(lines) == stepped(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "if self.training:\n    x = x + 1\nreturn x + x * 2",
+        "for layer in self.layers:\n    x = layer(x) + x\nreturn x",
+        "x += 1\nreturn x + x * 2",
+        "return x.add_(1) + x * 2",
+        "return F.relu(x + 1, inplace=True) + x * 2",
+        "return (x + 1 if self.flag else x * 2 - 1)",
+        "return sum(y * 2 for y in x.unbind(0)) + 1",
+    ],
+)
+def test_what_is_not_straight_stays(body: str) -> None:
+    assert stepped(body) == "\n".join(
+        ast.unparse(s) for s in ast.parse(f"def f():\n{textwrap.indent(body, ' ')}").body[0].body
+    )  # type: ignore[attr-defined]
+
+
+def test_names_of_others_are_not_taken() -> None:
+    assert stepped("return F.relu(x + h1)", "self, x, h1") == "h2 = x + h1\nh3 = F.relu(h2)\nreturn h3"
+    assert stepped("return F.relu(x + h2)") == "h1 = x + h2\nh3 = F.relu(h1)\nreturn h3"
+
+
+def _result(source: str) -> Any:
+    scope: dict[str, Any] = {}
+    exec(compile(source, "task", "exec"), scope)
+    torch.manual_seed(0)
+    model, inputs = scope["Model"](*scope["get_init_inputs"]()), scope["get_inputs"]()
+    with torch.no_grad():
+        return model(*inputs)
+
+
+def _inputs(source: str) -> int:
+    scope: dict[str, Any] = {}
+    with torch.device("meta"):
+        exec(compile(source, "task", "exec"), scope)
+        model, inputs = scope["Model"](*scope["get_init_inputs"]()), scope["get_inputs"]()
+    return sum(t.numel() for t in [*model.parameters(), *inputs] if isinstance(t, torch.Tensor))
+
+
+def test_generated_tasks_compute_the_same() -> None:
+    compared = 0
+    for task in generate(99, 400):
+        if _inputs(task.source) > 200_000:
+            continue
+        tree = ast.parse(task.source)
+        model = next(n for n in tree.body if isinstance(n, ast.ClassDef))
+        in_steps(next(n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "forward"))
+        text = ast.unparse(ast.fix_missing_locations(tree))
+        assert torch.equal(_result(task.source), _result(text)), task.name
+        compared += 1
+    assert compared > 20
