@@ -1,7 +1,7 @@
 """How many generated tasks the solution library answers, and how many of its answers the CPU machine judges correct.
 
     python benchmarks/solutions_cpu.py [--count 200] [--seed 1] [--split train] [--families NAME,...] [--schedule N]
-        [--source FILE.jsonl] [--skip-judging] [--trials 2] [--out benchmarks/results/solutions_cpu.json]
+        [--source FILE.jsonl] [--plan] [--skip-judging] [--trials 2] [--out benchmarks/results/solutions_cpu.json]
 
 Each task's canonical answer (or that of the N-th schedule) is judged like any candidate, with every guard. `--source`
 takes tasks from the `reference` field of a JSONL file instead of the generator. Prints a line a failure to stderr, and
@@ -25,6 +25,7 @@ from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
 from kernelwright.solutions.reading import FAULT, Unreadable
 from kernelwright.tasks import candidate_from_text
+from kernelwright.tasks.normal import normal_form
 
 
 def tasks(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
@@ -50,6 +51,7 @@ def main() -> None:
     parser.add_argument("--families", default="")
     parser.add_argument("--source", default="")
     parser.add_argument("--schedule", type=int, default=-1, help="index into schedules(source); -1: canonical")
+    parser.add_argument("--plan", action="store_true", help="as our models answer: the normal form, with a plan")
     parser.add_argument("--skip-judging", action="store_true")
     parser.add_argument("--trials", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/solutions_cpu.json"))
@@ -81,8 +83,8 @@ def main() -> None:
 def judged(evaluator: Evaluator, name: str, source: str, args: argparse.Namespace) -> tuple[str, str, str]:
     """Verdict, reason and the answer's text; the verdict is `no template` where nothing was written."""
     try:
-        plan = CANONICAL if args.schedule < 0 else schedules(source)[args.schedule]
-        text = write(source, plan)
+        schedule = CANONICAL if args.schedule < 0 else schedules(source)[args.schedule]
+        text = write(normal_form(source), schedule, plan=True) if args.plan else write(source, schedule)
     except Unreadable as error:
         return "crash" if FAULT in str(error) else "no template", str(error), ""
     if args.skip_judging:

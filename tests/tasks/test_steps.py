@@ -26,22 +26,22 @@ def stepped(body: str, arguments: str = "self, x") -> str:
     [
         (
             "return F.relu(self.conv(x)) + self.bias",
-            "h1 = self.conv(x)\nh2 = F.relu(h1)\nh3 = h2 + self.bias\nreturn h3",
+            "t1 = self.conv(x)\nt2 = F.relu(t1)\nt3 = t2 + self.bias\nreturn t3",
         ),
-        ("x = self.a(x)\nx = self.b(x)\nreturn x", "h1 = self.a(x)\nh2 = self.b(h1)\nreturn h2"),
-        ("skip = x\nx = -x\nreturn x * skip", "h1 = -x\nh2 = h1 * x\nreturn h2"),
+        ("x = self.a(x)\nx = self.b(x)\nreturn x", "t1 = self.a(x)\nt2 = self.b(t1)\nreturn t2"),
+        ("skip = x\nx = -x\nreturn x * skip", "t1 = -x\nt2 = t1 * x\nreturn t2"),
         (
             "n = x.shape[0] * 2\nreturn x.view(n, -1).sum(dim=1)",
-            "h1 = x.shape[0] * 2\nh2 = x.view(h1, -1)\nh3 = h2.sum(dim=1)\nreturn h3",
+            "t1 = x.shape[0] * 2\nt2 = x.view(t1, -1)\nt3 = t2.sum(dim=1)\nreturn t3",
         ),
-        ("v, i = torch.max(x.abs(), 1)\nreturn v, i", "h1 = x.abs()\nh2, h3 = torch.max(h1, 1)\nreturn (h2, h3)"),
+        ("v, i = torch.max(x.abs(), 1)\nreturn v, i", "t1 = x.abs()\nt2, t3 = torch.max(t1, 1)\nreturn (t2, t3)"),
         (
             "return torch.cat([x + 1, x], dim=1)[:, 0]",
-            "h1 = x + 1\nh2 = torch.cat([h1, x], dim=1)\nh3 = h2[:, 0]\nreturn h3",
+            "t1 = x + 1\nt2 = torch.cat([t1, x], dim=1)\nt3 = t2[:, 0]\nreturn t3",
         ),
         (
             "return 1.0 / math.sqrt(x.size(-1)) * x.exp()",
-            "h1 = x.exp()\nh2 = 1.0 / math.sqrt(x.size(-1)) * h1\nreturn h2",
+            "t1 = x.exp()\nt2 = 1.0 / math.sqrt(x.size(-1)) * t1\nreturn t2",
         ),
     ],
 )
@@ -69,8 +69,8 @@ def test_what_is_not_straight_stays(body: str) -> None:
 
 
 def test_names_of_others_are_not_taken() -> None:
-    assert stepped("return F.relu(x + h1)", "self, x, h1") == "h2 = x + h1\nh3 = F.relu(h2)\nreturn h3"
-    assert stepped("return F.relu(x + h2)") == "h1 = x + h2\nh3 = F.relu(h1)\nreturn h3"
+    assert stepped("return F.relu(x + t1)", "self, x, t1") == "t2 = x + t1\nt3 = F.relu(t2)\nreturn t3"
+    assert stepped("return F.relu(x + t2)") == "t1 = x + t2\nt3 = F.relu(t1)\nreturn t3"
 
 
 def _result(source: str) -> Any:
@@ -92,7 +92,7 @@ def _inputs(source: str) -> int:
 
 def test_generated_tasks_compute_the_same() -> None:
     compared = 0
-    for task in generate(99, 400):
+    for task in generate(99, 250):
         if _inputs(task.source) > 200_000:
             continue
         tree = ast.parse(task.source)
@@ -101,4 +101,4 @@ def test_generated_tasks_compute_the_same() -> None:
         text = ast.unparse(ast.fix_missing_locations(tree))
         assert torch.equal(_result(task.source), _result(text)), task.name
         compared += 1
-    assert compared > 20
+    assert compared > 12

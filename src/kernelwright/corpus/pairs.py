@@ -25,6 +25,8 @@ CHUNK = 32
 BARREN = 64
 """After so many chunks without a single pair the stream is given up: nothing can be written for such tasks."""
 
+CHAINS = ("fused", "block", "elementwise", "gate")
+"""Groups of families whose tasks have several operators."""
 Schedules = Literal["canonical", "all"]
 
 
@@ -64,11 +66,14 @@ class Recipe:
     """With `all` schedules, answers a task at most: the canonical one, and others drawn by the seed."""
     plan: bool = True
     """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
+    chains: float = 0.0
+    """Share of the chunks whose tasks are all of `CHAINS`: a model reads and writes chains by seeing many."""
 
     def checked(self) -> Self:
         """This recipe, or `ConfigError` for what is out of range."""
-        if not 0.0 <= self.mistakes <= 1.0:
-            raise ConfigError(f"mistakes {self.mistakes} is not a share", hint="use a number from 0 to 1")
+        for name, share in (("mistakes", self.mistakes), ("chains", self.chains)):
+            if not 0.0 <= share <= 1.0:
+                raise ConfigError(f"{name} {share} is not a share", hint="use a number from 0 to 1")
         if self.schedules not in ("canonical", "all"):
             raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
         if self.per_task is not None and self.per_task < 1:
@@ -106,7 +111,8 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
     families: dict[str, Counter[str]] = {}
     skipped: Counter[str] = Counter()
     report = _report(recipe)
-    for task in _tasks(recipe, seed, count, skipped):
+    chains = recipe.chains and random.Random(seed ^ 1).random() < recipe.chains
+    for task in _tasks(recipe, seed, count, skipped, CHAINS if chains else recipe.families):
         family = families.setdefault(task.family, Counter())
         family["tasks"] += 1
         if report is not None and report.check(task.name, task.source, task.family):
@@ -123,11 +129,13 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
     return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
 
 
-def _tasks(recipe: Recipe, seed: int, count: int, skipped: Counter[str]) -> Iterator[GeneratedTask]:
+def _tasks(
+    recipe: Recipe, seed: int, count: int, skipped: Counter[str], families: Sequence[str] | None
+) -> Iterator[GeneratedTask]:
     """The chunk's tasks. A fault of the generator costs what is left of them, not the corpus: it is counted."""
     left = count
     try:
-        for task in generate(seed, count, families=recipe.families, split=recipe.split):
+        for task in generate(seed, count, families=families, split=recipe.split):
             yield task
             left -= 1
     except UsageError:
@@ -144,69 +152,21 @@ def _pair(task: GeneratedTask, answer: Answer) -> Pair:
     return Pair(task, answer.text, answer.schedule, answer.trace, not answer.mistake, answer.mistake)
 
 
-def recipe(
-    *,
-    seed: int,
-    split: str = "train",
-    mistakes: float = 0.0,
-    schedules: str = "canonical",
-    families: Sequence[str] | None = None,
-    against: Sequence[str] = (),
-    one_operator: str = "remove",
-    traces: bool = True,
-    per_task: int | None = None,
-    plan: bool = True,
-) -> Recipe:
-    """A recipe from plain values, checked. Raises `UsageError`."""
-    named = None if families is None else tuple(families)
-    made = Recipe(
-        seed,
-        split,
-        mistakes,
-        schedules,  # type: ignore[arg-type]
-        named,
-        tuple(against),
-        one_operator,  # type: ignore[arg-type]
-        traces,
-        per_task,
-        plan,
-    )
-    list(generate(seed, 0, families=named, split=split))  # says what is wrong with families or split
+def recipe(*, seed: int, **fields: Any) -> Recipe:
+    """A `Recipe` from plain values, lists among them. Raises `UsageError` and `ConfigError` for what is wrong in it."""
+    made = from_fields({"seed": seed, **fields})
+    list(generate(seed, 0, families=made.families, split=made.split))  # says what is wrong with families or split
     return made.checked()
 
 
-def pairs(
-    seed: int,
-    count: int,
-    *,
-    split: str = "train",
-    mistakes: float = 0.0,
-    schedules: Schedules = "canonical",
-    families: Sequence[str] | None = None,
-    against: Sequence[str] = (),
-    one_operator: Literal["remove", "keep"] = "remove",
-    traces: bool = True,
-    plan: bool = True,
-    workers: int = 1,
-) -> PairStream:
+def pairs(seed: int, count: int, *, workers: int = 1, **fields: Any) -> PairStream:
     """An iterator over `count` pairs, the same for equal arguments whatever the number of `workers`.
 
-    `split` as of `tasks.generate`. `mistakes` is the share of pairs with a mistake on purpose (`right` is false);
-    `schedules` is `canonical` (one answer a task) or `all` (one for each schedule that fits). A task that the solution
-    library cannot read is skipped and counted in the stream's `skipped`, and so is one that is too near to a suite in
-    `against` (paths or names; see `decontaminate`). Raises `ConfigError`, and `TaskError` for such a suite.
+    `fields` are those of a `Recipe`. A task that the solution library cannot read is skipped and counted in the
+    stream's `skipped`, and so is one that is too near to a suite in `against` (paths or names; see `decontaminate`).
+    Raises `ConfigError` and `UsageError`, and `TaskError` for such a suite.
     """
-    made = recipe(
-        seed=seed,
-        split=split,
-        mistakes=mistakes,
-        schedules=schedules,
-        families=families,
-        against=against,
-        one_operator=one_operator,
-        traces=traces,
-        plan=plan,
-    )
+    made = recipe(seed=seed, **fields)
     if count < 0 or workers < 0:
         raise ConfigError(f"pairs: count {count} or workers {workers} is negative", hint="use 0 or more")
     return PairStream(made, count, workers)

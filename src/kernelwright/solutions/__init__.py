@@ -85,7 +85,7 @@ def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Write
     from kernelwright.solutions.stages import Writer
 
     reference, facts, node = understood(source)
-    writer = Writer(reference, schedule, facts, Plan(node) if plan else None)
+    writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)
     return writer, lower(writer, node)
 
 

@@ -142,6 +142,8 @@ class _Reader:
     def _bind(self, target: ast.expr, value: Value, values: dict[str, Value]) -> None:
         if isinstance(target, ast.Name):
             values[target.id] = value
+            if isinstance(value, Node) and self.depth == 1:
+                self.reference.named.setdefault(value, target.id)
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = self._parts(value, len(target.elts))
             for one, part in zip(target.elts, parts, strict=True):

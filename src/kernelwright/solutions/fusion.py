@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import math
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright import syntax
 from kernelwright.solutions.facts import Shape
 from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
-from kernelwright.solutions.plan import marked
+from kernelwright.solutions.plan import NAME, marked
 from kernelwright.solutions.reading import Node, Unreadable
 
 if TYPE_CHECKING:
@@ -114,6 +115,8 @@ class Operands:
         wanted = re.sub(r"\W+", "_", wanted).strip("_")
         if not wanted or not wanted[0].isalpha() or len(wanted) > 24:
             wanted = "s"
+        if NAME.fullmatch(wanted):
+            wanted += "s"  # a plan's value has the name itself
         name = self.fresh(wanted + "_" if wanted in _C_NAMES or re.fullmatch(r"v\d+", wanted) else wanted)
         self.table[name] = (f"{ctype} {name}", python)
         return name
@@ -237,16 +240,35 @@ class Fusion:
             self._left[arg] -= 1
         free = [self._known[a] for a in node.args if a in self._known and self._left[a] == 0]
         free = [name for name in free if name in self._own and name not in self._still_used()]
-        name = free[0] if free else self._variable()
-        statement = f"{self.indent}{'' if free else 'float '}{name} = {text};"
+        named = self._named(node)
         owner = self.writer.plan.owner(node) if self.writer.plan else ""
+        if owner:  # names that depend on the operator alone
+            free = [] if named else [name for name in free if name[:-1] == owner]
+        name = named or (free[0] if free else self._variable(owner))
+        statement = f"{self.indent}{'' if free else 'float '}{name} = {text};"
         self.statements.append(marked(statement, owner) if owner not in ("", self._said) else statement)
         self._said = owner or self._said
         self._known[node] = name
         return name
 
-    def _variable(self) -> str:
-        taken = {*self.operands.taken, *self._own, *self._known.values()}
+    def _named(self, node: Node) -> str:
+        """The plan's name for a value, declared here; empty where it has none, or the name is in use."""
+        name = self.writer.plan.result(node) if self.writer.plan else ""
+        if not name or name in self._taken():
+            return ""
+        self._own.add(name)
+        return name
+
+    def _taken(self) -> set[str]:
+        return {*self.operands.taken, *self._own, *self._known.values()}
+
+    def _variable(self, owner: str = "") -> str:
+        """A C name for a value on the way: `v`, `v2`, or for parts of an operator of the plan `t3a`, `t3b`."""
+        taken = self._taken()
+        for letter in string.ascii_lowercase if owner else "":
+            if (part := owner + letter) not in taken and not part.endswith("s"):
+                self._own.add(part)
+                return part
         name, count = "v", 2
         while name in taken:
             name, count = f"v{count}", count + 1
@@ -272,13 +294,13 @@ class Fusion:
             return literal
         if text in ("True", "False", "None") or text.startswith(("'", '"')):
             raise Unreadable(f"{text} where a number is needed")
-        name = self.operands.name(text.split(".")[-1] if text.startswith("self.") else text, "float", text)
-        return name
+        short = text.split(".")[-1] if text.startswith("self.") else text
+        return self.operands.name(text.removeprefix("self.") if self.writer.plan else short, "float", text)
 
     def _read(self, node: Node) -> str:
         """Reads an operand at this element."""
         if node.op in READERS and not self.writer.has(node) and same(self.writer.shape(node), self.shape):
-            variable = self._variable()
+            variable = self._named(node) or self._variable()
             self.statements.append(f"{self.indent}float {variable} = {READERS[node.op].read(self, node)};")
             self._known[node] = variable
             return variable
@@ -294,7 +316,10 @@ class Fusion:
         if kind == "bool":
             self._known[node] = f"{name}[{place}]"
             return self._known[node]
-        variable = self._variable()
+        if self.writer.plan and node.op == "tensor" and self._left[node] < 2:  # a weight stands where it is used
+            self._known[node] = f"{name}[{place}]"
+            return self._known[node]
+        variable = self._named(node) or self._variable()
         self.statements.append(f"{self.indent}float {variable} = {name}[{place}];")
         self._known[node] = variable
         return variable

@@ -6,7 +6,7 @@ import re
 
 from kernelwright.solutions.fusion import Fusion
 
-_LOAD = re.compile(r"float (v\d*) = (\w+)\[i\];")
+_LOAD = re.compile(r"float ([vtu]\d*) = (\w+)\[i\];")
 _LANES = "xyzw"
 
 
@@ -22,7 +22,7 @@ def vectorised(name: str, fusion: Fusion, text: str, parameters: str) -> str:
         return ""
     numbers = [(d, n) for n, (d, _) in fusion.operands.table.items() if "*" not in d]
     values = [m[1] for m in loads]
-    function = name.replace("_kernel", "_of")
+    function = name.replace("_kernel", "_of") if "_kernel" in name else f"{name}_of"
     takes = ", ".join([*(f"float {v}" for v in values), *(d for d, _ in numbers)])
     more = "".join(f", {n}" for _, n in numbers)
     body = "\n".join(["    " + s.strip() for s in rest])

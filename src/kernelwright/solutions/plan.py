@@ -1,35 +1,49 @@
-"""What a task's forward computes, an operator a line, and where an answer computes which, as comments in the answer.
+"""What a task's forward computes, an operator a line, and where an answer computes which.
 
 A small model loses its place in a long chain of operators. With a line for each at the head, in order and with its
 operands, and with that line again where the operator is computed, every step can be copied from what stands above it.
+The names of the lines are the names of what the answer computes, too: `t3 = tanh(t2)` is the variable `t3` of a kernel,
+the tensor `t3` of the host, the kernel `linear_t3`. So a name never depends on how often it was used before.
 A person finds in the same way what a fused kernel does where.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Container
+from collections import Counter
+from collections.abc import Container, Mapping
 
-from kernelwright.solutions.reading import Node
+from kernelwright.solutions.reading import Node, nodes
 
 _LEAVES = ("input", "tensor", "number", "count", "size", "constant")
 _HEAD = "kernels = Module("
 _MARK, _TITLE = "\x01", "\x02"
 """Characters that no text of a kernel has: before an operator's name behind a statement; before names above a kernel.
 They become comments at the end, for until then kernels are told apart by their text."""
-_COMMENTS = re.compile(r"^ *(?:#|//) t\d+(?: = .*|(?:, t\d+)*)\n", re.MULTILINE)
-_UNSEEN = re.compile(f"{_MARK}t\\d+|{_TITLE}[^\n]*\n")
+NAME = re.compile(r"[tu]\d+")
+"""What an operator is called: as forward calls it (`tasks.steps`), or what is no name there."""
+_COMMENTS = re.compile(r"^ *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*)\n", re.MULTILINE)
+_UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
 class Plan:
-    """The operators of an expression by name, `t1` first, and which of them a lowered node is a part of."""
+    """The operators of an expression by name, and which of them a lowered node is a part of.
 
-    def __init__(self, root: Node) -> None:
+    `named`: nodes to which forward gives names of its own, such as `t1`.
+    """
+
+    def __init__(self, root: Node, named: Mapping[Node, str] = {}) -> None:
         self.names: dict[Node, str] = {}
         self.lines: dict[str, str] = {}
         """Name -> the operator with its operands: `sigmoid(t1)`."""
+        once = Counter(named.values())
+        self._given = {n: name for n, name in named.items() if NAME.fullmatch(name) and once[name] == 1}
+        self._free = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
         self._owners: dict[Node, str] = {}
-        stack = [root]
+        self._results: dict[Node, str] = {}
+        used = set(nodes(root))
+        stack = [root, *reversed([node for node in self._given if node in used])]  # as in the text
         while stack:
             node = stack[-1]
             missing = [a for a in node.args if a not in self.names]
@@ -46,7 +60,7 @@ class Plan:
             return
         parts = [self.names[a] for a in node.args]  # of a layer its name, in place of its options
         parts += [node.text] if node.text else [f"{name}={text}" for name, text in node.options]
-        self.names[node] = f"t{len(self.lines) + 1}"
+        self.names[node] = self._given.get(node) or next(self._free)
         self.lines[self.names[node]] = f"{node.op}({', '.join(parts)})"
 
     def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str) -> None:
@@ -56,7 +70,11 @@ class Plan:
         """
         if dim and (name := self.names[node]) in self.lines:
             self.lines[name] = re.sub(r"\bdim=[^,()]+(?=[,)])", f"dim={dim}", self.lines[name])
-        stack = [lowered] if node.op not in _LEAVES else []
+        if node.op in _LEAVES:
+            return
+        if lowered not in operands and lowered.op not in _LEAVES:
+            self._results.setdefault(lowered, self.names[node])
+        stack = [lowered]
         while stack:
             part = stack.pop()
             if part in self._owners or part in operands or part.op in _LEAVES:
@@ -68,6 +86,15 @@ class Plan:
         """The name of the operator that a lowered node is a part of; empty where it is none's."""
         return self._owners.get(part, "")
 
+    def result(self, node: Node) -> str:
+        """The name of the operator whose value a lowered node is; empty where it is only a part of one."""
+        return self._results.get(node, "")
+
+    def part(self, what: str, node: Node) -> str:
+        """A name for something of the operator that a lowered node belongs to: `linear_t2`."""
+        owner = self.result(node) or self.owner(node)
+        return f"{what}_{owner}" if owner else what
+
     def computed(self, root: Node, there: Container[Node]) -> list[str]:
         """Names of what is computed for a lowered node, in order, where some nodes are `there` already."""
         seen: set[Node] = set()
@@ -77,7 +104,8 @@ class Plan:
             if node not in seen and node not in there:
                 seen.add(node)
                 stack += node.args
-        return sorted({self.owner(n) for n in seen} - {""}, key=lambda name: int(name[1:]))
+        names = {self.owner(n) for n in seen}
+        return [name for name in self.lines if name in names]
 
     def written(self, text: str) -> str:
         """An answer with its marks as comments, and all operators at its head."""

@@ -87,6 +87,8 @@ class Reference:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Sizes of values that the text calls by hidden names (see `forward`)."""
     hidden: dict[str, Node] = field(default_factory=dict)
+    named: dict[Node, str] = field(default_factory=dict)
+    """What forward calls its values: the first name of each, in the order of the text."""
 
 
 def read(source: str) -> Reference:

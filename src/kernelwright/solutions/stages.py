@@ -28,6 +28,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
@@ -70,6 +71,15 @@ def shape_rule(*ops: str) -> Callable[[Callable[[Writer, Node], Shape]], Callabl
     return register
 
 
+@dataclass(frozen=True)
+class _Begun:
+    """A tensor that is being lowered: its first line and its first kernel."""
+
+    node: Node
+    line: int
+    kernel: int
+
+
 _PYTHON_NAMES = frozenset("torch nn F math kernels self Module".split())
 
 
@@ -91,8 +101,8 @@ class Writer:
         self._names = {*_PYTHON_NAMES, *reference.inputs, *self.facts.constants}
         self._kernel_names: set[str] = set()
         self._tensors: dict[Node, str] = {}
-        self._begun: list[tuple[int, int]] = []
-        """For each tensor that is being lowered, the first line and the first kernel of its own."""
+        self._begun: list[_Begun] = []
+        """The tensors that are being lowered, each for the one before it."""
         self._shapes: dict[Node, Shape] = {}
         self.floats: set[str] = set()
         """Python names of tensors that are known to hold float32 in row-major order."""
@@ -119,11 +129,23 @@ class Writer:
         """A Python name for a number that is used at once: the name itself, unless forward's own names have it."""
         return f"{name}_" if name in self.reference.inputs or name in self.facts.constants else name
 
+    def result(self, name: str = "y", node: Node | None = None) -> str:
+        """A Python name for a value, that of the tensor being computed unless a node is given; with a plan its
+        operator's name, else `name`."""
+        node = node or (self._begun[-1].node if self._begun else None)
+        if not self.plan or node is None:
+            return self.fresh(name)
+        said = self.plan.result(node) or self.plan.part("part", node)
+        return self.fresh(name if said in ("part", *self._names) else said)
+
     def kernel_name(self, op: str) -> str:
-        """`<op>_kernel`, numbered where there are several."""
-        found, count = f"{op}_kernel", 2
+        """`<op>_kernel`, numbered where there are several; with a plan `<op>_t3`, if it computes `t3`."""
+        base = "{}_kernel{}"
+        if self.plan and self._begun and (said := self.plan.part("", self._begun[-1].node)):
+            base = f"{{}}{{}}{said}"
+        found, count = base.format(op, ""), 2
         while found in self._kernel_names:
-            found, count = f"{op}_kernel{count}", count + 1
+            found, count = base.format(op, count), count + 1
         self._kernel_names.add(found)
         return found
 
@@ -186,18 +208,18 @@ class Writer:
 
         What it takes from elsewhere is lowered on the way: its own lines are those behind.
         """
-        self._begun.append((len(self.lines), len(self.kernels)))
+        self._begun.append(_Begun(node, len(self.lines), len(self.kernels)))
         try:
             name = self._lower(node)
         finally:
-            line, kernel = self._begun.pop()
+            begun = self._begun.pop()
         if self.plan and (said := self.plan.computed(node, self._tensors)):
-            if len(self.lines) > line:
-                self.lines.insert(line, f"# {', '.join(said)}")
-            for at in [k for k in range(kernel, len(self.kernels)) if 'extern "C"' in self.kernels[k]][:1]:
+            if len(self.lines) > begun.line:
+                self.lines.insert(begun.line, f"# {', '.join(said)}")
+            for at in [k for k in range(begun.kernel, len(self.kernels)) if 'extern "C"' in self.kernels[k]][:1]:
                 self.kernels[at] = titled(self.kernels[at], said)
         if self._begun:
-            self._begun[-1] = (len(self.lines), len(self.kernels))
+            self._begun[-1] = replace(self._begun[-1], line=len(self.lines), kernel=len(self.kernels))
         return name
 
     def has(self, node: Node) -> bool:
@@ -279,14 +301,24 @@ class Writer:
                 continue
             seen.add(node)
             own = inside(node)
-            if not own and node.op in FUSED and (self.how(node) or self.fusing(node)):
+            if not own and node.op in FUSED and (self.how(node) or self.fusing(node)) and not self._splits(node):
                 found.add(node)
             else:
                 stack.extend(node.args)
         return frozenset(found)
 
+    def _splits(self, root: Node) -> bool:
+        """Whether a value between `root` and the anchor below it is needed elsewhere, too: it is what to fuse there."""
+        for node in region(root):
+            if node != root and self.fusing(node):
+                if sum(arg == node for user in region(root) for arg in user.args) < self._users[node]:
+                    return True
+        return False
+
     def fusing(self, node: Node) -> Node | None:
         """The anchor into whose kernel an elementwise node would go, if any."""
+        if self.plan and not self.plan.result(node):
+            return None  # a part of an operator stays with the rest of it
         for below in leaves(node):
             if below.op in FUSING and below not in self._tensors and self._only_within(below, node):
                 if same(self.shape(below), self.shape(node)):
@@ -451,7 +483,7 @@ def elementwise(writer: Writer, node: Node) -> str:
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    y = writer.fresh("y")
+    y = writer.result()
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
     parameters = f"{pointers}{out}* y, long long n{numbers}"
     each = schedule.per_thread * schedule.block

@@ -254,7 +254,7 @@ def elementwise(writer: TritonWriter, node: Node) -> str:
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) == 1 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
-    y = writer.fresh("y")
+    y = writer.result()
     pointers, numbers, tensors, values = _parameters(fusion.operands, y)
     value = f"{value} != 0" if out == "bool" else value
     writer.kernel(f"""
@@ -333,7 +333,7 @@ class TritonRows(rows.RowKernel):
         writer, group = self.writer, self.group
         assert isinstance(writer, TritonWriter)
         x = self._sized()
-        y = writer.fresh("y")
+        y = writer.result()
         name = writer.kernel_name(rows._title(writer, group))
         pointers, numbers, tensors, values = _parameters(self.operands, y, x)
         base = "row // inner * n * inner + row % inner" if self.inner else "row * n"
@@ -406,7 +406,7 @@ def product(writer: TritonWriter, node: Node, root: Node) -> str:
     with_bias = bias not in ("", "None")
     statements = ["    acc += tl.load(bias + n, mask=n < N, other=0.0)[None, :]"] if with_bias else []
     value = fusion.start(root, {node: "acc"}, reuse="acc") if root != node else "acc"
-    y = writer.fresh("y")
+    y = writer.result()
     pointers, numbers, tensors, values = _parameters(fusion.operands, y)
     strides = "az, am, ak, bz, bk, bn" if batch else "am, ak, bk, bn"
     parameters = f"a, b, {'bias, ' if with_bias else ''}{pointers}y, M, N, K, {strides}{numbers}"

@@ -1,7 +1,7 @@
 """A function's body with one operator a line: what is nested in an expression gets a line and a name of its own.
 
-`x = self.conv(x)` and `return F.relu(x) + self.bias` become `h1 = self.conv(x)`, `h2 = F.relu(h1)`,
-`h3 = h2 + self.bias`, `return h3`: a name has one value. It computes the same, operands before operators and from left
+`x = self.conv(x)` and `return F.relu(x) + self.bias` become `t1 = self.conv(x)`, `t2 = F.relu(t1)`,
+`t3 = t2 + self.bias`, `return t3`: a name has one value. It computes the same, operands before operators and from left
 to right, as Python does. Sizes, numbers and indices stay where they are.
 """
 
@@ -132,7 +132,7 @@ class _Now(ast.NodeTransformer):
 def _numbered() -> Iterator[str]:
     number = 1
     while True:
-        yield f"h{number}"
+        yield f"t{number}"
         number += 1
 
 
@@ -150,8 +150,10 @@ def _leaf(node: ast.expr) -> bool:
             return True
         case ast.Attribute(attr=name, value=value):
             return _of_module(node) or (name in _SIZES and _leaf(value))
-        case ast.Subscript(value=value):
-            return _of_module(node) or (isinstance(value, ast.Attribute) and _leaf(value))
+        case ast.Subscript(value=value, slice=index):
+            if _of_module(node):
+                return not any(isinstance(i, ast.Slice) or _is_none(i) for i in _elements(index))
+            return isinstance(value, ast.Attribute) and _leaf(value)
         case ast.UnaryOp(operand=operand):
             return _number(operand)
         case ast.BinOp():
@@ -161,6 +163,10 @@ def _leaf(node: ast.expr) -> bool:
         case ast.Call():
             return _number(node)
     return False
+
+
+def _is_none(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and node.value is None
 
 
 def _number(node: ast.expr) -> bool:

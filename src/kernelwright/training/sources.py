@@ -71,15 +71,17 @@ class Generated:
             one_operator=self.one_operator,
             traces=False,
             plan=self.settings.plan,
+            chains=self.settings.chains,
         )
         for pair in made:
             yield pair.task.source, pair.answer
         skipped.update(made.skipped)
 
     def describe(self) -> str:
-        share = f", of which {self.settings.mistakes:.0%} with a mistake on purpose" if self.settings.mistakes else ""
         s = self.settings
-        return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}"
+        share = f", of which {s.mistakes:.0%} with a mistake on purpose" if s.mistakes else ""
+        chains = f", {s.chains:.0%} of chains alone" if s.chains else ""
+        return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}{chains}"
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if len(writer.shape(node.args[0])) < 3:
         raise Unreadable("a convolution of an input without batch")
     c = read_convolution(writer, node)
-    r, y = c.rank, writer.fresh("y")
+    r, y = c.rank, writer.result()
     sizes = win.parameters(r, "", "O", "K", "s", "p", "d")
     parameters = (
         f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"

@@ -40,7 +40,7 @@ def joined(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     dim = _stack_dim(writer, node) if stack else dim_of(writer, node)
     rank = len(writer.shape(node.args[0]))
     names = [writer.tensor(a) for a in node.args]
-    name, y = writer.kernel_name(node.op), writer.fresh("y")
+    name, y = writer.kernel_name(node.op), writer.result()
     writer.kernel(f"""
 extern "C" __global__ void {name}(const float* x, float* y, long long n, int width, int total, int start) {{
     long long i = (long long)blockIdx.x * blockDim.x + threadIdx.x;
@@ -133,7 +133,7 @@ def padded(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     rank, amounts, mode = len(writer.shape(node.args[0])), _amounts(writer, node), _mode(writer, node)
     if mode != "constant" and mode not in _OUTSIDE:
         raise Unreadable(f"no template for padding with mode={mode}")
-    x, y = writer.tensor(node.args[0]), writer.fresh("y")
+    x, y = writer.tensor(node.args[0]), writer.result()
     dims = sorted(d for _, _, d in amounts)
     before = {d: b for b, _, d in amounts}
     lines, rest, index = [], "i", ""

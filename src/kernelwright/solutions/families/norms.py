@@ -170,7 +170,7 @@ def normalisation(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """A block a row of equal statistics; two passes, mean and squares around it, then the result."""
     shape, parts, block = writer.shape(node), _parts(writer, node), writer.schedule.block
     x = writer.tensor(node.args[0])
-    y = writer.fresh("y")
+    y = writer.result()
     spatial = len(shape) > 2
     inner = ", int inner" if spatial else ""
     over = " / inner" if spatial else ""

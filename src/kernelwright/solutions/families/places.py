@@ -45,7 +45,7 @@ def place(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     value = fusion.start(inside)
     inner = [] if dim is None else [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
     x = row_bearer(writer, inside, reads)
-    y = writer.fresh("y")
+    y = writer.result()
     name = writer.kernel_name(node.op)
     (pointers, tensors), (numbers, given) = operands.pointers(y, x), operands.numbers(y, x)
     base = "row / inner * n * inner + row % inner" if inner else "row * n"

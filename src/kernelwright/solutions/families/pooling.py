@@ -105,7 +105,7 @@ def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: Window, dila
     parameters = f"const float* x, float* y, long long total, {win.parameters(rank, *groups)}{window_parameters}"
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     name = add_kernel(writer, node.op, tiles.fuse(text, parameters, epilogue, "i", axes))
-    y, block = writer.fresh("y"), writer.schedule.block
+    y, block = writer.result(), writer.schedule.block
     lines = _sizes(writer, node, rank, dilated)
     sizes = win.listed(rank, *groups)
     extra = f", {window.arguments}" if window.arguments else ""
@@ -283,7 +283,7 @@ def adaptive_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     text = _adaptive_text(rank, largest, block if by_blocks else 0)
     name = add_kernel(writer, node.op, tiles.fuse(text, parameters, epilogue, "i", axes))
-    y = writer.fresh("y")
+    y = writer.result()
     grid = "@y.numel()" if by_blocks else f"(@y.numel() + {block - 1}) // {block}"
     template = f"""
 N, C, {win.listed(rank, "")} = @x.shape

@@ -116,7 +116,7 @@ def _two_matrices(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     right = f"{b.text}.unsqueeze(1)" if column else b.text
     axes = {0: "n" if row else "m", 1: "n"}
     name, written = _write(writer, epilogue, "matmul", a, b, axes, "m * N + n", "")
-    y = writer.fresh("y")
+    y = writer.result()
     sizes = {(False, False): "M, N", (True, False): "N", (False, True): "M", (True, True): "()"}[row, column]
     return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", sizes)
 
@@ -129,7 +129,7 @@ def _stacked_rows(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b:
     rank = len(a.shape) - column
     stacked = Operand(left, a.shape, a.by_rows, a.half)
     name, written = _write(writer, epilogue, "matmul", stacked, b, {rank - 1: "m" if column else "n"}, "m * N + n", "")
-    y = writer.fresh("y")
+    y = writer.result()
     shape = "@lead.shape[:-1]" if column else "*@lead.shape[:-1], N"
     return _launch(writer, epilogue, written, name, y, left, right, "(M, K), N = a.shape, b.shape[1]", shape, a.text)
 
@@ -153,7 +153,7 @@ def _batch(writer: Writer, node: Node, epilogue: Epilogue, a: Operand, b: Operan
     axes = {rank - 2: "m", rank - 1: "n", **({0: "blockIdx.z"} if rank == 3 else {})}
     start = "a += blockIdx.z * az;\nb += blockIdx.z * bz;"
     name, written = _write(writer, epilogue, "bmm", a, b, axes, "(blockIdx.z * (long long)M + m) * N + n", start)
-    y = writer.fresh("y")
+    y = writer.result()
     shape = "Z, M, N" if plain else f"*{lead}, M, N"
     return _launch(
         writer, epilogue, written, name, y, left, right, "(Z, M, K), N = a.shape, b.shape[2]", shape, a.text, ", Z"
@@ -210,7 +210,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
     written = tiles.product(p, tiling, epilogue, axes)
     name = add_kernel(writer, "linear", written.text)
-    y = writer.fresh("y")
+    y = writer.result()
     template = """
 M, N, K = @x.numel() // @x.shape[-1], @w.shape[0], @x.shape[-1]
 @y = torch.empty(*@x.shape[:-1], N, device=@x.device)
@@ -261,7 +261,7 @@ def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     parameters += "int P, int Q"
     axes = {rank - 1: "n", **({0: "m"} if rank == 2 else {})}
     name = add_kernel(writer, "bilinear", tiles.fuse(_BILINEAR, parameters, epilogue, "i", axes))
-    y, block = writer.fresh("y"), writer.schedule.block
+    y, block = writer.result(), writer.schedule.block
     template = f"""
 N, P, Q = @w.shape
 @y = torch.empty(*@first.shape[:-1], N, device=@first.device)

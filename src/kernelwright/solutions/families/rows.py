@@ -8,6 +8,7 @@ neighbouring rows lie side by side. A reduction over everything is a kernel of i
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -350,9 +351,12 @@ class RowKernel:
                 self._taken.add(value)
 
     def _variable(self, node: Node) -> str:
-        found, count = _NAMES[node.text], 2
-        while found in self._taken:
-            found, count = f"{_NAMES[node.text]}{count}", count + 1
+        kind, plan = _NAMES[node.text], self.writer.plan
+        found = (plan.result(node) or plan.part(kind, node)) if plan else kind
+        for count in itertools.count(2):
+            if found not in self._taken:
+                break
+            found = plan.part(f"{kind}{count}", node) if plan else f"{kind}{count}"
         self._taken.add(found)
         return found
 
@@ -388,7 +392,7 @@ class RowKernel:
     def _launch(self, per_element: bool) -> str:
         writer, group = self.writer, self.group
         x = self._sized()
-        y = writer.fresh("y")
+        y = writer.result()
         block = writer.schedule.block
         name = writer.kernel_name(_title(writer, group))
         (pointers, tensors), (numbers, values) = self.operands.pointers(y, x), self.operands.numbers(y, x)
@@ -514,7 +518,7 @@ def whole(writer: Writer, node: Node) -> str:
     function = block_function(writer, kind)
     name = writer.kernel_name(writer.title(node) or kind)
     adds = kind in ("sum", "mean")
-    x, y = _largest(writer, inside, reads), writer.fresh("y")
+    x, y = _largest(writer, inside, reads), writer.result()
     (pointers, tensors), (numbers, values) = fusion.operands.pointers(y, x), fusion.operands.numbers(y, x)
     first, stride = ("threadIdx.x", f"{block}")
     if adds:

@@ -81,7 +81,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         epilogue,
         {rank - 1: "d"},
     )
-    y = writer.fresh("y")
+    y = writer.result()
     template = f"""
 D = @w.shape[1]
 @y = torch.empty(*@x.shape, D, device=@w.device)
@@ -135,7 +135,7 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     parameters = f"const float* x, float* y, long long total, {win.parameters(rank, '', 'O')}{more}"
     op = f"upsample_{mode}{rank}d" if mode == "nearest" else f"upsample_{mode}"
     name = _sampled(writer, op, body, parameters, epilogue, axes)
-    y = writer.fresh("y")
+    y = writer.result()
     lines = [f"N, C, {win.listed(rank, '')} = @x.shape"]
     left = ", ".join(win.names(rank, "O")) + ("," if rank == 1 else "")
     if sized:
@@ -234,7 +234,7 @@ def shuffle(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         shape = "N, C * r**2, H // r, W // r"
     parameters = "const float* x, float* y, long long total, int C, int H, int W, int r"
     name = _sampled(writer, node.op, body, parameters, epilogue, {0: "n", **win.axes(2)})
-    y = writer.fresh("y")
+    y = writer.result()
     template = f"""
 (N, C, H, W), r = @x.shape, @r
 @y = torch.empty({shape}, device=@x.device)
@@ -249,7 +249,7 @@ def _channels(writer: Writer, node: Node, epilogue: Epilogue, x: str, groups: st
     body += "float acc = x[(n * C + o % G * (C / G) + o / G) * P + i % P];"
     parameters = "const float* x, float* y, long long total, int C, int P, int G"
     name = _sampled(writer, node.op, body, parameters, epilogue, {0: "n", 1: "o"})
-    y = writer.fresh("y")
+    y = writer.result()
     template = f"""
 C, P = @x.shape[1], @x[0, 0].numel()
 @y = torch.empty_like(@x)

@@ -51,7 +51,7 @@ def scan(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     value = fusion.start(inside)
     inner = [d for d in range(dim + 1, len(shape)) if shape[d] != 1]
     text = (_block if by_block else _thread)(writer, node, fusion, epilogue, value, bool(inner))
-    x, y = row_bearer(writer, inside, reads), writer.fresh("y")
+    x, y = row_bearer(writer, inside, reads), writer.result()
     name = writer.kernel_name(writer.title(node) or node.op)
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
     indices = node.op.endswith("indices")

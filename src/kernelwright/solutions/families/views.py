@@ -226,7 +226,7 @@ def _inside(text: str) -> str:
 def reshaped(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """A view of the same elements in the same order."""
     x = writer.tensor(node.args[0])
-    y = writer.fresh(_stem(x))
+    y = writer.result(_stem(x))
     writer.line(f"{y} = {x}{_text(writer, node)}")
     return y
 
@@ -236,7 +236,7 @@ def _view(writer: Writer, node: Node) -> str:
     known = writer.views.get(node)
     if known is None:
         x = writer.tensor(node.args[0])
-        known = writer.views[node] = writer.fresh(_stem(x))
+        known = writer.views[node] = writer.result(_stem(x), node)
         writer.line(f"{known} = {x}{_text(writer, node)}")
     return known
 
@@ -254,7 +254,7 @@ def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if below.op in ("input", "tensor") and node == writer.root:
         return elementwise(writer, node)
     x = writer.tensor(node.args[0])
-    y = writer.fresh(_stem(x))
+    y = writer.result(_stem(x))
     writer.line(f"{y} = {x}{_text(writer, node)}.contiguous()")
     return y
 
@@ -266,7 +266,7 @@ def repeated(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     if rank != len(writer.shape(node.args[0])):
         raise Unreadable("no template for a repetition that adds dimensions")
     x = writer.tensor(node.args[0])
-    name, y = writer.kernel_name("repeat"), writer.fresh("y")
+    name, y = writer.kernel_name("repeat"), writer.result()
     sizes, strides = [f"d{d}" for d in range(rank)], [f"n{d}" for d in range(rank)]
     index = "i % d0 % n0"
     terms = []
