@@ -2,7 +2,7 @@
 
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
-        [--judge-on 0]
+        [--judge-on 0] [--parts train,answers,judge]
 
 Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
 so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
@@ -45,7 +45,7 @@ GRACE = 12.0
 GUARD = 16.0
 """Seconds before the end at which everything is packed, whatever is still at work."""
 RESERVED = {"answers": 60.0, "judging": 75.0, "packing": 25.0}
-"""Seconds kept for what follows training."""
+"""Seconds kept for what follows training, less what `--parts` leaves to another call."""
 
 
 @dataclass
@@ -217,6 +217,7 @@ class Wish:
     judge_on: int | None
     """The only GPU that judges, where others have other work."""
     gpus: int
+    parts: tuple[str, ...] = ("train", "answers", "judge")
 
     def gpu(self, number: int) -> int | None:
         """The GPU for the `number`th of some parts at once; None where there is none."""
@@ -274,7 +275,7 @@ def train(call: Call, wish: Wish, config: str, gpu: int | None) -> None:
 
 def answers(call: Call, wish: Wish) -> None:
     """Answers of every checkpoint to the development file, of the first one to the splits; the CPU's speed."""
-    started = []
+    started: list[Part] = []
     first = wish.configs[0]
     for config in filter(lambda c: ready(call, c), wish.configs):
         groups = [[wish.dev if config == first else _path(wish.dev)], wish.splits if config == first else []]
@@ -337,9 +338,11 @@ def play(call: Call, wish: Wish) -> None:
     for config in missing if wish.gpus < 2 else []:
         if call.left > sum(RESERVED.values()) + 60.0:
             train(call, wish, config, wish.gpu(0))
-    answers(call, wish)
-    call.pack("answers")
-    judge(call, wish)
+    if "answers" in wish.parts:
+        answers(call, wish)
+        call.pack("answers")
+    if "judge" in wish.parts:
+        judge(call, wish)
 
 
 def guard(call: Call) -> None:
@@ -384,7 +387,10 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
     parser.add_argument("--judge-on", type=int, help="the only GPU that judges; default: all")
     parser.add_argument("--ship", default="starter,base")
+    parser.add_argument("--parts", default="train,answers,judge", type=lambda text: tuple(text.split(",")))
     asked = parser.parse_args()
+    for part, what in (("answers", "answers"), ("judge", "judging")):
+        RESERVED[what] *= part in asked.parts
     names = asked.ship.split(",")
     call = Call(asked.work.resolve(), asked.out.resolve(), asked.end, names)
     call.work.mkdir(parents=True, exist_ok=True)
@@ -401,9 +407,8 @@ def main() -> int:
     jobs = asked.jobs or (10 * judges if gpus else len(os.sched_getaffinity(0)))
     seconds = asked.train_seconds or None
     configs = asked.configs.split(",")
-    wish = Wish(
-        configs, asked.overrides, asked.count, seconds, dev, splits, asked.max_tokens, jobs, asked.judge_on, gpus
-    )
+    how = (asked.max_tokens, jobs, asked.judge_on, gpus, asked.parts)
+    wish = Wish(configs, asked.overrides, asked.count, seconds, dev, splits, *how)
     threading.Thread(target=guard, args=(call,), daemon=True).start()
     try:
         play(call, wish)
