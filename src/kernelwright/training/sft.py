@@ -119,4 +119,4 @@ def dataset(samples: Samples, room: int | None) -> Any:
     offsets = pa.array(bounds, type=pa.int64())
     columns["input_ids"] = pa.LargeListArray.from_arrays(offsets, pa.array(ids))
     columns["flags"] = pa.LargeListArray.from_arrays(offsets, pa.array(flags))
-    return Dataset(pa.table(columns))
+    return Dataset(pa.table(columns)).with_format("numpy")
