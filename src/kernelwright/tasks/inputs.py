@@ -286,6 +286,11 @@ _SIGNIFICANT = {torch.float64: 24, torch.float32: 11, torch.bfloat16: 5, torch.f
 _UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
 
 
+_NOISE = {torch.float64: 2.0**-48, torch.float32: 2.0**-19, torch.bfloat16: 2.0**-10, torch.float16: 2.0**-13}
+"""Relative noise of nearby inputs: for float32 about the backward error of a sequential sum of some thousand terms, and
+by far less than the next lower precision rounds to, at every dtype."""
+
+
 def round_significant(tensor: torch.Tensor) -> torch.Tensor:
     """The values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
     bits = _SIGNIFICANT.get(tensor.dtype)
@@ -360,6 +365,32 @@ def _nudge(tensor: torch.Tensor) -> torch.Tensor:
     generator = torch.Generator(wide.device).manual_seed(wide.numel())
     up = torch.rand(wide.shape, generator=generator, device=wide.device) < 2 / 3
     return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * torch.where(up, 1.0, -1.0)
+
+
+def nearby_outputs(
+    model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], call_seed: int, noise_seed: int, sign: int
+) -> list[torch.Tensor] | None:
+    """Float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other way.
+
+    Two in three values move alike, as in `_nudge`. What the next lower precision holds exactly (zeros, masks, small
+    integers) is no measurement and stays. None where the reference fails on such inputs.
+    """
+    _restore(model, state)
+    number = itertools.count()
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        key = draw_key(noise_seed, next(number))
+        if tensor.dtype not in _NOISE:
+            return tensor
+        wide = tensor.to(torch.float64)
+        up = torch.rand(wide.shape, generator=torch.Generator(wide.device).manual_seed(key), device=wide.device) < 2 / 3
+        moved = wide + sign * _NOISE[tensor.dtype] * wide.abs() * torch.where(up, 1.0, -1.0)
+        return torch.where(round_significant(tensor) == tensor, wide, moved)
+
+    try:
+        return _run_changed(model, inputs, move, call_seed)
+    except Exception:  # a reference may check what it is given, and raise anything; out of memory among it
+        return None
 
 
 def _run_changed(
