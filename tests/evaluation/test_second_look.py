@@ -129,8 +129,8 @@ WRONG: dict[str, Function] = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_is_wrong_stays_wrong(name: str) -> None:
-    results = [case.judge(WRONG[name](*case.values)) for case in LOGITS]
-    assert not any(r.passed for r in results), results
+    result = LOGITS[0].judge(WRONG[name](*LOGITS[0].values))
+    assert not result.passed and result.forgiven == 0, result
 
 
 @pytest.mark.parametrize("name", ["tf32", "one element not written", "one element too large"])
