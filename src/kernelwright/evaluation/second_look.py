@@ -42,7 +42,7 @@ import numpy as np
 from kernelwright.tasks import metric
 
 PAIRS = 8
-"""At most so many pairs of runs. Of one pair a sum's movement is by chance small every few times, of eight never."""
+"""At most so many pairs. Of one pair a sum's movement is by chance small every few times, of eight hardly ever."""
 GAIN = 2.0
 """How many times the movement of the reference an element may be off."""
 SHARE = 0.01
