@@ -158,7 +158,8 @@ def _evidence(e: Evaluation) -> str:
 def _workload(w: WorkloadResult) -> tuple[Any, ...]:
     shapes = " ".join("x".join(map(str, s)) or "scalar" for s in w.shape)
     errors = [_number(x) for x in (w.max_abs_error, w.max_rel_error, w.tolerance, w.honest_error)]
-    return (f"{w.name} ({w.scope})", shapes, w.distribution, *errors, "ok" if w.passed else w.reason)
+    passed = f"ok, {w.forgiven} forgiven" if w.forgiven else "ok"
+    return (f"{w.name} ({w.scope})", shapes, w.distribution, *errors, passed if w.passed else w.reason)
 
 
 def _launch(k: Launch) -> tuple[Any, ...]:

@@ -250,6 +250,8 @@ class WorkloadResult(Record):
     """Bound on `max_rel_error`; 0 for integer outputs."""
     honest_error: float | None = None
     """The same measure for the reference run in its own dtype."""
+    forgiven: int = 0
+    """Elements beyond the tolerance where rounding moves the reference as far (see `evaluation.second_look`)."""
     passed: bool
     reason: str = ""
     """Why it did not pass, in one line."""

@@ -89,6 +89,7 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
             error = "-" if worst is None else f"{worst:.2g}"
             allowed = "-" if w.tolerance is None else f"{w.tolerance:.2g}"
             mark = "[green]ok[/]" if w.passed else "[red]no[/]"
+            mark += f", {w.forgiven} forgiven" if w.forgiven else ""
             table.add_row(f"{w.name} ({w.scope})", shape, w.distribution, error, allowed, mark)
         out.print(table)
     for finding in [f for f in evaluation.findings if f not in deciding][:10]:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kernelwright.evaluation import second_look
 from kernelwright.evaluation.channel import Tensor
 from kernelwright.evaluation.compare import Array, Comparison, OutputSpec, bound, compare
 from kernelwright.tasks import inputs as task_inputs
@@ -38,7 +39,7 @@ def judge(
     unit: bool = False,
     dtype: torch.dtype = torch.float32,
 ) -> Comparison:
-    """Compares as the judge does: expected, honest and low-precision runs of a reference against a numpy candidate."""
+    """Compares as the judge does, second look included: runs of a reference against a numpy candidate."""
     draw = torch.rand if unit else torch.randn
     namespace = {"get_inputs": lambda: [draw(*s).to(dtype) for s in shapes]}
     values = task_inputs.make_inputs(namespace, kind, seed=5)  # type: ignore[arg-type]
@@ -52,7 +53,13 @@ def judge(
         results = candidate(*(v.float().numpy() for v in values))
     given_outputs = [Array(narrow(np.asarray(r), name), name) for r in results]
     spec = [OutputSpec(str(h.dtype).removeprefix("torch."), tuple(h.shape)) for h in honest]
-    return compare(given_outputs, [e.numpy() for e in exact], [h.double().numpy() for h in honest], spec, low_error=low)
+
+    def nearby(run: int) -> list[np.ndarray] | None:
+        moved = task_inputs.nearby_outputs(model, {}, values, 0, *second_look.noise(5, run))
+        return None if moved is None else [t.numpy() for t in moved]
+
+    own = [h.double().numpy() for h in honest]
+    return compare(given_outputs, [e.numpy() for e in exact], own, spec, low_error=low, nearby=nearby)
 
 
 def narrow(array: np.ndarray, dtype: str) -> np.ndarray:

@@ -7,27 +7,16 @@ about `BLOCK` elements at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
+import numpy as np
 import torch
 
-from kernelwright.evaluation import compare
+from kernelwright.evaluation import compare, second_look
+from kernelwright.evaluation.compare import Comparison
 from kernelwright.tasks import metric
 
 BLOCK = 1 << 25
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """One output's comparison; the fields of `compare.Comparison`."""
-
-    passed: bool
-    max_abs_error: float
-    max_rel_error: float
-    tolerance: float
-    reason: str = ""
-    honest_error: float | None = None
 
 
 def segment_index(shape: tuple[int, ...], device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
@@ -82,7 +71,7 @@ def compare_output(
     low_error: float | None,
     input_scale: float,
     tolerance: float | None,
-) -> Verdict:
+) -> Comparison:
     """One output of a candidate against float64 `exact` and the reference in its own dtype, all of one shape."""
     name = str(honest.dtype).removeprefix("torch.")
     if name not in compare.TOLERANCES:
@@ -91,12 +80,14 @@ def compare_output(
     shape = tuple(torch.view_as_real(exact).shape if exact.is_complex() else exact.shape)
     out, ref, own = _real(got), _real(exact), _real(honest)
     if not ref.numel():
-        return Verdict(True, 0.0, 0.0, limit)
+        return Comparison(True, 0.0, 0.0, limit)
     row, index, mask = segment_index(shape, ref.device)
     size = _whole_size(ref, row, input_scale)
     margin = compare.MARGINS.get(name, compare.MARGIN)
     worst_abs = worst_rel = worst_own = 0.0
-    wrong, first = 0, -1
+    wrong, first, doubtful = 0, -1, limit > 0
+    places: list[torch.Tensor] = []
+    rooms: list[torch.Tensor] = []
     for part in blocks(ref.numel(), row):
         a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
         relative, absolute, own_error, misplaced = _block_errors(
@@ -109,12 +100,30 @@ def compare_output(
         if count and first < 0:
             first = part.start + int(bad.to(torch.int8).argmax())
         wrong += count
+        if count:
+            doubtful = doubtful and second_look.few(wrong, ref.numel()) and not bool(misplaced.any())
+        if count and doubtful:
+            here = bad.nonzero().view(-1)
+            places.append(here + part.start)
+            rooms.append(limit * absolute.view(-1)[here] / relative.view(-1)[here])
     if not wrong:
-        return Verdict(True, worst_abs, worst_rel, limit, honest_error=worst_own)
+        return Comparison(True, worst_abs, worst_rel, limit, honest_error=worst_own)
     where = [int(i) for i in torch.unravel_index(torch.tensor(first), shape)]
     values = f"got {float(out[first]):.7g}, expected {float(ref[first]):.7g}"
     reason = f"output {position} differs at {where}: {values}; {wrong} of {ref.numel()} elements are wrong"
-    return Verdict(False, worst_abs, worst_rel, limit, reason, worst_own)
+    doubt = None
+    if doubtful:
+        failing = torch.cat(places)
+        arrays = (t.to(torch.float64).cpu().numpy() for t in (out[failing], torch.cat(rooms)))
+        doubt = second_look.Doubt.of_floats(position, shape, failing.cpu().numpy(), *arrays)
+    return Comparison(False, worst_abs, worst_rel, limit, reason, worst_own, doubt=doubt)
+
+
+def taken(outputs: Sequence[torch.Tensor], doubts: Sequence[second_look.Doubt]) -> list[np.ndarray]:
+    """Of each doubt's output, the values that a second look needs, flat float64 in the processor's memory."""
+    flat = [_real(outputs[d.output]) for d in doubts]
+    chosen = [f[torch.from_numpy(d.places).to(f.device)] for f, d in zip(flat, doubts, strict=True)]
+    return [c.to(torch.float64).cpu().numpy() for c in chosen]
 
 
 def _block_errors(
@@ -180,17 +189,23 @@ def nearness(out: torch.Tensor, near: torch.Tensor, relative: float) -> float | 
     return largest if largest < float("inf") else None
 
 
-def _exact(position: int, got: torch.Tensor, exact: torch.Tensor) -> Verdict:
+def _exact(position: int, got: torch.Tensor, exact: torch.Tensor) -> Comparison:
     wrong = got != exact.to(got.dtype)
     count = int(wrong.sum())
     if not count:
-        return Verdict(True, 0.0, 0.0, 0.0)
+        return Comparison(True, 0.0, 0.0, 0.0)
     first = int(wrong.reshape(-1).to(torch.int8).argmax())
     where = [int(i) for i in torch.unravel_index(torch.tensor(first), tuple(exact.shape))] if exact.dim() else []
     far = float((got.to(torch.float64) - exact.to(torch.float64)).abs().max())
     values = f"got {got.reshape(-1)[first].item()}, expected {exact.reshape(-1)[first].item()}"
     reason = f"output {position} differs at {where}: {values}; {count} of {exact.numel()} elements are wrong"
-    return Verdict(False, far, far / max(1.0, float(exact.to(torch.float64).abs().max())), 0.0, reason)
+    doubt = None
+    if second_look.few(count, exact.numel()):
+        places = wrong.reshape(-1).nonzero().view(-1)
+        values_there = got.reshape(-1)[places].to(torch.float64).cpu().numpy()
+        doubt = second_look.Doubt.of_exact(position, exact.numel(), places.cpu().numpy(), values_there)
+    size = max(1.0, float(exact.to(torch.float64).abs().max()))
+    return Comparison(False, far, far / size, 0.0, reason, doubt=doubt)
 
 
 def worst(output: torch.Tensor, reference: torch.Tensor) -> float:

@@ -147,6 +147,7 @@ def judged(arrays: Sequence[compare.Array], data: TrialData, task: Task) -> comp
         [compare.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
         tolerance=task.tolerance,
         low_error=data.low_error,
+        nearby=data.nearby,
     )
 
 

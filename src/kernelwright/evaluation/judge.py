@@ -265,6 +265,7 @@ def check(
         [compare.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
         tolerance=task.tolerance,
         low_error=data.low_error,
+        nearby=data.nearby,
     )
     findings, suspects = machine_findings(session, facts, trial.workload.name)
     if not outcome.passed:
@@ -287,6 +288,7 @@ def check(
             max_rel_error=outcome.max_rel_error,
             tolerance=outcome.tolerance,
             honest_error=outcome.honest_error,
+            forgiven=outcome.forgiven,
             passed=outcome.passed,
             reason=outcome.reason,
         )

@@ -6,8 +6,8 @@ serves one task, for as many trials as the judge asks.
 
 It also runs what the null-kernel gate needs of the reference: reruns on less, and the lint.
 
-Messages in: `plan`, `trial`, `outline`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `outlined`, `shortcut`,
-`linted`, `failed`.
+Messages in: `plan`, `trial`, `nearby`, `outline`, `shortcuts`, `lint`. Out: `ready`, `planned`, `tried`, `moved`,
+`outlined`, `shortcut`, `linted`, `failed`.
 """
 
 from __future__ import annotations
@@ -84,6 +84,14 @@ class Oracle:
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
         }
         return facts, tensors + packed_exact + packed_honest
+
+    def nearby(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """What a trial's reference gives in float64 on inputs moved by noise, for the second look."""
+        header = message.header
+        namespace, model = self._model(header)
+        values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
+        moved = task_inputs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
+        return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
 
     def outline(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """The arguments of a call at a size that is too large to make, with a few values of a smaller one's each."""
@@ -163,6 +171,9 @@ def serve(channel: Channel, level: str) -> None:
                 channel.send({"kind": "planned", **oracle.plan(message)})
             elif message.kind == "lint":
                 channel.send({"kind": "linted", **oracle.lint(message)})
+            elif message.kind == "nearby":
+                facts, tensors = oracle.nearby(message)
+                channel.send({"kind": "moved", **facts}, tensors)
             elif message.kind == "outline":
                 facts, tensors = oracle.outline(message)
                 channel.send({"kind": "outlined", **facts}, tensors)

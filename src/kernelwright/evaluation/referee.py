@@ -27,7 +27,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, devices, reads, wire
+from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
 from kernelwright.tasks import draws, gradients
@@ -206,10 +206,18 @@ class Referee:
             )
         scale = _scale(values)
         del values
-        results = []
-        for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True)):
-            results.append(dataclasses.asdict(blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)))
-        return results
+        results = [
+            blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)
+            for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
+        ]
+        del honest
+
+        def nearby(run: int) -> list[torch.Tensor] | None:
+            again = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+            noise, sign = second_look.noise(header["seed"], run)
+            return task_inputs.nearby_outputs(self.model, self.state, again, call_seed, noise, sign)
+
+        return [_facts(r) for r in compare.looked_twice(results, exact, nearby, blockwise.taken)]
 
     def _huge(self, outputs: list[torch.Tensor]) -> bool:
         """Whether rulers of its own cost this size too much; then those of a smaller size serve."""
@@ -295,6 +303,11 @@ class Referee:
         gc.collect()
         if self.device.name == "cuda":
             torch.cuda.empty_cache()
+
+
+def _facts(result: compare.Comparison) -> dict[str, Any]:
+    """A comparison as a message carries it."""
+    return {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name != "doubt"}
 
 
 def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tensor:

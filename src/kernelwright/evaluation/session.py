@@ -9,16 +9,18 @@ from __future__ import annotations
 import dataclasses
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernelwright.backends import host_build, triton_support
 from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation import answers
+from kernelwright.evaluation import answers, second_look
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Child, Pool
@@ -80,6 +82,8 @@ class TrialData:
     input_scale: float
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
+    nearby: Callable[[int], list[np.ndarray] | None] | None = None
+    """Asks the oracle for the expected outputs on inputs moved by noise: a run of the second look, by number."""
 
     def packed(self, *which: int) -> tuple[list[Any], tuple[Tensor, ...]]:
         """The chosen values with just the tensors that they use, renumbered."""
@@ -200,7 +204,15 @@ class TaskSession:
             facts["input_scale"],
             tuple(tuple(s) for s in facts["shapes"]),
             tuple(facts["dtypes"]),
+            lambda run: self._nearby(trial, call_seed, randomise, run),
         )
+
+    def _nearby(self, trial: Trial, call_seed: int, randomise: bool, run: int) -> list[np.ndarray] | None:
+        """A trial's outputs in float64 on inputs moved by noise: runs 2k and 2k + 1 by opposite noise."""
+        noise, sign = second_look.noise(trial.input_seed, run)
+        call = self._call(trial, call_seed, randomise)
+        answer = self._ask({"kind": "nearby", **call, "noise": noise, "sign": sign})
+        return [t.array() for t in answer.tensors] if answer.header["worked"] else None
 
     def outline(self, size: Workload, trial: Trial) -> Outline | str:
         """The arguments of a call at `size`, with samples of a trial's values; or why they cannot be had."""

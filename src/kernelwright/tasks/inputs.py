@@ -286,6 +286,11 @@ _SIGNIFICANT = {torch.float64: 24, torch.float32: 11, torch.bfloat16: 5, torch.f
 _UNIT_ROUNDOFF = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-9, torch.float16: 2.0**-12}
 
 
+_NOISE = {torch.float64: 2.0**-48, torch.float32: 2.0**-19, torch.bfloat16: 2.0**-10, torch.float16: 2.0**-13}
+"""Relative noise of nearby inputs: for float32 about the backward error of a sequential sum of some thousand terms, and
+by far less than the next lower precision rounds to, at every dtype."""
+
+
 def round_significant(tensor: torch.Tensor) -> torch.Tensor:
     """The values rounded to the significant bits of the precision below the tensor's dtype; same dtype."""
     bits = _SIGNIFICANT.get(tensor.dtype)
@@ -333,10 +338,11 @@ def widen_honest(
     """`honest` with each element replaced by that of a run on inputs off by half an ulp, where that one is farther off.
 
     The reference in its own dtype may be lucky where another honest order of operations is not (a sum that cancels).
-    Half an ulp on every input is what such an order costs at least. Dtypes and integer outputs stay as they are.
+    Half an ulp on every input is what such an order costs at least. Dtypes and integer outputs stay as they are, and so
+    do inputs such as masks (`_moved`): a run that takes a mask's ones for something else would excuse anything.
     """
     _restore(model, state)
-    moved = _run_changed(model, inputs, _nudge, call_seed)
+    moved = _run_changed(model, inputs, lambda t: _moved(t, _nudge), call_seed)
     result = []
     for near, far, ref in zip(honest, moved, exact, strict=True):
         if not near.is_floating_point() or not ref.is_floating_point() or near.shape != far.shape:
@@ -356,10 +362,57 @@ def _nudge(tensor: torch.Tensor) -> torch.Tensor:
     """
     if tensor.dtype not in _UNIT_ROUNDOFF:
         return tensor
+    return tensor + _UNIT_ROUNDOFF[tensor.dtype] * _directions(tensor, tensor.numel())
+
+
+def _directions(tensor: torch.Tensor, seed: int) -> torch.Tensor:
+    """Float64 values of a tensor's own size, two in three positive."""
     wide = tensor.to(torch.float64)
-    generator = torch.Generator(wide.device).manual_seed(wide.numel())
+    generator = torch.Generator(wide.device).manual_seed(seed)
     up = torch.rand(wide.shape, generator=generator, device=wide.device) < 2 / 3
-    return wide + _UNIT_ROUNDOFF[tensor.dtype] * wide.abs() * torch.where(up, 1.0, -1.0)
+    return wide.abs() * torch.where(up, 1.0, -1.0)
+
+
+_BITS = {
+    torch.float64: (torch.int64, 53),
+    torch.float32: (torch.int32, 24),
+    torch.bfloat16: (torch.int16, 8),
+    torch.float16: (torch.int16, 11),
+}
+"""Per dtype: an integer of its width, and its significant bits."""
+
+
+def _moved(tensor: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """A floating tensor moved, in float64, but for values that the next lower precision holds exactly.
+
+    Zeros, masks, small integers and halves are no measurements, and what compares them means them exactly.
+    """
+    if tensor.dtype not in _BITS:
+        return tensor
+    integer, bits = _BITS[tensor.dtype]
+    symbols = tensor.view(integer) & ((1 << (bits - _SIGNIFICANT[tensor.dtype])) - 1) == 0
+    return torch.where(symbols, tensor.to(torch.float64), move(tensor))
+
+
+def nearby_outputs(
+    model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], call_seed: int, noise_seed: int, sign: int
+) -> list[torch.Tensor] | None:
+    """Float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other way.
+
+    Two in three values move alike, as in `_nudge`; masks and the like stay (`_moved`). None where the reference fails
+    on such inputs.
+    """
+    _restore(model, state)
+    number = itertools.count()
+
+    def move(tensor: torch.Tensor) -> torch.Tensor:
+        key = draw_key(noise_seed, next(number))
+        return tensor + sign * _NOISE[tensor.dtype] * _directions(tensor, key)
+
+    try:
+        return _run_changed(model, inputs, lambda t: _moved(t, move), call_seed)
+    except Exception:  # a reference may check what it is given, and raise anything; out of memory among it
+        return None
 
 
 def _run_changed(

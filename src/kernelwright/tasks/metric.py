@@ -28,14 +28,33 @@ def segment_starts(shape: tuple[int, ...]) -> np.ndarray:
     size = int(np.prod(shape, dtype=np.int64))
     if size == 0:
         return np.zeros(0, dtype=np.int64)
+    row, edges = _edges(shape)
+    return (np.arange(size // row, dtype=np.int64)[:, None] * row + edges[:-1]).reshape(-1)
+
+
+def around(shape: tuple[int, ...], where: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The flat indices of all elements that share a segment with one of `where`, and where each segment begins there.
+
+    Both ascend. What lies elsewhere costs nothing.
+    """
+    row, edges = _edges(shape)
+    pieces = edges.size - 1
+    segments = np.unique(where // row * pieces + np.searchsorted(edges, where % row, side="right") - 1)
+    begin = segments // pieces * row + edges[segments % pieces]
+    lengths = np.diff(edges)[segments % pieces]
+    starts = np.cumsum(lengths) - lengths
+    return np.repeat(begin - starts, lengths) + np.arange(int(lengths.sum()), dtype=np.int64), starts
+
+
+def _edges(shape: tuple[int, ...]) -> tuple[int, np.ndarray]:
+    """Elements of a row, and the offsets in it between which its segments lie."""
     row = 1
     for extent in reversed(shape):
         row *= extent
         if row >= MIN_ROW:
             break
     pieces = -(-row // SEGMENT)
-    within = (np.arange(pieces, dtype=np.int64) * row) // pieces
-    return (np.arange(size // row, dtype=np.int64)[:, None] * row + within).reshape(-1)
+    return row, (np.arange(pieces + 1, dtype=np.int64) * row) // pieces
 
 
 def spread(values: np.ndarray, starts: np.ndarray, size: int) -> np.ndarray:

@@ -1,0 +1,134 @@
+"""The second look: whether the few elements that failed lie where the reference itself cannot be held to the tolerance.
+
+Some places are ill-conditioned: the exponential of a large sum, a value within rounding of the threshold of a jump.
+There an honest order of operations is off by more than `compare` allows, whose measure is one run of the reference in
+its own dtype: a lucky one, since torch sums in blocks. So only where a candidate would fail, and only with few elements
+(`few`), none of them a misplaced NaN or infinity, the reference is run again in float64 on inputs and weights moved by
+relative noise (`tasks.inputs.nearby_outputs`): 32 units of round-off for float32, about the backward error of an
+ordinary sequential sum, a hundredth of what TF32 and float16 do. Runs come in pairs of opposite noise, p+ and p-. An
+element is forgiven when
+
+    min over p in {ref, p+, p-, ...} of |out_i - p_i| <= room_i + GAIN * m
+
+- `room_i` is what the first look allowed: T * scale + margin * h + s (see `compare`).
+- `m` is the movement of the element's segment: the largest min(|p+ - ref|, |p- - ref|) in it, counted only where
+  opposite noise moves an element opposite ways. That is how smooth amplification acts; a jump moves it one way at most,
+  so one element at a jump gives its neighbours nothing.
+- At a jump the first term decides: a value must be one that the reference itself takes there, and not one between.
+- Integers and booleans have no room and no movement: an index must be one that a run of the reference gives there.
+
+All failing elements must be forgiven, or the first look's verdict stands. Pairs end as soon as all are, or when after
+two most are left: an honest candidate costs two to four runs of the reference, another at most 2 * PAIRS.
+
+What an attacker could gain. The noise is the judge's, drawn anew for each call, and nothing of it reaches the runner.
+Within the share of `few` an output may be off by what noise of GAIN * 2^-19 on its inputs does to it, at places that
+the inputs choose: 100 times less than TF32 does, in places where two honest kernels differ by as much. It buys no
+saved work: a skipped, stale or constant element lies near none of the runs. A lower precision fails by its other
+elements, since each one must be forgiven. Values that the next lower precision holds exactly (zeros, masks, small
+integers, a half) are not moved: comparing an input with its threshold stays exact, `>=` is not `>`. What stays: where
+full-precision inputs meet a threshold within 2^-19, or two are that near in an argmax, either side passes. A candidate
+that needs the look in every call costs the judge time, in bounded measure.
+
+numpy only; it runs nothing of a task's or a candidate's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernelwright.tasks import metric
+
+PAIRS = 8
+"""At most so many pairs. Of one pair a sum's movement is by chance small every few times, of eight hardly ever."""
+GAIN = 2.0
+"""How many times the movement of the reference an element may be off."""
+SHARE = 0.01
+MOST = 1 << 16
+"""Of an output's elements at most this share, and so many, may be looked at twice; one always. (Of a sequential
+matmul's softmax with 4096 terms 0.2 % fail.)"""
+
+Values = Callable[[int], list[np.ndarray] | None]
+"""For run number k, p+ of pair k // 2 when even and p- when odd: each doubt's values at its `places`, flat float64.
+None where the reference fails on such inputs, or gives other shapes."""
+
+
+def few(failing: int, size: int) -> bool:
+    """Whether so many failing elements of an output may be looked at twice."""
+    return 0 < failing <= max(1, min(int(size * SHARE), MOST))
+
+
+def noise(seed: int, run: int) -> tuple[int, int]:
+    """The noise's own seed and sign for a run of the second look at a call whose inputs come from `seed`."""
+    return (seed << 8) + run // 2, -1 if run % 2 else 1
+
+
+@dataclass(frozen=True)
+class Doubt:
+    """One output's failing elements [F] and their segments' elements [P]; complex values count as pairs."""
+
+    output: int
+    size: int
+    places: np.ndarray
+    """Flat indices of all elements of the segments [P], ascending."""
+    starts: np.ndarray
+    """Where in `places` each segment begins."""
+    where: np.ndarray
+    """Where in `places` the failing ones are [F]."""
+    segment: np.ndarray
+    """The segment of each failing one [F]."""
+    got: np.ndarray
+    room: np.ndarray
+    """What the first look allowed each failing one to be off, absolute [F]."""
+    smooth: bool
+    """Whether the segment's movement counts: floating outputs."""
+
+    @classmethod
+    def of_floats(
+        cls, output: int, shape: tuple[int, ...], failing: np.ndarray, got: np.ndarray, room: np.ndarray
+    ) -> Doubt:
+        """`failing` are flat indices, ascending, of an output of this (real) shape; `got` and `room` belong to them."""
+        places, starts = metric.around(shape, failing)
+        where = np.searchsorted(places, failing)
+        segment = np.searchsorted(starts, where, side="right") - 1
+        size = int(np.prod(shape, dtype=np.int64))
+        return cls(output, size, places, starts, where, segment, got, room, smooth=True)
+
+    @classmethod
+    def of_exact(cls, output: int, size: int, failing: np.ndarray, got: np.ndarray) -> Doubt:
+        """The same for integers and booleans, each element by itself."""
+        each = np.arange(failing.size)
+        return cls(output, size, failing, each, each, each, got.astype(np.float64), np.zeros(failing.size), False)
+
+
+def forgiven(doubts: Sequence[Doubt], references: Sequence[np.ndarray], values: Values) -> list[int]:
+    """How many failing elements of each doubt are forgiven. `references` are the unmoved float64 values at `places`."""
+    near = [np.full(d.where.size, np.inf) for d in doubts]
+    moved = [np.zeros(d.starts.size) for d in doubts]
+    left = [np.ones(d.where.size, dtype=bool) for d in doubts]
+    for pair in range(PAIRS):
+        up, down = values(2 * pair), values(2 * pair + 1)
+        if up is None or down is None:
+            break
+        for k, (doubt, ref, plus, minus) in enumerate(zip(doubts, references, up, down, strict=True)):
+            for run in (plus, minus):
+                with np.errstate(invalid="ignore"):
+                    near[k] = np.fmin(near[k], np.abs(doubt.got - run[doubt.where]))
+            if doubt.smooth:
+                moved[k] = np.maximum(moved[k], np.maximum.reduceat(_movement(plus, minus, ref), doubt.starts))
+            straight = np.abs(doubt.got - ref[doubt.where])
+            left[k] = np.fmin(near[k], straight) > doubt.room + GAIN * moved[k][doubt.segment]
+        count, total = (sum(int(x) for x in n) for n in ([m.sum() for m in left], [m.size for m in left]))
+        if not count or (pair >= 1 and count > max(4, total // 2)):
+            break
+    return [int((~mask).sum()) for mask in left]
+
+
+def _movement(plus: np.ndarray, minus: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """How far opposite noise moves each element both ways; 0 where it moves one way only, or out of the numbers."""
+    with np.errstate(invalid="ignore"):
+        up, down = plus - ref, minus - ref
+    both = np.where(np.sign(up) * np.sign(down) < 0, np.minimum(np.abs(up), np.abs(down)), 0.0)
+    return np.where(np.isfinite(both), both, 0.0)
