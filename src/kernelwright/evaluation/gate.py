@@ -37,7 +37,7 @@ from kernelwright.evaluation.session import Plan, TaskSession, Trial, TrialData
 from kernelwright.records import Distribution, Evaluation, Finding, Gate, Task
 from kernelwright.tasks import nulls
 
-GATE_PROTOCOL = 1
+GATE_PROTOCOL = 2
 """Raised whenever what the gate tries or demands changes: states of earlier versions are then not used."""
 TRIALS = 5
 """As an evaluation takes by default."""
