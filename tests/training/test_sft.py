@@ -175,6 +175,18 @@ def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -
         train_sft(settings(home, steps=7, save_every=2), out)
 
 
+def test_a_run_that_was_stopped_after_its_last_update_makes_no_more(home: Path, tmp_path: Path) -> None:
+    wanted = settings(home, steps=5, save_every=5)
+    train_sft(wanted, tmp_path)
+    before = weights(tmp_path)
+    for name in ("training.json", "model.safetensors"):
+        (tmp_path / name).unlink()
+    assert train_sft(wanted, tmp_path).facts["updates"] == 5
+    assert [row["step"] for row in log(tmp_path)] == [1, 2, 3, 4, 5]
+    again = weights(tmp_path)
+    assert all(torch.equal(again[name], before[name]) for name in before)
+
+
 def test_bad_rows_are_named_and_never_trained_on(home: Path, tmp_path: Path) -> None:
     good = [json.dumps(row).encode() for row in ROWS[:2]]
     bad = [

@@ -182,12 +182,16 @@ def last_checkpoint(out: Path) -> Path | None:
 def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
     """Trains from the last checkpoint on and saves the model. Returns what the run did, as plain values."""
     resumed = last_checkpoint(out)
-    result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
+    if resumed and _all_done(resumed) and not trainer.is_fsdp_enabled:
+        loss, seconds = _take(trainer, resumed), 0.0
+    else:
+        result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
+        loss, seconds = float(result.training_loss), float(result.metrics.get("train_runtime", math.nan))
     facts = {
         "name": settings.name,
         "updates": int(trainer.state.global_step),
-        "loss": float(result.training_loss),
-        "seconds": float(result.metrics.get("train_runtime", math.nan)),
+        "loss": loss,
+        "seconds": seconds,
         "processes": int(trainer.accelerator.num_processes),
         "fsdp": bool(trainer.is_fsdp_enabled),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
@@ -195,6 +199,22 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
     }
     benches = read_log(out / BENCHES)
     return {**facts, "bench": benches} if benches else facts
+
+
+def _all_done(checkpoint: Path) -> bool:
+    """Whether a run was stopped after its last update: Trainer would make one more."""
+    state = json.loads((checkpoint / "trainer_state.json").read_text(encoding="utf-8"))
+    return 0 < state["max_steps"] <= state["global_step"]
+
+
+def _take(trainer: Any, checkpoint: Path) -> float:
+    """Takes weights and state from a checkpoint, without training. Returns the loss that was logged last."""
+    from transformers import TrainerState
+
+    trainer._load_from_checkpoint(str(checkpoint))
+    trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
+    return float(losses[-1]) if losses else math.nan
 
 
 def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, Any]) -> None:
