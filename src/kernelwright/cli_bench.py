@@ -72,6 +72,7 @@ def bench(
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
     sample_large: SampleLarge = True,
+    small_sizes: Annotated[bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")] = False,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +86,7 @@ def bench(
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    more["sample_large"] = sample_large
+    more |= {"sample_large": sample_large, "small_sizes": small_sizes}
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
     options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop)
