@@ -176,9 +176,7 @@ def trial_list(
     kinds = value_kinds(plan)
     sizes: list[Workload] = list(plan.workloads)
     declared = plan.declared
-    if declared is not None and (
-        not sizes or (0 < declared.elements <= limit[0] and declared.flops <= limit[1])
-    ):
+    if declared is not None and (not sizes or (0 < declared.elements <= limit[0] and declared.flops <= limit[1])):
         sizes.append(declared)
     stated = [w for w in sizes if w.scope == "declared"]
     order = [sizes[0], sizes[0], *sizes[1:]] if count > 1 else [sizes[0]]

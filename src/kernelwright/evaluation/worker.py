@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,6 +25,8 @@ from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 MAX_ORACLES = 3
+_PLANNING = [threading.Lock() for _ in range(64)]
+"""By a task's key: answers to one task come at once, and one thread of this process derives its plan for all."""
 PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 
 
@@ -99,11 +102,12 @@ class Worker:
         if key in self.plans:
             return self.plans[key]
         path = self.pool.cache / "plans" / f"{key}.json"
-        plan = _read_plan(path)
-        if plan is None:
-            # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
-            plan = self.oracle(task).plan(budget, seed=int(key[:7], 16))
-            _write_plan(path, plan)
+        with _PLANNING[int(key[:4], 16) % len(_PLANNING)]:
+            plan = _read_plan(path)
+            if plan is None:
+                # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
+                plan = self.oracle(task).plan(budget, seed=int(key[:7], 16))
+                _write_plan(path, plan)
         self.plans[key] = plan
         return plan
 

@@ -128,8 +128,14 @@ class JudgingSettings(Table):
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     filter: bool = True
     """On a GPU: whether the functional machine judges first, and the GPU only what it does not find wrong."""
+    small_sizes: bool = True
+    """Without a GPU: at small sizes only (`EvalOptions.small_sizes`); a filter always is."""
     jobs: int = Field(default=0, ge=0)
+    """Candidates judged at once; 0: one a core, and some more that wait for a GPU."""
     trials: int = Field(default=3, ge=1)
+    """Calls that are checked."""
+    gpu_trials: int = Field(default=1, ge=1)
+    """On a GPU behind the filter, which has checked `trials` calls."""
     timeout: float = Field(default=30.0, gt=0)
     baselines: str = "eager"
     timing_seconds: float = Field(default=0.5, ge=0)
