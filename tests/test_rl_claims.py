@@ -52,6 +52,20 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
     assert json.loads((tmp_path / "jobs" / "slow.json").read_text())["why"] == "no time left"
 
 
+def test_a_gpu_named_twice_has_two_jobs_but_no_job_has_it_twice(tmp_path: Path) -> None:
+    show = python("import json, os; print(json.dumps({'gpus': os.environ['CUDA_VISIBLE_DEVICES']}))")
+    jobs = [Job("wide", show, 10.0, gpus=2), Job("three", show, 10.0, gpus=3), Job("long", show, 10.0, least=90.0)]
+    runner = Runner(tmp_path, ["4", "5", "4", "5"], time.monotonic() + 60)
+    runner.run([*jobs, *(Job(f"one-{n}", show, 10.0) for n in range(3))], lambda: None)
+    held = {name: runner.result(name) for name in ("wide", "one-0", "one-1", "one-2")}
+    assert [row and row["result"]["gpus"] for row in held.values()][0] == "4,5"
+    assert {row["result"]["gpus"] for row in held.values() if row} <= {"4", "5", "4,5"} and sorted(runner.free) == [
+        *"4455"
+    ]
+    assert statuses(tmp_path)["three"] == "left out"
+    assert json.loads((tmp_path / "jobs" / "long.json").read_text())["why"] == "no time left"
+
+
 def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     from kernelwright.policies import load_policy
     from kernelwright.records import Task
@@ -69,20 +83,24 @@ def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     assert (judge.asked, judge.failed) == (1, 0)
 
 
-def test_every_variant_is_a_run_that_can_be_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--pool", "8", "--judging", "cpu", "--jobs", "4")])
+def test_every_variant_is_a_run_that_can_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
     from rl_claims import PARTS, Plan, arguments
 
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import SftSettings, recipe_path
     from kernelwright.training.rl_settings import RlSettings
 
-    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3"])
+    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3", *more])
     jobs = Plan(arguments(), "openai:rules@http://127.0.0.1:1/v1").build(list(PARTS))
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)
     begun = 0
     for job in jobs:
-        words = job.do[job.do.index("train") :] if isinstance(job.do, list) and "train" in job.do else []
+        verb = job.do.index("kernelwright.cli") + 1 if isinstance(job.do, list) and "-m" in job.do else None
+        words = job.do[verb:] if verb and job.do[verb] == "train" else []
         if words:
             settings = [value for flag, value in zip(words, words[1:], strict=False) if flag == "--set"]
             kind = RlSettings if words[1] == "rl" else SftSettings
