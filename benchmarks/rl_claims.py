@@ -372,10 +372,10 @@ def main() -> None:
         jobs = plan.build(parts)
 
         def keep() -> None:
-            rl_report.write(asked.out, vars(asked), [job.name for job in jobs])
+            rl_report.write(asked.out, vars(asked))
 
         runner.run(jobs, keep)
-    print((asked.out / "results.json").read_text(encoding="utf-8"))
+    print("\n".join(rl_report.lines(asked.out)))
 
 
 if __name__ == "__main__":

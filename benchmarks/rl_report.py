@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ CURVES = (
 _WRITING = threading.Lock()
 
 
-def write(out: Path, asked: dict[str, Any], names: list[str]) -> None:
-    """Writes OUT/results.json from what is there; called after every job."""
-    with _WRITING:
-        jobs = {name: _json(out / "jobs" / f"{name}.json") for name in names}
+def write(out: Path, asked: dict[str, Any]) -> None:
+    """Writes OUT/results.json from what is there; called after every job, and left out where another call does it."""
+    if not _WRITING.acquire(blocking=False):
+        return
+    try:
+        jobs = {path.stem: _json(path) for path in sorted((out / "jobs").glob("*.json"))}
         runs = {p.name: run(p) for p in sorted((out / "runs").glob("*")) if (p / "log.jsonl").is_file()}
         found = {
             "hardware": hardware(),
@@ -45,6 +48,24 @@ def write(out: Path, asked: dict[str, Any], names: list[str]) -> None:
         part = out / "results.json.part"
         part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         os.replace(part, out / "results.json")
+    finally:
+        _WRITING.release()
+
+
+def lines(out: Path) -> list[str]:
+    """The results in short: what was done, before and after, throughput."""
+    found = _json(out / "results.json")
+    said = [f"{name}: {row['status']}, {row.get('seconds')} s" for name, row in found["jobs"].items()]
+    for name, row in found["held_out"].items():
+        change = (found["changes"].get(name) or {}).get("correct@1") or {}
+        values = {key: (row[key] or {}).get("value") for key in ("pass@1", "greedy", "fast_1@1", "speedup")}
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in values.items() if value is not None)
+        said.append(f"{name}: {shown}, change {json.dumps(change)}")
+    for name, row in found["runs"].items():
+        rewards = [f"{step['reward']:.2f}" for step in row["curve"] if step.get("reward") is not None]
+        said.append(f"{name}: rewards {' '.join(rewards)}")
+    said += [f"throughput: {json.dumps(step)}" for step in (found["throughput"] or {}).get("steps", [])]
+    return said
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -89,17 +110,22 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
 
 def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
     """Of each measured model but the one that training began with: paired differences to that one, asked alike."""
-    from kernelwright import benchfacts
-
     found = {name: _bench(out, name) for name in names}
     begun = {(b.settings["turns"], _cold(name)): name for name, b in found.items() if name.startswith("before")}
     made = {}
     for name, bench in found.items():
         before = begun.get((bench.settings["turns"], _cold(name)))
         if before is not None and name != before:
-            rows = benchfacts.compare(found[before], bench)["rows"]
-            made[name] = {"against": before, **rows}
+            made[name] = {"against": before, **_compared(out, before, name)}
     return made
+
+
+@cache
+def _compared(out: Path, before: str, after: str) -> dict[str, Any]:
+    from kernelwright import benchfacts
+
+    rows: dict[str, Any] = benchfacts.compare(_bench(out, before), _bench(out, after))["rows"]
+    return rows
 
 
 def _cold(name: str) -> bool:
@@ -107,7 +133,9 @@ def _cold(name: str) -> bool:
     return name == "before-cold" or name.startswith("judge_")
 
 
+@cache
 def _bench(out: Path, name: str) -> Any:
+    """The results of a job that is done."""
     from kernelwright import benchfacts
     from kernelwright.store import Store
 

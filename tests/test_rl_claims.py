@@ -107,3 +107,25 @@ def test_every_variant_is_a_run_that_can_be_begun(
             load_config(recipe_path(words[2]), settings, kind)
             begun += 1
     assert begun >= 20
+
+
+def test_throughput_counts_answers_and_the_gpus_use_within_each_step(tmp_path: Path) -> None:
+    import os
+    from datetime import datetime
+
+    import rl_report
+
+    run, end = tmp_path / "runs" / "throughput", 1_700_000_000.0
+    for name in ("rollouts", "credit"):
+        (run / name).mkdir(parents=True)
+    (run / "rollouts" / "step-000000.jsonl").write_text('[{"turn": 0}]\n' * 20)
+    stages = {f"{name}_s": 1.0 for name in ("play", "ask", "judge", "only_judge", "judge_work", "update")}
+    (run / "log.jsonl").write_text(json.dumps({"step_s": 10.0, **stages, "verdicts": {"correct": 20}}) + "\n")
+    (run / "credit" / "step-000000.jsonl").write_text("")
+    os.utime(run / "credit" / "step-000000.jsonl", (end, end))
+    seen = [(end - 20, 0), (end - 8, 100), (end - 4, 50), (end + 3, 0)]  # starting, two within the step, ending
+    stamps = [f"{datetime.fromtimestamp(at):%Y/%m/%d %H:%M:%S}.000, {share}" for at, share in seen]
+    (tmp_path / "gpu_throughput.csv").write_text("\n".join([*stamps, "torn", ""]))
+    found = rl_report.throughput(tmp_path)
+    assert found is not None and found["verdicts"] == [{"correct": 20}]
+    assert (found["steps"][0]["a_minute"], found["steps"][0]["gpu_idle_share"]) == (120.0, 0.25)
