@@ -57,7 +57,7 @@ def lines(out: Path) -> list[str]:
     found = _json(out / "results.json")
     said = [f"{name}: {row['status']}, {row.get('seconds')} s" for name, row in found["jobs"].items()]
     for name, row in found["held_out"].items():
-        change = (found["changes"].get(name) or {}).get("correct@1") or {}
+        change = (found["changes"].get(name) or {}).get("pass@1") or {}
         values = {key: (row[key] or {}).get("value") for key in ("pass@1", "greedy", "fast_1@1", "speedup")}
         shown = ", ".join(f"{key} {value:.3f}" for key, value in values.items() if value is not None)
         said.append(f"{name}: {shown}, change {json.dumps(change)}")
