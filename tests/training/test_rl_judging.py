@@ -96,3 +96,15 @@ def test_bench_filters_as_training_does(judges: Noting, tmp_path: Path) -> None:
             found[filtered] = benchfacts.verdicts(benchfacts.read(store)), sorted(judges.asked)
     assert found[True] == ({"correct": 1, "wrong": 1}, ["cpu", "cpu", "gpu"])
     assert found[False] == ({"correct": 1, "wrong": 1}, ["gpu", "gpu"])
+
+
+def test_no_step_is_begun_that_would_pass_the_runs_seconds() -> None:
+    from kernelwright.training.rl import _out_of_time
+
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
+
+    def over(seconds: float | None, *steps: float) -> bool:
+        settings = RlSettings.model_validate({**table, "train": {"seconds": seconds}})
+        return _out_of_time(settings, [{"step_s": step} for step in steps])
+
+    assert not over(10.0) and not over(10.0, 5.0) and over(10.0, 4.0, 3.5) and not over(None, 99.0)

@@ -153,9 +153,11 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
 
 
 def _out_of_time(settings: RlSettings, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the steps so far, those before a resume included, have used up the run's seconds."""
+    """Whether one more step like the last would go beyond the run's seconds, steps before a resume included."""
     limit = settings.train.seconds
-    return limit is not None and sum(row["step_s"] for row in history) >= limit
+    if limit is None or not history:
+        return False
+    return sum(row["step_s"] for row in history) + history[-1]["step_s"] > limit
 
 
 def _step(

@@ -102,7 +102,8 @@ class RlUpdateSettings(Table):
 
     steps: int = Field(default=50, ge=1)
     seconds: float | None = Field(default=None, gt=0)
-    """Wall seconds of steps after which the run ends, if it has not before."""
+    """Wall seconds of steps within which the run ends: no step is begun that would go beyond, taking as long as the
+    last one did; the first always is."""
     updates: int = Field(default=1, ge=1)
     """Gradient steps on each step's rows: 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1)
