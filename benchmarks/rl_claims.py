@@ -3,13 +3,20 @@
     python benchmarks/rl_claims.py MODEL OUT [--parts recipes,ablation,hacking,judge,throughput,kills,processes,scaling]
            [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
            [--samples 8] [--judging gpu|cpu] [--max-tokens 1200] [--train-seconds 400] [--set KEY=VALUE]...
-           [--suite FILE] [--rows FILE]
+           [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
+           [--train-split train] [--split combos] [--hack-lr 1e-4]
 
-MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs a job of
-its own; with `--judging cpu` the functional machine judges: no times, many more steps. `--minutes` is that of this
-call: what is not done then is begun, or gone on with, by the next call on OUT. OUT/results.json is written after each
-job, by `rl_report`. Tasks to measure on are generated, of a split that is kept out of training (or `--suite`); so are
-the right answers of the seeded policy (or `--rows`: reference and answer).
+MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
+`--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
+with `--judging cpu` the functional machine judges: no times, many more steps. `--minutes` is that of this call: what is
+not done then is begun, or gone on with, by the next call on OUT, and no training is begun that would leave no time for
+its "after". OUT/results.json is written after each job, by `rl_report`.
+
+Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--suite`); those to train on are of
+`--train-split`, of another seed. A policy that is right always or never on a task learns nothing from it: with
+`--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
+right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
+The right answers of the seeded policy are generated, too (or `--rows`: reference and answer).
 
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
@@ -32,6 +39,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +69,15 @@ VARIANTS: dict[str, tuple[int, list[str]]] = {
     "capped_speedup": (1, ["reward.name=kevin", "reward.parameters={cap = 3.0}", *CLIPS]),
 }
 """Turns, and settings in place of those of `starter_rl`. Each has `--answers` answers a task, in whole rollouts."""
+FEW = ["rollout.tasks=8", "rollout.rollouts=4", "judging.backend=cpu"]
+"""Of runs that show that nothing is lost, and not what is learnt."""
+TIMED = ("drkernel_no_pr_prs", "milestones", "capped_speedup")
+"""Variants that differ only where a GPU times."""
+START_SECONDS = 40.0
+"""Until a training begins with its first step, and from its last one to the end."""
+AFTER_SECONDS = 45.0
+"""What is kept for measuring a trained model."""
+TRAIN_SEED, HELD_OUT_SEED, POOL_ANSWERS_SEED = 900, 77, 1_000_000
 
 
 class Plan:
@@ -71,6 +88,7 @@ class Plan:
         self.out: Path = asked.out
         self.jobs: list[Job] = []
         self.held_out: Path = asked.suite or self.out / "held_out.jsonl"
+        self.jobs_flag = ["--jobs", str(asked.jobs)] if asked.jobs else []
 
     def add(self, *jobs: Job) -> None:
         """Adds jobs that are not there yet."""
@@ -79,13 +97,47 @@ class Plan:
 
     def tasks(self) -> str:
         """The job that writes the tasks to measure on: of a split that no training task is of."""
-        if self.asked.suite is not None:
+        a = self.asked
+        if a.suite is not None:
             self.add(Job("tasks", lambda *_: {"suite": str(self.held_out)}, 10, gpus=0))
-        words = ["tasks", "generate", "--count", str(self.asked.held_out), "--seed", "77", "--split", "combos"]
-        self.add(Job("tasks", [*CLI, *words, "--out", str(self.held_out), "--json"], 120, gpus=0))
+        elif a.pool:
+            self.pools()
+        else:
+            words = ["tasks", "generate", "--count", str(a.held_out), "--seed", str(HELD_OUT_SEED), "--split", a.split]
+            self.add(Job("tasks", [*CLI, *words, "--out", str(self.held_out), "--json"], 120, gpus=0))
         return "tasks"
 
-    def train(self, name: str, turns: int, settings: list[str], seed: int = 0, model: str = "", **more: Any) -> Job:
+    def pools(self) -> None:
+        """Of generated tasks, on both sides, those that MODEL has right sometimes."""
+        a, needs = self.asked, []
+        for side, seed, split in (("train", TRAIN_SEED, a.train_split), ("held_out", HELD_OUT_SEED, a.split)):
+            path = self.out / f"pool_{side}.jsonl"
+            words = ["tasks", "generate", "--count", str(a.pool), "--seed", str(seed), "--split", split]
+            self.add(Job(f"pool_{side}", [*CLI, *words, "--out", str(path), "--json"], 120, gpus=0))
+            line = [*CLI, "bench", str(path), "--policy", f"starter:{a.model}", "--samples", str(a.pool_answers)]
+            line += ["--context", "recent", "--temperature", str(a.temperature), "--seed", str(POOL_ANSWERS_SEED)]
+            line += ["--backend", "cpu", "--small-sizes", "--trials", "3", *self.jobs_flag]
+            line += ["--run", str(self.out / "bench" / f"pool_{side}"), "--json"]
+            self.add(Job(f"answers_{side}", line, 300, (f"pool_{side}",), environment=self.limits()))
+            needs.append(f"answers_{side}")
+        self.add(
+            Job("tasks", lambda *_: rl_report.pick(self.out, a.tasks, a.held_out), 30, (*needs,), gpus=0),
+        )
+
+    def limits(self) -> dict[str, str]:
+        """What the starter's policy is told by its environment."""
+        return {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
+
+    def train(
+        self,
+        name: str,
+        turns: int,
+        settings: list[str],
+        seed: int = 0,
+        model: str = "",
+        pooled: bool = True,
+        **more: Any,
+    ) -> Job:
         """A run of `starter_rl` with other settings."""
         a = self.asked
         words = [
@@ -95,6 +147,9 @@ class Plan:
             f"rollout.rollouts={max(2, a.answers // turns)}",
             f"rollout.turns={turns}",
             f"rollout.max_tokens={a.max_tokens}",
+            f"rollout.temperature={a.temperature}",
+            f"judging.jobs={a.jobs}",
+            *self.train_tasks(pooled),
             f"train.steps={a.steps}",
             f"train.seconds={a.train_seconds}",
             *settings,
@@ -103,17 +158,31 @@ class Plan:
         ]
         flags = [word for setting in words for word in ("--set", setting)]
         line = [*CLI, "train", "rl", "starter_rl", "--out", str(self.out / "runs" / name), *flags, "--json"]
-        return Job(f"train-{name}", line, a.train_seconds + 120, **more)
+        seconds = a.train_seconds + START_SECONDS
+        needs = (*more.pop("needs", ()), *((self.tasks(),) if a.pool else ()))
+        return Job(f"train-{name}", line, a.train_seconds + 120, needs, least=seconds + AFTER_SECONDS, **more)
+
+    def train_tasks(self, pooled: bool) -> list[str]:
+        """Settings that say what is trained on."""
+        if self.asked.pool and pooled:
+            return ["tasks.count=0", f"tasks.suite={self.out / 'train.jsonl'}"]
+        return [f"tasks.split={self.asked.train_split}", f"tasks.seed={TRAIN_SEED}"]
 
     def bench(self, name: str, model: str, turns: int, needs: tuple[str, ...] = (), **more: Any) -> Job:
         """A model on the held-out tasks, asked as it was trained."""
         context = ["--context", "summary" if "kevin" in name or turns == 4 else "recent"]
         line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--turns", str(turns), *context]
-        line += ["--samples", str(max(2, self.asked.samples // turns)), "--temperature", "1.0", "--stop", "never"]
-        line += ["--trials", "3", "--timing-seconds", "0.5", "--run", str(self.out / "bench" / name), "--json"]
-        line += ["--backend", "cpu"] if self.asked.judging == "cpu" else []
-        limits = {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
-        return Job(f"bench-{name}", line, 400, (self.tasks(), *needs), environment=limits, **more)
+        line += ["--samples", str(max(2, self.asked.samples // turns)), "--stop", "never"]
+        line += ["--run", str(self.out / "bench" / name), *self.measured()]
+        line += ["--greedy"] if turns == 1 else []
+        return Job(f"bench-{name}", line, 400, (self.tasks(), *needs), environment=self.limits(), **more)
+
+    def measured(self) -> list[str]:
+        """How held-out answers are drawn and judged."""
+        words = ["--temperature", str(self.asked.temperature), "--trials", "3", *self.jobs_flag, "--json"]
+        if self.asked.judging == "cpu":
+            return [*words, "--backend", "cpu", "--small-sizes"]
+        return [*words, "--filter", "--timing-seconds", "0.15"]
 
     def variants(self, names: list[str]) -> None:
         """Before and after of recipes, with each seed."""
@@ -123,7 +192,11 @@ class Plan:
                 self.add(self.bench(f"before-{turns}", self.asked.model, turns))
                 run = f"{name}-{seed}"
                 job = self.train(run, turns, settings, seed)
-                self.add(job, self.bench(run, str(self.out / "runs" / run), turns, (job.name,)))
+                trained = str(self.out / "runs" / run)
+                self.add(job, self.bench(run, trained, turns, (job.name,)))
+                if name == "kevin_one_turn":  # against kevin, which is asked so
+                    self.add(self.bench("before-4", self.asked.model, 4))
+                    self.add(self.bench(f"{run}-asked-4", trained, 4, (job.name,)))
 
     def hacking(self) -> None:
         """Seeded with exploits, then trained without guards and with them."""
@@ -140,8 +213,9 @@ class Plan:
             Job("seeded", [*CLI, "train", "sft", "starter_sft", "--out", str(seeded), *flags, "--json"], 300, needs),
         )
         for name, strict in (("guards_off", "true"), ("guards_on", "false")):
-            settings = ["reward.name=kevin", f"judging.strict_kernelbench={strict}", "train.lr=3e-5"]
-            self.add(self.train(f"hack-{name}", 1, settings, model=str(seeded), needs=("seeded",)))
+            settings = ["reward.name=kevin", f"judging.strict_kernelbench={strict}"]
+            job = self.train(f"hack-{name}", 1, settings, model=str(seeded), needs=("seeded",))
+            self.add(replace(job, do=[*job.do, "--set", f"train.lr={a.hack_lr}"]))
 
     def judging(self) -> None:
         """A cold start, with the judge term and without."""
@@ -155,7 +229,7 @@ class Plan:
 
     def scaling(self) -> None:
         """The grid, for the model before and after the recipe of several turns."""
-        budget = self.asked.answers
+        budget = self.asked.samples
         shapes = ",".join(f"{budget // turns}x{turns}" for turns in sorted({1, 4, budget}) if budget % turns == 0)
         turns, settings = VARIANTS["kevin"]
         trained = self.train("kevin-0", turns, settings, 0)
@@ -165,10 +239,9 @@ class Plan:
             ("kevin", str(self.out / "runs" / "kevin-0"), (trained.name,)),
         ):
             line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--grid", shapes]
-            line += ["--context", "top_w", "--stop", "never", "--temperature", "1.0", "--trials", "3"]
-            line += ["--timing-seconds", "0.5", "--run", str(self.out / "bench" / f"grid-{name}"), "--json"]
-            limits = {"KERNELWRIGHT_MAX_TOKENS": str(self.asked.max_tokens)}
-            self.add(Job(f"grid-{name}", line, 500, (self.tasks(), *needs), environment=limits))
+            line += ["--context", "top_w", "--stop", "never", "--run", str(self.out / "bench" / f"grid-{name}")]
+            line += self.measured()
+            self.add(Job(f"grid-{name}", line, 500, (self.tasks(), *needs), environment=self.limits()))
 
     def build(self, parts: list[str]) -> list[Job]:
         """All jobs of the parts, in the order in which they are worth having."""
@@ -177,11 +250,11 @@ class Plan:
             if part == "recipes":
                 self.variants(["stanford_grpo", "kevin", "drkernel"])
             elif part == "ablation":
-                self.variants(["kevin", "kevin_one_turn", "drkernel", "drkernel_grpo", "drkernel_no_pr_prs"])
-                self.variants(["milestones", "capped_speedup"])
+                names = ["kevin", "kevin_one_turn", "drkernel", "drkernel_grpo", *TIMED]
+                self.variants([name for name in names if a.judging == "gpu" or name not in TIMED])
             elif part == "throughput":
                 shape = [f"rollout.tasks={a.throughput[0]}", f"rollout.rollouts={a.throughput[1]}", "train.steps=3"]
-                line = self.train("throughput", 1, shape).do
+                line = self.train("throughput", 1, shape, pooled=False).do
                 self.add(Job("throughput", watched(line, self.out / "gpu_throughput.csv"), 400))
             elif part == "kills":
                 self.add(self.kills())
@@ -193,16 +266,16 @@ class Plan:
 
     def kills(self) -> Job:
         """A run of four steps, killed three times."""
-        line = self.train("kills", 2, ["train.steps=4", "train.save_every=2"]).do
+        job = self.train("kills", 2, ["train.steps=4", "train.save_every=2", *FEW])
         out = self.out / "runs" / "kills"
-        return Job("kills", lambda _, left, environment: kills(line, out, left, environment), 400)
+        return Job("kills", lambda _, left, environment: kills(job.do, out, left, environment), 400, job.needs)
 
     def processes(self) -> None:
         """One process, then two on its rollouts, and two on their own."""
         two = 2 if visible_gpus() else 1
-        alone = self.train("one", 2, ["train.steps=2"])
-        copied = self.train("two", 2, ["train.steps=2"], needs=("copy-rollouts",), gpus=two)
-        own = self.train("two_own", 2, ["train.steps=2"], gpus=two)
+        alone = self.train("one", 2, ["train.steps=2", *FEW])
+        copied = self.train("two", 2, ["train.steps=2", *FEW], needs=("copy-rollouts",), gpus=two)
+        own = self.train("two_own", 2, ["train.steps=2", *FEW], gpus=two)
         self.add(alone)
         self.add(
             Job("copy-rollouts", lambda *_: copy_rollouts(self.out / "runs"), 60, (alone.name,), gpus=0),
@@ -214,7 +287,8 @@ def watched(line: Any, file: Path) -> Any:
     """A command with the GPU's use sampled beside it, where there is a GPU."""
     if not visible_gpus():
         return line
-    query = "nvidia-smi --query-gpu=utilization.gpu --format=csv,noheader,nounits -i ${CUDA_VISIBLE_DEVICES} -lms 200"
+    query = "nvidia-smi --query-gpu=timestamp,utilization.gpu --format=csv,noheader,nounits"
+    query += " -i ${CUDA_VISIBLE_DEVICES} -lms 200"
     return ["bash", "-c", f'{query} > {file} & watcher=$!; "$@"; status=$?; kill $watcher; exit $status', "bash", *line]
 
 
@@ -266,6 +340,14 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--max-tokens", type=int, default=1200)
     parser.add_argument("--train-seconds", type=float, default=400.0)
     parser.add_argument("--exploit-rows", type=int, default=640)
+    parser.add_argument("--at-once", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=0)
+    parser.add_argument("--temperature", type=float, default=1.0)
+    parser.add_argument("--pool", type=int, default=0)
+    parser.add_argument("--pool-answers", type=int, default=4)
+    parser.add_argument("--train-split", default="train")
+    parser.add_argument("--split", default="combos")
+    parser.add_argument("--hack-lr", type=float, default=1e-4)
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--judge-port", type=int, default=18733)
@@ -283,16 +365,17 @@ def main() -> None:
         sys.exit(f"error: there is no part {unknown[0]!r}\nhint: parts are {', '.join(PARTS)}")
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.model = str(Path(asked.model).resolve())
-    runner = Runner(asked.out, list(visible_gpus()) or [""], time.monotonic() + 60.0 * asked.minutes)
+    places = (list(visible_gpus()) or [""]) * asked.at_once
+    runner = Runner(asked.out, places, time.monotonic() + 60.0 * asked.minutes)
     with served(asked.judge_port) as url:
         plan = Plan(asked, f"openai:rules@{url}")
         jobs = plan.build(parts)
 
         def keep() -> None:
-            rl_report.write(asked.out, vars(asked), [job.name for job in jobs])
+            rl_report.write(asked.out, vars(asked))
 
         runner.run(jobs, keep)
-    print((asked.out / "results.json").read_text(encoding="utf-8"))
+    print("\n".join(rl_report.lines(asked.out)))
 
 
 if __name__ == "__main__":

@@ -33,15 +33,18 @@ class Job:
     needs: tuple[str, ...] = ()
     gpus: int = 1
     environment: dict[str, str] = field(default_factory=dict)
+    least: float = 5.0
+    """It is not begun where fewer seconds are left."""
 
 
 class Runner:
-    """All jobs of one call. `gpus`: names for CUDA_VISIBLE_DEVICES, or empty names where there is no GPU."""
+    """All jobs of one call. `gpus`: a name for CUDA_VISIBLE_DEVICES for each job at once, or empty names where there is
+    no GPU; a GPU that is named twice has two jobs at once."""
 
     def __init__(self, out: Path, gpus: Sequence[str], deadline: float) -> None:
         self.out, self.deadline = out, deadline
         self.free = list(gpus)
-        self.total = len(self.free)
+        self.total = _places(self.free)
         self.changed = threading.Condition()
         self.failed: set[str] = set()
         (out / "jobs").mkdir(parents=True, exist_ok=True)
@@ -62,8 +65,8 @@ class Runner:
                 for job in lost:
                     why = "too few GPUs" if job.gpus > self.total else f"needs {', '.join(job.needs)}"
                     self._end(job, {"status": "left out", "why": why})
-                late = time.monotonic() > self.deadline - 5
-                for job in [] if not late else [j for j in waiting if j not in lost]:
+                left = self.deadline - time.monotonic()
+                for job in [j for j in waiting if j not in lost and left < j.least]:
                     self._end(job, {"status": "left out", "why": "no time left"})
                     lost.append(job)
                 waiting = [j for j in waiting if j not in lost]
@@ -72,7 +75,7 @@ class Runner:
                     self.changed.wait(1.0)
                     continue
                 waiting.remove(ready)
-                held = [self.free.pop(0) for _ in range(ready.gpus)]
+                held = self._take(ready.gpus)
                 threads.append(threading.Thread(target=self._serve, args=(ready, held, after_each)))
                 threads[-1].start()
         for thread in threads:
@@ -80,7 +83,16 @@ class Runner:
         after_each()
 
     def _ready(self, job: Job) -> bool:
-        return len(self.free) >= job.gpus and all(self.result(n) is not None for n in job.needs)
+        return _places(self.free) >= job.gpus and all(self.result(n) is not None for n in job.needs)
+
+    def _take(self, count: int) -> list[str]:
+        """Different GPUs, or places without one, out of those that are free."""
+        held: list[str] = []
+        for name in [*self.free]:
+            if len(held) < count and (not name or name not in held):
+                held.append(name)
+                self.free.remove(name)
+        return held
 
     def _serve(self, job: Job, held: list[str], after_each: Callable[[], None]) -> None:
         began = time.monotonic()
@@ -131,6 +143,11 @@ class Runner:
             return {"status": "done", "result": json.loads(last) if last.startswith("{") else last}
         said = log.read_text(encoding="utf-8", errors="replace")[-1500:]
         return {"status": "failed" if status is not None else "cut", "exit": status, "said": said}
+
+
+def _places(names: Sequence[str]) -> int:
+    """How many different GPUs there are, or places where there is none."""
+    return len({name for name in names if name}) or len(names)
 
 
 def _environment(job: Job, held: Sequence[str]) -> dict[str, str]:

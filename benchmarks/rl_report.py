@@ -7,6 +7,9 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +24,20 @@ CURVES = (
 _WRITING = threading.Lock()
 
 
-def write(out: Path, asked: dict[str, Any], names: list[str]) -> None:
-    """Writes OUT/results.json from what is there; called after every job."""
-    with _WRITING:
-        jobs = {name: _json(out / "jobs" / f"{name}.json") for name in names}
+def write(out: Path, asked: dict[str, Any]) -> None:
+    """Writes OUT/results.json from what is there; called after every job, and left out where another call does it."""
+    if not _WRITING.acquire(blocking=False):
+        return
+    try:
+        jobs = {path.stem: _json(path) for path in sorted((out / "jobs").glob("*.json"))}
         runs = {p.name: run(p) for p in sorted((out / "runs").glob("*")) if (p / "log.jsonl").is_file()}
         found = {
             "hardware": hardware(),
             "asked": {key: str(value) if isinstance(value, Path) else value for key, value in asked.items()},
             "jobs": {name: {k: row.get(k) for k in ("status", "why", "exit", "seconds")} for name, row in jobs.items()},
+            "tasks": (jobs.get("tasks") or {}).get("result"),
             "held_out": {name[6:]: numbers(row["result"]) for name, row in jobs.items() if _done(name, row, "bench-")},
+            "changes": changes(out, [name[6:] for name, row in jobs.items() if _done(name, row, "bench-")]),
             "grids": {name[5:]: row["result"]["grid"] for name, row in jobs.items() if _done(name, row, "grid-")},
             "exploit_share": {n: exploit_share(out / "runs" / n) for n in runs if n.startswith("hack-")},
             "throughput": throughput(out),
@@ -41,6 +48,24 @@ def write(out: Path, asked: dict[str, Any], names: list[str]) -> None:
         part = out / "results.json.part"
         part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         os.replace(part, out / "results.json")
+    finally:
+        _WRITING.release()
+
+
+def lines(out: Path) -> list[str]:
+    """The results in short: what was done, before and after, throughput."""
+    found = _json(out / "results.json")
+    said = [f"{name}: {row['status']}, {row.get('seconds')} s" for name, row in found["jobs"].items()]
+    for name, row in found["held_out"].items():
+        change = (found["changes"].get(name) or {}).get("pass@1") or {}
+        values = {key: (row[key] or {}).get("value") for key in ("pass@1", "greedy", "fast_1@1", "speedup")}
+        shown = ", ".join(f"{key} {value:.3f}" for key, value in values.items() if value is not None)
+        said.append(f"{name}: {shown}, change {json.dumps(change)}")
+    for name, row in found["runs"].items():
+        rewards = [f"{step['reward']:.2f}" for step in row["curve"] if step.get("reward") is not None]
+        said.append(f"{name}: rewards {' '.join(rewards)}")
+    said += [f"throughput: {json.dumps(step)}" for step in (found["throughput"] or {}).get("steps", [])]
+    return said
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -76,10 +101,70 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
         f"pass@{ks[-1]}": summary["correct"][ks[-1]],
         "fast_1@1": fast["1"].get("1") if fast else None,
         "speedup": speed["geomean"] if speed else None,
+        "greedy": summary["greedy"]["correct"] if summary["greedy"] else None,
         "solved": summary["solved"],
         "tasks": summary["tasks"],
         "verdicts": summary["verdicts"],
     }
+
+
+def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Of each measured model but the one that training began with: paired differences to that one, asked alike."""
+    found = {name: _bench(out, name) for name in names}
+    begun = {(b.settings["turns"], _cold(name)): name for name, b in found.items() if name.startswith("before")}
+    made = {}
+    for name, bench in found.items():
+        before = begun.get((bench.settings["turns"], _cold(name)))
+        if before is not None and name != before:
+            made[name] = {"against": before, **_compared(out, before, name)}
+    return made
+
+
+@cache
+def _compared(out: Path, before: str, after: str) -> dict[str, Any]:
+    from kernelwright import benchfacts
+
+    rows: dict[str, Any] = benchfacts.compare(_bench(out, before), _bench(out, after))["rows"]
+    return rows
+
+
+def _cold(name: str) -> bool:
+    """Whether a measured model is the cold one, or made of it."""
+    return name == "before-cold" or name.startswith("judge_")
+
+
+@cache
+def _bench(out: Path, name: str) -> Any:
+    """The results of a job that is done."""
+    from kernelwright import benchfacts
+    from kernelwright.store import Store
+
+    with Store.open(out / "bench" / name, writable=False) as store:
+        return benchfacts.read(store)
+
+
+def pick(out: Path, fewest: int, most: int) -> dict[str, Any]:
+    """Of the pools' tasks those of which some answers are right and some are not: `train.jsonl`, `held_out.jsonl`.
+
+    Where fewer than `fewest` are, the first of those that were never right are taken, too; to measure on, at most
+    `most`.
+    """
+    found: dict[str, Any] = {}
+    for side in ("train", "held_out"):
+        right = {t.task_id: sum(s.correct for s in t.counted) / max(len(t.counted), 1) for t in _pool(out, side)}
+        rows = _rows(out / f"pool_{side}.jsonl")
+        mixed = [row for row in rows if 0.0 < right.get(row["task_id"], 0.0) < 1.0]
+        never = [row for row in rows if right.get(row["task_id"], 0.0) == 0.0]
+        taken = (mixed + never[: max(0, fewest - len(mixed))])[: most if side == "held_out" else None]
+        text = "".join(json.dumps(row) + "\n" for row in taken)
+        (out / f"{side}.jsonl").write_text(text, encoding="utf-8")
+        found[side] = {"pool": len(rows), "right": sum(right.values()) / max(len(right), 1)}
+        found[side] |= {"sometimes_right": len(mixed), "never_right": len(never), "taken": len(taken)}
+    return {"chosen_by": "some but not all answers right, in samples that are not part of any measurement", **found}
+
+
+def _pool(out: Path, side: str) -> Any:
+    return _bench(out, f"pool_{side}").tasks
 
 
 def throughput(out: Path) -> dict[str, Any] | None:
@@ -92,9 +177,25 @@ def throughput(out: Path) -> dict[str, Any] | None:
     for number, row in enumerate(rows):
         answers = len([r for x in _rows(out / "runs/throughput/rollouts" / f"step-{number:06d}.jsonl") for r in x])
         steps.append({"answers": answers, "a_minute": 60 * answers / row["step_s"], **{s: row[s] for s in stages}})
-    use = out / "gpu_throughput.csv"
-    seen = [float(x) for x in use.read_text().split() if x.replace(".", "").isdigit()] if use.is_file() else []
-    return {"steps": steps, "gpu_idle_share": 1 - sum(seen) / len(seen) / 100 if seen else None, "gpu_use": seen}
+    credit = [out / "runs" / "throughput" / "credit" / f"step-{number:06d}.jsonl" for number in range(len(rows))]
+    ends = [path.stat().st_mtime for path in credit if path.is_file()]
+    use = _used(out / "gpu_throughput.csv")
+    for step, end in zip(steps, ends, strict=False):
+        seen = [share for at, share in use if end - step["step_s"] <= at <= end]
+        step["gpu_idle_share"] = 1 - sum(seen) / len(seen) / 100 if seen else None
+    return {"steps": steps, "verdicts": [row["verdicts"] for row in rows]}
+
+
+def _used(path: Path) -> list[tuple[float, float]]:
+    """Seconds since the epoch and per cent of use, from nvidia-smi's lines."""
+    found = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+        at, _, share = line.partition(", ")
+        try:
+            found.append((datetime.strptime(at, "%Y/%m/%d %H:%M:%S.%f").timestamp(), float(share)))
+        except ValueError:
+            continue
+    return found
 
 
 def rollouts_kept(out: Path) -> int:

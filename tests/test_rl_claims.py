@@ -52,6 +52,20 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
     assert json.loads((tmp_path / "jobs" / "slow.json").read_text())["why"] == "no time left"
 
 
+def test_a_gpu_named_twice_has_two_jobs_but_no_job_has_it_twice(tmp_path: Path) -> None:
+    show = python("import json, os; print(json.dumps({'gpus': os.environ['CUDA_VISIBLE_DEVICES']}))")
+    jobs = [Job("wide", show, 10.0, gpus=2), Job("three", show, 10.0, gpus=3), Job("long", show, 10.0, least=90.0)]
+    runner = Runner(tmp_path, ["4", "5", "4", "5"], time.monotonic() + 60)
+    runner.run([*jobs, *(Job(f"one-{n}", show, 10.0) for n in range(3))], lambda: None)
+    held = {name: runner.result(name) for name in ("wide", "one-0", "one-1", "one-2")}
+    assert [row and row["result"]["gpus"] for row in held.values()][0] == "4,5"
+    assert {row["result"]["gpus"] for row in held.values() if row} <= {"4", "5", "4,5"} and sorted(runner.free) == [
+        *"4455"
+    ]
+    assert statuses(tmp_path)["three"] == "left out"
+    assert json.loads((tmp_path / "jobs" / "long.json").read_text())["why"] == "no time left"
+
+
 def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     from kernelwright.policies import load_policy
     from kernelwright.records import Task
@@ -69,23 +83,49 @@ def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     assert (judge.asked, judge.failed) == (1, 0)
 
 
-def test_every_variant_is_a_run_that_can_be_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--pool", "8", "--judging", "cpu", "--jobs", "4")])
+def test_every_variant_is_a_run_that_can_be_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: tuple[str, ...]
+) -> None:
     from rl_claims import PARTS, Plan, arguments
 
     from kernelwright.config import load_config
     from kernelwright.training.post_settings import SftSettings, recipe_path
     from kernelwright.training.rl_settings import RlSettings
 
-    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3"])
+    monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3", *more])
     jobs = Plan(arguments(), "openai:rules@http://127.0.0.1:1/v1").build(list(PARTS))
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)
     begun = 0
     for job in jobs:
-        words = job.do[job.do.index("train") :] if isinstance(job.do, list) and "train" in job.do else []
+        verb = job.do.index("kernelwright.cli") + 1 if isinstance(job.do, list) and "-m" in job.do else None
+        words = job.do[verb:] if verb and job.do[verb] == "train" else []
         if words:
             settings = [value for flag, value in zip(words, words[1:], strict=False) if flag == "--set"]
             kind = RlSettings if words[1] == "rl" else SftSettings
             load_config(recipe_path(words[2]), settings, kind)
             begun += 1
     assert begun >= 20
+
+
+def test_throughput_counts_answers_and_the_gpus_use_within_each_step(tmp_path: Path) -> None:
+    import os
+    from datetime import datetime
+
+    import rl_report
+
+    run, end = tmp_path / "runs" / "throughput", 1_700_000_000.0
+    for name in ("rollouts", "credit"):
+        (run / name).mkdir(parents=True)
+    (run / "rollouts" / "step-000000.jsonl").write_text('[{"turn": 0}]\n' * 20)
+    stages = {f"{name}_s": 1.0 for name in ("play", "ask", "judge", "only_judge", "judge_work", "update")}
+    (run / "log.jsonl").write_text(json.dumps({"step_s": 10.0, **stages, "verdicts": {"correct": 20}}) + "\n")
+    (run / "credit" / "step-000000.jsonl").write_text("")
+    os.utime(run / "credit" / "step-000000.jsonl", (end, end))
+    seen = [(end - 20, 0), (end - 8, 100), (end - 4, 50), (end + 3, 0)]  # starting, two within the step, ending
+    stamps = [f"{datetime.fromtimestamp(at):%Y/%m/%d %H:%M:%S}.000, {share}" for at, share in seen]
+    (tmp_path / "gpu_throughput.csv").write_text("\n".join([*stamps, "torn", ""]))
+    found = rl_report.throughput(tmp_path)
+    assert found is not None and found["verdicts"] == [{"correct": 20}]
+    assert (found["steps"][0]["a_minute"], found["steps"][0]["gpu_idle_share"]) == (120.0, 0.25)

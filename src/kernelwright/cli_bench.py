@@ -43,6 +43,9 @@ def bench(
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
     turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take.")] = 1,
+    filtered: Annotated[
+        bool, typer.Option("--filter", help="On a GPU, have the functional machine judge first.")
+    ] = False,
     stop: Annotated[str, typer.Option(help="A sample ends when it is correct, or never before its turns do.")] = (
         "correct"
     ),
@@ -72,6 +75,9 @@ def bench(
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
     sample_large: SampleLarge = True,
+    small_sizes: Annotated[
+        bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")
+    ] = False,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -85,10 +91,11 @@ def bench(
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    more["sample_large"] = sample_large
+    more |= {"sample_large": sample_large, "small_sizes": small_sizes}
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
-    options = BenchOptions(policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop)
+    asked = (policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop, filtered)
+    options = BenchOptions(*asked)
     shapes = _shapes(grid, options, compare)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one

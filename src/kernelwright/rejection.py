@@ -72,7 +72,7 @@ def _train(
 
 def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executor: Executor | None) -> dict[str, Any]:
     """Plays the rollouts that are not there yet."""
-    from kernelwright.training.rl import load_tasks
+    from kernelwright.training.rl import judging_jobs, load_tasks
     from kernelwright.training.rl_rollouts import fitting
 
     done = out / "collected.json"
@@ -91,14 +91,15 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
         turns=c.turns,
         seed=settings.seed,
         context=c.context,
+        filter=judging.filter,
     )
     judged = EvalOptions.model_validate(
         {
-            **judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds"}),
+            **judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "small_sizes"}),
             "baselines": [b for b in judging.baselines.split(",") if b and b != "none"],
         }
     )
-    jobs = judging.jobs or len(os.sched_getaffinity(0))
+    jobs = judging_jobs(settings)
 
     def judges() -> AbstractContextManager[Executor]:
         return nullcontext(executor) if executor else load_executor("local", jobs, judging.backend)

@@ -20,6 +20,7 @@ from kernelwright import programbench
 from kernelwright.benchfacts import GREEDY, rollout_name, task_name
 from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.filtering import AGAINST, before_gpu, behind_filter
 from kernelwright.executor import Job, load_executor
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
@@ -75,6 +76,8 @@ class BenchOptions:
     top_w: int = 4
     stop: str = "correct"
     """Where a sample ends before its turns do: `correct`, or `never`, since later turns may be faster."""
+    filter: bool = False
+    """On a GPU: the functional machine judges first, and the GPU only what that does not find wrong."""
 
     def numbers(self) -> list[int]:
         """The samples of one task."""
@@ -218,6 +221,9 @@ class Bench:
         self.tasks = list({task_name(t): t for t in tasks}.values())
         self.policy, self.judge, self.store = policy, judge, store
         self.options, self.eval_options, self.exchange = options, eval_options, exchange
+        self._first = before_gpu(eval_options) if options.filter else None
+        if self._first is not None:
+            self.eval_options = behind_filter(eval_options)
         self.on_sample = on_sample
         self.asker = Asker(policy)
         self.known = store.turns()
@@ -375,8 +381,16 @@ class Bench:
         return answer
 
     def evaluate(self, task: Task, candidate: Candidate) -> Evaluation:
-        """The verdict, from the run folder where it is known. Equal candidates of two samples are judged once."""
-        key = self.eval_options.key(task, candidate)
+        """The verdict: of the functional machine where that filters and is against it."""
+        if self._first is not None:
+            found = self._judged(task, candidate, self._first)
+            if found.verdict in AGAINST:
+                return found
+        return self._judged(task, candidate, self.eval_options)
+
+    def _judged(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+        """One verdict, from the run folder where it is known. Equal candidates of two samples are judged once."""
+        key = options.key(task, candidate)
         with self._lock:
             turn = self._keys.setdefault(key, threading.Lock())
         with turn:
@@ -384,12 +398,12 @@ class Bench:
             if found is None:
                 if self._stop.is_set():
                     raise CancelledError
-                found = self.judge.submit(task, candidate, self.eval_options, keep=self._keep).result()
+                found = self.judge.submit(task, candidate, options, keep=self._keep).result()
         return found.model_copy(update={"candidate_id": candidate.content_hash})
 
     def _keep(self, job: Job, evaluation: Evaluation) -> None:
         self.store.add_candidate(job.candidate)
-        self.store.add_evaluation(evaluation, self.eval_options.key(job.task, job.candidate))
+        self.store.add_evaluation(evaluation, job.options.key(job.task, job.candidate))
 
 
 class _Recorded:

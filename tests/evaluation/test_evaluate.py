@@ -156,6 +156,29 @@ def test_missing_tail_is_wrong(evaluator: Evaluator) -> None:
     assert result.verdict == "unsupported" and result.reason.startswith("shape-specialised")
 
 
+def test_small_sizes_never_run_a_large_stated_one(evaluator: Evaluator) -> None:
+    small = EvalOptions(seed=7, backend="cpu", small_sizes=True)
+    task = Task(task_id="t", source=SCALE.replace("dim = 1024", "dim = 8192"))
+    wrong = EXTENSION.format(body="if (i < n) y[i] = x[i] * 3.0f + 1.01f;", grid="(n + 255) / 256")
+    tail = EXTENSION.format(body="if (i < n) y[i] = x[i] * 3.0f + 1.0f;", grid="n / 256")
+    texts = (RIGHT, wrong, tail)
+    seen = [evaluator.evaluate(task, python(text), small) for text in texts]
+    for found in seen:
+        assert "declared" not in [w.name for w in found.workloads] and "sampled_size" not in found.environment
+    # The last one is right where only the batch is smaller: it may be at the stated size, which nobody has run.
+    assert [e.verdict for e in seen] == ["correct", "wrong", "unsupported"]
+    usual = evaluator.evaluate(task, python(wrong), small.changed(small_sizes=False))
+    assert usual.verdict == "wrong" and [w.name for w in usual.workloads][-1] == "declared"
+
+
+def test_small_sizes_have_a_key_of_their_own() -> None:
+    task, candidate, usual = Task(task_id="t", source=SCALE), python(RIGHT), EvalOptions(backend="cpu")
+    keys = {usual.changed(small_sizes=small).key(task, candidate) for small in (False, True)}
+    assert len(keys) == 2 and usual.key(task, candidate) in keys
+    on_gpus = {EvalOptions(backend="gpu", small_sizes=small).key(task, candidate) for small in (False, True)}
+    assert len(on_gpus) == 1, "a GPU knows nothing of it"
+
+
 def test_missing_tail_is_wrong_where_the_task_declares_that_size(evaluator: Evaluator) -> None:
     text = EXTENSION.format(body="if (i < n) y[i] = x[i] * 3.0f + 1.0f;", grid="n / 256")
     sizes = (Workload(name="odd", constants={"batch_size": 3, "dim": 101}),)

@@ -18,6 +18,7 @@ from undecided_model import rl_table  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, WorkloadResult  # noqa: E402
+from kernelwright.store import Store  # noqa: E402
 from kernelwright.suitebench import Bench  # noqa: E402
 from kernelwright.training.rl_settings import RlSettings  # noqa: E402
 
@@ -72,6 +73,8 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
     assert (out / "warm_up" / "log.jsonl").read_text() == warm  # that stage was done
     chosen = facts["chosen"]
     assert chosen["rollouts"] == 8 and chosen["kept"] + sum(chosen["dropped"].values()) == 8 and chosen["kept"] >= 1
+    with Store.open(out / "collected", writable=False) as store:
+        assert store.meta["filter"] and store.meta["options"]["small_sizes"]  # as the warm-up is judged
     rows = [json.loads(line) for line in (out / "chosen.jsonl").read_text().splitlines()]
     said = {t.answer for e in gather([out / "collected"]) if any(t.correct for t in e.turns) for t in e.turns}
     assert rows and {row["messages"][-1]["content"] for row in rows} <= said

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -10,11 +13,15 @@ pytest.importorskip("torch")
 
 from relu_task import RELU
 
+from kernelwright import benchfacts
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.lanes import Job
 from kernelwright.executor.local import Local
+from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.solutions import write
+from kernelwright.store import Store
+from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.tasks import candidate_from_text
 from kernelwright.training.rl_rollouts import Rollouts
 from kernelwright.training.rl_settings import RlSettings
@@ -71,3 +78,33 @@ def test_what_is_wrong_never_reaches_it(judges: Noting, before: str, after: str,
 def test_without_the_filter_the_gpu_judges_all(judges: Noting) -> None:
     assert judged(judges, RIGHT.replace("fmaxf(v, 0.0f)", "v"), filter=False) == ("wrong", ["gpu"])
     assert judged(judges, RIGHT, strict_kernelbench=True)[1] == ["gpu"]
+
+
+def test_bench_filters_as_training_does(judges: Noting, tmp_path: Path) -> None:
+    wrong = RIGHT.replace("fmaxf(v, 0.0f)", "fmaxf(v, 1.0f)")
+    answers = [f"```python\n{text}\n```" for text in (RIGHT, wrong)]
+    rows = [{"task_id": "relu", "turn": 0, "seed": seed, "answer": answer} for seed, answer in enumerate(answers)]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    policy = load_policy(f"scripted:{tmp_path / 'answers.jsonl'}")
+    suite = BenchSuite([TASK], exchange_of(BenchOptions("p", "s")), lambda: nullcontext(judges))
+    found = {}
+    for filtered in (True, False):
+        run, options = tmp_path / str(filtered), BenchOptions("p", "s", samples=2, filter=filtered)
+        judges.asked.clear()
+        play(suite, policy, options, EvalOptions(backend="gpu", trials=2), run)
+        with Store.open(run, writable=False) as store:
+            found[filtered] = benchfacts.verdicts(benchfacts.read(store)), sorted(judges.asked)
+    assert found[True] == ({"correct": 1, "wrong": 1}, ["cpu", "cpu", "gpu"])
+    assert found[False] == ({"correct": 1, "wrong": 1}, ["gpu", "gpu"])
+
+
+def test_no_step_is_begun_that_would_pass_the_runs_seconds() -> None:
+    from kernelwright.training.rl import _out_of_time
+
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
+
+    def over(seconds: float | None, *steps: float) -> bool:
+        settings = RlSettings.model_validate({**table, "train": {"seconds": seconds}})
+        return _out_of_time(settings, [{"step_s": step} for step in steps])
+
+    assert not over(10.0) and not over(10.0, 5.0) and over(10.0, 4.0, 3.5) and not over(None, 99.0)

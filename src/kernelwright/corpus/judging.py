@@ -18,10 +18,11 @@ from kernelwright.corpus.processes import ignore_interrupts
 from kernelwright.corpus.shards import Verdict, row_of
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.tasks import candidate_from_text
 
-SMALL = {"element_budget": 65_536, "flop_budget": 8_000_000}
+SMALL = SMALL_BUDGET
 """Sizes of a corpus's judgement on the processor: an eighth of what `eval` takes, which says the same of code that is
 right at every size, for a third of the time."""
 LARGEST_FLOPS = 100_000_000

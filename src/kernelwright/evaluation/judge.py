@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.evaluation import ahead, answers, compare, guards, library_ops, lines, plain, sampled, static_rules
-from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.session import (
     Builder,
     CandidateSession,
@@ -103,11 +103,13 @@ def judge(
     source, problem = plain.module_source(candidate, task.function)
     if problem is not None:
         return evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
-    trials = trial_list(plan, options.trials, seed)
+    limit = (SMALL_BUDGET["element_budget"], SMALL_BUDGET["flop_budget"]) if options.small_sizes else None
+    trials = trial_list(plan, options.trials, seed, limit or (DECLARED_ELEMENTS, DECLARED_FLOPS))
     attempt = _run(candidate, source, trials, task, policy, options, oracle, builder)
     failed, trial = attempt.failed, attempt.trial
     if failed is not None and trial is not None and _size_may_be_why(failed, trial):
-        attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder)
+        limit = limit or (ESCALATE_ELEMENTS, ESCALATE_FLOPS)
+        attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder, limit)
     if attempt.failed is None:
         attempt.failed = guard_verdict(advice)
     elif attempt.failed.verdict == "unsupported":
@@ -160,10 +162,13 @@ def value_kinds(plan: Plan) -> list[Distribution]:
     return [*usual[:1], *needed, *usual[1:]] or ["own"]
 
 
-def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
+def trial_list(
+    plan: Plan, count: int, seed: int, limit: tuple[int, int] = (DECLARED_ELEMENTS, DECLARED_FLOPS)
+) -> list[Trial]:
     """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
 
-    Sizes that a task declares are all visited; of derived ones as many as `count` allows.
+    Sizes that a task declares are all visited, its own up to the limit (elements, FLOPs); of derived ones as many as
+    `count` allows.
     """
     rng = np.random.default_rng(seed)
     seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
@@ -171,9 +176,7 @@ def trial_list(plan: Plan, count: int, seed: int) -> list[Trial]:
     kinds = value_kinds(plan)
     sizes: list[Workload] = list(plan.workloads)
     declared = plan.declared
-    if declared is not None and (
-        not sizes or (0 < declared.elements <= DECLARED_ELEMENTS and declared.flops <= DECLARED_FLOPS)
-    ):
+    if declared is not None and (not sizes or (0 < declared.elements <= limit[0] and declared.flops <= limit[1])):
         sizes.append(declared)
     stated = [w for w in sizes if w.scope == "declared"]
     order = [sizes[0], sizes[0], *sizes[1:]] if count > 1 else [sizes[0]]
@@ -463,14 +466,15 @@ def _at_declared_size(
     plan: Plan,
     oracle: TaskSession,
     builder: Builder,
+    limit: tuple[int, int],
 ) -> Attempt:
-    """Tells a wrong candidate from one that only knows the task's own sizes."""
+    """Tells a wrong candidate from one that only knows the task's own sizes; those are run up to the limit."""
     failed, trial = attempt.failed, attempt.trial
     assert failed is not None and trial is not None
     declared = plan.declared
     if declared is None:
         return attempt
-    if 0 < declared.elements <= ESCALATE_ELEMENTS and declared.flops <= ESCALATE_FLOPS:
+    if 0 < declared.elements <= limit[0] and declared.flops <= limit[1]:
         kinds: list[Distribution] = ["own"] if trial.distribution == "own" else ["own", trial.distribution]
         trials = [
             Trial(declared, kind, trial.weight_seed, trial.input_seed + i, reuse=i > 0) for i, kind in enumerate(kinds)

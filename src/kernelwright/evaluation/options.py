@@ -19,7 +19,10 @@ PROTOCOL = 2
 
 
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
-_CPU_ONLY = ("sample_large",)
+_CPU_ONLY = ("sample_large", "small_sizes")
+
+SMALL_BUDGET = {"element_budget": 65_536, "flop_budget": 8_000_000}
+"""Derived sizes of a cheap judgement on the processor: an eighth of the usual FLOPs, a third of the time."""
 
 
 def visible_gpus() -> tuple[str, ...]:
@@ -69,6 +72,9 @@ class EvalOptions(Record):
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
     sample_large: bool = True
     """Without a GPU: run a few blocks of each launch at a stated size that is too large to be run (`sampled`)."""
+    small_sizes: bool = False
+    """Without a GPU: smaller derived sizes (`SMALL_BUDGET`), and a stated size only within that bound: for judging many
+    cheaply. A candidate that is wrong costs a tenth of what it does else, when its task's own size is large."""
     baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
     """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
     timing_seconds: float = Field(default=1.0, ge=0)
@@ -97,6 +103,8 @@ class EvalOptions(Record):
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
             del fields[name]
+        if not self.small_sizes:
+            fields.pop("small_sizes", None)
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

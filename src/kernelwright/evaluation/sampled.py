@@ -44,7 +44,7 @@ class Look:
 
 def size_to_sample(plan: Plan, trials: Sequence[Trial], options: EvalOptions, candidate: Candidate) -> Workload | None:
     """The largest size that the task states and that was not run; None where there is none, or none is wanted."""
-    if not options.sample_large or candidate.language not in LANGUAGES:
+    if not options.sample_large or options.small_sizes or candidate.language not in LANGUAGES:
         return None
     stated = [*plan.large, *([plan.declared] if plan.declared else [])]
     unseen = [w for w in stated if not any(t.workload.constants == w.constants for t in trials)]

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,13 +18,15 @@ from kernelwright.evaluation import gate as gates
 from kernelwright.evaluation.full_size import judge_on_gpu
 from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import judge
-from kernelwright.evaluation.options import PROTOCOL, EvalOptions
+from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.session import Builder, Plan, TaskSession
 from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 MAX_ORACLES = 3
+_PLANNING = [threading.Lock() for _ in range(64)]
+"""By a task's key: answers to one task come at once, and one thread of this process derives its plan for all."""
 PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 
 
@@ -56,7 +59,8 @@ class Worker:
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int) -> Evaluation:
         if options.strict_kernelbench:
             return judge_strict(task, candidate, options, self.pool, self.builder, self.gpu)
-        plan, oracle = self.plan(task), self.oracle(task)
+        small = options.small_sizes and self.gpu is None
+        plan, oracle = self.plan(task, SMALL_BUDGET if small else None), self.oracle(task)
         if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
             return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
         return judge(task, candidate, options, seed, plan, oracle, self.builder)
@@ -72,10 +76,13 @@ class Worker:
             self.oracles[key] = TaskSession(task, self.pool)
         return self.oracles[key]
 
-    def plan(self, task: Task) -> Plan:
-        """Sizes and distributions at which a task is judged, those included that its gate found needed."""
+    def plan(self, task: Task, budget: dict[str, int] | None = None) -> Plan:
+        """Sizes and distributions at which a task is judged, those included that its gate found needed.
+
+        `budget` for derived sizes in place of the worker's own.
+        """
         gate = gates.stored(task, self.pool.cache)
-        plan = self._plan(task)
+        plan = self._plan(task, budget or self.budget)
         if self.budget != PLAN_BUDGET and plan.declared is not None and self._too_large(plan.declared):
             plan = replace(plan, declared=None, large=[])
         return gates.hardened(plan, gate.distributions if gate else ())
@@ -85,21 +92,22 @@ class Worker:
 
     def check(self, task: Task) -> gates.Checked:
         """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""
-        checked = gates.examine(task, self._plan(task), self.oracle(task))
+        checked = gates.examine(task, self._plan(task, self.budget), self.oracle(task))
         gates.store(checked.gate, task, self.pool.cache)
         return checked
 
-    def _plan(self, task: Task) -> Plan:
+    def _plan(self, task: Task, budget: dict[str, int]) -> Plan:
         """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
-        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {self.budget}".encode()).hexdigest()
+        key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {budget}".encode()).hexdigest()
         if key in self.plans:
             return self.plans[key]
         path = self.pool.cache / "plans" / f"{key}.json"
-        plan = _read_plan(path)
-        if plan is None:
-            # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
-            plan = self.oracle(task).plan(self.budget, seed=int(key[:7], 16))
-            _write_plan(path, plan)
+        with _PLANNING[int(key[:4], 16) % len(_PLANNING)]:
+            plan = _read_plan(path)
+            if plan is None:
+                # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
+                plan = self.oracle(task).plan(budget, seed=int(key[:7], 16))
+                _write_plan(path, plan)
         self.plans[key] = plan
         return plan
 

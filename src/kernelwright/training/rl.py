@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
+from kernelwright.evaluation.options import gpu_count
 from kernelwright.executor import Executor, load_executor
 from kernelwright.policies import load_policy
 from kernelwright.records import Task
@@ -39,6 +40,9 @@ from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_op
 from kernelwright.training.rl_settings import RlSettings, TaskSettings
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained
+
+WAITING = 8
+"""Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     state = State.open(settings, out, ranks)
     tasks = _usable_tasks(settings, state, ranks)
     judging = settings.judging
-    jobs = judging.jobs or max(1, len(os.sched_getaffinity(0)) // ranks.count)
+    jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
         judges = executor or stack.enter_context(load_executor("local", jobs, judging.backend))
         judge = Judge(load_policy(judging.judge)) if judging.judge else None
@@ -99,6 +103,15 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
         write_json(out / "training.json", facts)
     ranks.leave()
     return RlResult(facts)
+
+
+def judging_jobs(settings: RlSettings, processes: int = 1) -> int:
+    """How many candidates one of the processes has judged at once."""
+    judging = settings.judging
+    if judging.jobs:
+        return judging.jobs
+    cores = max(1, len(os.sched_getaffinity(0)) // processes)
+    return cores + (WAITING * gpu_count() if judging.filter and judging.backend != "cpu" else 0)
 
 
 def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks) -> list[Task]:
@@ -140,9 +153,11 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
 
 
 def _out_of_time(settings: RlSettings, history: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the steps so far, those before a resume included, have used up the run's seconds."""
+    """Whether one more step like the last would go beyond the run's seconds, steps before a resume included."""
     limit = settings.train.seconds
-    return limit is not None and sum(row["step_s"] for row in history) >= limit
+    if limit is None or not history:
+        return False
+    return sum(row["step_s"] for row in history) + history[-1]["step_s"] > limit
 
 
 def _step(

@@ -20,6 +20,7 @@ from typing import Any
 
 from kernelwright.errors import StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.filtering import AGAINST, before_gpu, behind_filter
 from kernelwright.executor import Executor, Job
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.starter import ConversationPolicy
@@ -32,10 +33,6 @@ from kernelwright.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.training.filters import varied_groups
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
-
-AGAINST = frozenset(("wrong", "compile_error", "runtime_error", "rejected"))
-"""Verdicts of the functional machine that a GPU need not repeat. It may be too slow for a candidate, and not know
-something that a GPU does: those go on."""
 
 
 @dataclass(frozen=True)
@@ -165,9 +162,9 @@ class Rollouts:
         self._reward = load_reward(settings.reward.name)
         j = settings.judging
         baselines = [b for b in j.baselines.split(",") if b and b != "none"]
-        wanted = j.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench"})
+        kept = {"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench", "small_sizes"}
+        wanted = j.model_dump(include=kept)
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))
-        self._filter = j.filter and self._options.resolved() == "gpu" and not j.strict_kernelbench
 
     def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
         """All rows of these groups, of all processes, in order; what `path` holds is not played again.
@@ -258,20 +255,24 @@ class Rollouts:
 
     def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
         """The verdict: of the functional machine where it is against a candidate, since GPUs are few."""
-        if self._filter:
-            evaluation = self._judged(task, candidate, options.changed(backend="cpu", sample_large=False))
-            if evaluation.verdict in AGAINST:
-                return evaluation
-        return self._judged(task, candidate, options)
+        judging = self.settings.judging
+        first = before_gpu(options) if judging.filter else None
+        if first is None:
+            return self._judged(task, candidate, options)
+        evaluation = self._judged(task, candidate, first)
+        if evaluation.verdict in AGAINST:
+            return evaluation
+        # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
+        return self._judged(task, candidate, behind_filter(options, judging.gpu_trials), priority=1)
 
-    def _judged(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+    def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
         """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
         began, key = time.monotonic(), options.key(task, candidate)
         with self._lock:
             job = self._known.get(key)
             new = job is None or (job.done() and not job.exception() and job.result().verdict == "harness_error")
             if job is None or new:
-                job = self._known[key] = self.executor.submit(task, candidate, options)
+                job = self._known[key] = self.executor.submit(task, candidate, options, priority)
         try:
             evaluation = job.result().model_copy(update={"candidate_id": candidate.content_hash})
         except TaskError as error:  # no candidate's fault: no reward, and the other tasks go on

@@ -102,7 +102,8 @@ class RlUpdateSettings(Table):
 
     steps: int = Field(default=50, ge=1)
     seconds: float | None = Field(default=None, gt=0)
-    """Wall seconds of steps after which the run ends, if it has not before."""
+    """Wall seconds of steps within which the run ends: no step is begun that would go beyond, taking as long as the
+    last one did; the first always is."""
     updates: int = Field(default=1, ge=1)
     """Gradient steps on each step's rows: 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1)
@@ -128,8 +129,14 @@ class JudgingSettings(Table):
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     filter: bool = True
     """On a GPU: whether the functional machine judges first, and the GPU only what it does not find wrong."""
+    small_sizes: bool = True
+    """Without a GPU: at small sizes only (`EvalOptions.small_sizes`); a filter always is."""
     jobs: int = Field(default=0, ge=0)
+    """Candidates judged at once; 0: one a core, and some more that wait for a GPU."""
     trials: int = Field(default=3, ge=1)
+    """Calls that are checked."""
+    gpu_trials: int = Field(default=1, ge=1)
+    """On a GPU behind the filter, which has checked `trials` calls."""
     timeout: float = Field(default=30.0, gt=0)
     baselines: str = "eager"
     timing_seconds: float = Field(default=0.5, ge=0)

@@ -1,0 +1,26 @@
+"""The functional machine in front of a GPU, which does the checking there is no hurry without: GPUs are few.
+
+first = before_gpu(options)
+if first is not None and judged(first).verdict in AGAINST: ...      # no GPU needed
+else: judged(behind_filter(options))
+"""
+
+from __future__ import annotations
+
+from kernelwright.evaluation.options import EvalOptions
+
+AGAINST = frozenset(("wrong", "compile_error", "runtime_error", "rejected"))
+"""Verdicts of the functional machine that a GPU need not repeat. It may be too slow for a candidate, and not know
+something that a GPU does: those go on."""
+
+
+def before_gpu(options: EvalOptions) -> EvalOptions | None:
+    """What the functional machine is asked first; None where it is not: no GPU judges, or KernelBench's evaluator."""
+    if options.resolved() != "gpu" or options.strict_kernelbench:
+        return None
+    return options.changed(backend="cpu", small_sizes=True)
+
+
+def behind_filter(options: EvalOptions, trials: int = 1) -> EvalOptions:
+    """What the GPU is asked about a candidate that has passed: fewer checked calls, since most were made before."""
+    return options.changed(trials=min(options.trials, trials))
