@@ -136,13 +136,11 @@ def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
 
 def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """(failed code, log, fix) triples as prompt and completion."""
-    from kernelwright.prompts.messages import feedback
-
     rows = []
     found = pairing.repairs(episodes, settings.other_rollouts)
     for one in found[: settings.size]:
         failed, fixed = one.failed, one.fixed
-        told = feedback(_candidate(failed), failed.evaluation, failed.parse_failure).content
+        told = _told(failed, settings.form)
         prompt = [*prompt_of(failed, settings.form), *completion_of(failed, settings.form), message("user", told)]
         row = {"prompt": prompt, "completion": completion_of(fixed, settings.form), **facts_of(fixed)}
         more = {"failed_code": failed.code, "failed_verdict": failed.verdict, "failed_log": _log(failed)}
@@ -152,10 +150,16 @@ def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
     return Rows("sft", rows, {"failed-and-never-mended": failures - len(found)})
 
 
-def _candidate(sample: Sample) -> Any:
+def _told(sample: Sample, form: Form) -> str:
+    """What is said to an answer: to our own models in `plain` form as in rollouts of training, in a few lines."""
+    from kernelwright.prompts.contexts import brief
+    from kernelwright.prompts.messages import feedback
     from kernelwright.tasks import candidate_from_text
 
-    return candidate_from_text(sample.code, sample.policy)
+    candidate = candidate_from_text(sample.code, sample.policy) if sample.code else None
+    if form == "plain":
+        return brief(candidate, sample.evaluation, sample.parse_failure)
+    return feedback(candidate, sample.evaluation, sample.parse_failure).content
 
 
 def _log(sample: Sample) -> str:
@@ -213,14 +217,11 @@ def _best(episode: Episode) -> Sample:
 
 def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
     """Answers and what was said to each, without the first request and what follows the last answer."""
-    from kernelwright.prompts.messages import feedback
-
     said: list[dict[str, str]] = []
     for at, turn in enumerate(episode.turns):
         said.append(message("assistant", answer_text(turn, form) or turn.answer))
         if at + 1 < len(episode.turns):
-            candidate = _candidate(turn) if turn.code else None
-            said.append(message("user", feedback(candidate, turn.evaluation, turn.parse_failure).content))
+            said.append(message("user", _told(turn, form)))
     return said
 
 
