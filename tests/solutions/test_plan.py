@@ -33,12 +33,13 @@ def test_operators_come_in_order_and_shared_values_once() -> None:
         init="self.fc = nn.Linear(70, 33)",
     )
     answer = write(source, plan=True)
-    assert _lines(answer, "# t") == [
-        "# t1 = linear_module(x, self.fc)",
-        "# t2 = sigmoid(t1)",
-        "# t3 = mul(t1, t2)",
-        "# t4 = sub(t3, 1.5)",
-        "# t5 = mean(t4, dim=1 of 2, keepdim=True)",
+    assert _lines(answer, "# ") == [
+        "# x: 2d",
+        "# t1 = linear_module(x, self.fc) -> 2d",
+        "# t2 = sigmoid(t1) -> 2d",
+        "# t3 = mul(t1, t2) -> 2d",
+        "# t4 = sub(t3, 1.5) -> 2d",
+        "# t5 = mean(t4, dim=1 of 2, keepdim=True) -> 2d",
         "# t1, t2, t3, t4",
         "# t5",
     ]
@@ -74,19 +75,26 @@ def test_each_layer_has_a_kernel_and_a_tensor_of_its_own_name() -> None:
 
 def test_operators_are_called_what_forward_calls_them() -> None:
     body = "t1 = torch.exp(x)\nt2 = torch.abs(x)\nt3 = t2.max(dim=1, keepdim=True)\nt4 = t3.values\nreturn t1 / t4 + y"
-    answer = write(task(body, "torch.randn(4, 70)", "torch.randn(4, 70)"), plan=True)
-    assert _lines(answer, "# ")[:5] == [
-        "# t1 = exp(x)",
-        "# t2 = abs(x)",
-        "# t4 = max(t2, dim=1 of 2, keepdim=True)",
-        "# u1 = div(t1, t4)",
-        "# u2 = add(u1, y)",
+    answer = write(task(body, "torch.randn(4, 70), torch.randn(70)", "x, y"), plan=True)
+    assert _lines(answer, "# ")[:7] == [
+        "# x: 2d",
+        "# y: 1d",
+        "# t1 = exp(x) -> 2d",
+        "# t2 = abs(x) -> 2d",
+        "# t4 = max(t2, dim=1 of 2, keepdim=True) -> 2d",
+        "# u1 = div(t1, t4) -> 2d",
+        "# u2 = add(u1, y) -> 2d",
     ]
 
 
 def test_a_name_that_has_two_values_is_not_used() -> None:
     answer = write(task("t1 = torch.exp(x)\nt1 = torch.abs(t1)\nreturn t1", "torch.randn(4, 70)"), plan=True)
-    assert _lines(answer, "# ")[:2] == ["# t1 = exp(x)", "# t2 = abs(t1)"]
+    assert _lines(answer, "# ")[1:3] == ["# t1 = exp(x) -> 2d", "# t2 = abs(t1) -> 2d"]
+
+
+def test_an_activation_says_which_of_its_layer_s_values_the_kernel_takes() -> None:
+    source = task("return self.act(x)", "torch.randn(4, 70)", init="self.act = nn.Softshrink(0.3)")
+    assert "# t1 = softshrink(x, lambd=self.act.lambd) -> 2d\n" in write(source, plan=True)
 
 
 def test_a_value_that_is_needed_twice_is_computed_by_the_layer_once() -> None:

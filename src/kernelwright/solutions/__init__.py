@@ -45,7 +45,7 @@ def write(
         writer, node = _lowered(source, schedule, plan)
         result = writer.output(node)
     text = frame.module_text(writer.reference, writer.kernels, writer.lines, result)
-    return styled(writer.plan.written(text) if writer.plan else text, style)
+    return styled(writer.plan.written(text, writer.reference.inputs) if writer.plan else text, style)
 
 
 def schedules(source: str) -> list[Schedule]:

@@ -46,8 +46,15 @@ def lower(writer: Writer, root: Node) -> Node:
         if known[node] is not new:
             writer.titles[known[node]] = node.op
         if writer.plan:
-            writer.plan.own(node, known[node], args, _dim(writer, new))
+            writer.plan.own(node, known[node], args, _dim(writer, new), _rank(writer, known[node]))
     return known[root]
+
+
+def _rank(writer: Writer, node: Node) -> int | None:
+    try:
+        return len(writer.shape(node))
+    except (Unreadable, IndexError):
+        return None
 
 
 def _dim(writer: Writer, node: Node) -> str:

@@ -12,18 +12,20 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 
+from kernelwright.solutions.operators import ELEMENTWISE
 from kernelwright.solutions.reading import Node, nodes
 
 _LEAVES = ("input", "tensor", "number", "count", "size", "constant")
+_SPELLED = (*ELEMENTWISE, "softmax", "log_softmax", "softmin")
 _HEAD = "kernels = Module("
 _MARK, _TITLE = "\x01", "\x02"
 """Characters that no text of a kernel has: before an operator's name behind a statement; before names above a kernel.
 They become comments at the end, for until then kernels are told apart by their text."""
 NAME = re.compile(r"[tu]\d+")
 """What an operator is called: as forward calls it (`tasks.steps`), or what is no name there."""
-_COMMENTS = re.compile(r"^ *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*)\n", re.MULTILINE)
+_COMMENTS = re.compile(r"^(?:# \w+: \d+d| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE)
 _UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
@@ -40,6 +42,8 @@ class Plan:
         once = Counter(named.values())
         self._given = {n: name for n, name in named.items() if NAME.fullmatch(name) and once[name] == 1}
         self._free = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
+        self.ranks: dict[str, int] = {}
+        """Name, also of an input -> how many dimensions it has, where that is known."""
         self._owners: dict[Node, str] = {}
         self._results: dict[Node, str] = {}
         used = set(nodes(root))
@@ -58,16 +62,20 @@ class Plan:
         if node.op in _LEAVES:
             self.names[node] = node.text or node.op
             return
-        parts = [self.names[a] for a in node.args]  # of a layer its name, in place of its options
-        parts += [node.text] if node.text else [f"{name}={text}" for name, text in node.options]
+        parts = [self.names[a] for a in node.args]  # of a layer its name, or options that are a kernel's parameters
+        spelled = not node.text or (node.op in _SPELLED and node.options)
+        parts += [f"{name}={text}" for name, text in node.options] if spelled else [node.text]
         self.names[node] = self._given.get(node) or next(self._free)
         self.lines[self.names[node]] = f"{node.op}({', '.join(parts)})"
 
-    def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str) -> None:
+    def own(self, node: Node, lowered: Node, operands: Container[Node], dim: str, rank: int | None) -> None:
         """Notes that an operator of the text became `lowered`, whose `operands` are others' already.
 
-        `dim`: the dimension that it works along, where it is known, in place of the option's text.
+        `dim`: the dimension that it works along, where it is known, in place of the option's text. `rank`: how many
+        dimensions its value has; None where the text does not tell.
         """
+        if rank is not None and (node.op == "input" or self.names[node] in self.lines):
+            self.ranks[self.names[node]] = rank
         if dim and (name := self.names[node]) in self.lines:
             self.lines[name] = re.sub(r"\bdim=[^,()]+(?=[,)])", f"dim={dim}", self.lines[name])
         if node.op in _LEAVES:
@@ -107,11 +115,14 @@ class Plan:
         names = {self.owner(n) for n in seen}
         return [name for name in self.lines if name in names]
 
-    def written(self, text: str) -> str:
-        """An answer with its marks as comments, and all operators at its head."""
+    def written(self, text: str, inputs: Sequence[str]) -> str:
+        """An answer with its marks as comments, and at its head the inputs' dimensions and all operators."""
         text = re.sub(f"{_TITLE}([^\n]*)\n", r"// \1\n", text)
         text = "\n\n".join(map(self._explained, text.split("\n\n")))  # a kernel has no empty lines
-        lines = "".join(f"# {name} = {line}\n" for name, line in self.lines.items())
+        lines = "".join(f"# {name}: {self.ranks[name]}d\n" for name in inputs if name in self.ranks)
+        for name, line in self.lines.items():
+            rank = f" -> {self.ranks[name]}d" if name in self.ranks else ""
+            lines += f"# {name} = {line}{rank}\n"
         return text.replace(_HEAD, lines + _HEAD, 1)
 
     def _explained(self, kernel: str) -> str:
