@@ -2,7 +2,7 @@
 
     python benchmarks/rl_claims.py MODEL OUT [--parts recipes,ablation,hacking,judge,throughput,kills,processes,scaling]
            [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
-           [--samples 8] [--judging gpu|cpu] [--max-tokens 1200] [--train-seconds 400] [--set KEY=VALUE]...
+           [--samples 8] [--judging gpu|cpu] [--max-tokens 2400] [--train-seconds 400] [--set KEY=VALUE]...
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4]
 
@@ -337,7 +337,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--held-out", type=int, default=64)
     parser.add_argument("--samples", type=int, default=8)
     parser.add_argument("--judging", choices=("gpu", "cpu"), default="gpu")
-    parser.add_argument("--max-tokens", type=int, default=1200)
+    parser.add_argument("--max-tokens", type=int, default=2400)
     parser.add_argument("--train-seconds", type=float, default=400.0)
     parser.add_argument("--exploit-rows", type=int, default=640)
     parser.add_argument("--at-once", type=int, default=1)
