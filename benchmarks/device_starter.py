@@ -2,7 +2,7 @@
 
     python benchmarks/device_starter.py WORK --out OUT --end SECONDS [--from FOLDER] [--configs starter,base]
         [--set KEY=VALUE]... [--train-seconds 265] [--dev FILE:8] [--splits FILE:3,FILE:3] [--ship starter,base]
-        [--judge-on 0] [--parts train,answers,judge]
+        [--judge-on 0] [--parts train,answers,judge] [--over-calls]
 
 Parts, each with a limit of its own: pairs of the first configuration, then its training (`--train-seconds`, or less
 so that the rest fits) while the other configurations' pairs are made, and these trained on a second GPU where there
@@ -16,6 +16,9 @@ they hold is not done again. Needs the package's dependencies; without network, 
 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
+
+Training may be longer than a call: with `--over-calls` its seconds are not shortened to fit, and what is cut is not made
+a checkpoint; the same command in another call on the same machine goes on from the state that it left in WORK.
 
 Two checkpoints of this size do not fit into 64 MiB: `--configs starter` first, then `--configs starter,base --ship
 base` with `--from` the first call's pieces, which also judges on. One GPU has no time for both in one call anyway.
@@ -218,6 +221,7 @@ class Wish:
     """The only GPU that judges, where others have other work."""
     gpus: int
     parts: tuple[str, ...] = ("train", "answers", "judge")
+    over_calls: bool = False
 
     def gpu(self, number: int) -> int | None:
         """The GPU for the `number`th of some parts at once; None where there is none."""
@@ -264,10 +268,15 @@ def train(call: Call, wish: Wish, config: str, gpu: int | None) -> None:
     seconds: list[str] = []
     if config == wish.configs[0] and wish.train_seconds:
         # compiling, writing and sampling take about 45 s beside the updates
-        seconds = ["--seconds", f"{max(10.0, min(wish.train_seconds, room - 45.0)):.0f}"]
+        fitting = wish.train_seconds if wish.over_calls else min(wish.train_seconds, room - 45.0)
+        seconds = ["--seconds", f"{max(10.0, fitting):.0f}"]
     made = len(list((model(call, config) / "data" / "training").glob("*.pairs.npy")))
     line = wish.starter(call, config, *seconds, "--only", "train", "--shards", str(made), "--samples", "256")
-    if not call.wait(call.start(f"train-{name}", line, max(20.0, room), gpu)) and not ready(call, config):
+    if call.wait(call.start(f"train-{name}", line, max(20.0, room), gpu)) or ready(call, config):
+        return
+    if wish.over_calls:
+        call.notes.append(f"training of {name} goes on in another call")
+    else:
         call.notes.append(f"training of {name} did not end by itself; its checkpoint is what it had reached")
         line = wish.starter(call, config, "--only", "export")
         call.wait(call.start(f"export-{name}", line, 30.0, None))
@@ -387,6 +396,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
     parser.add_argument("--judge-on", type=int, help="the only GPU that judges; default: all")
     parser.add_argument("--ship", default="starter,base")
+    parser.add_argument("--over-calls", action="store_true")
     parser.add_argument("--parts", default="train,answers,judge", type=lambda text: tuple(text.split(",")))
     asked = parser.parse_args()
     for part, what in (("answers", "answers"), ("judge", "judging")):
@@ -407,7 +417,7 @@ def main() -> int:
     jobs = asked.jobs or (10 * judges if gpus else len(os.sched_getaffinity(0)))
     seconds = asked.train_seconds or None
     configs = asked.configs.split(",")
-    how = (asked.max_tokens, jobs, asked.judge_on, gpus, asked.parts)
+    how = (asked.max_tokens, jobs, asked.judge_on, gpus, asked.parts, asked.over_calls)
     wish = Wish(configs, asked.overrides, asked.count, seconds, dev, splits, *how)
     threading.Thread(target=guard, args=(call,), daemon=True).start()
     try:

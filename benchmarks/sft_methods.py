@@ -90,7 +90,7 @@ class Preset:
     """Of selection, deciles and dpo, whose data are small."""
     held_out: int = 120
     samples: int = 4
-    max_tokens: int = 1536
+    max_tokens: int = 2560
     timed_tasks: int = 160
     pair_tasks: int = 300
     rounds: int = 4
