@@ -17,8 +17,8 @@ they hold is not done again. Needs the package's dependencies; without network, 
     python3 -m pip install -q --no-index --no-deps --no-compile --target /tmp/site WHEELS/*.whl
     PYTHONPATH=/tmp/site:$PWD/src python3 benchmarks/device_starter.py /tmp/starter --out $OUT --end 560
 
-Training may be longer than a call: with `--over-calls` its seconds are not shortened to fit, and what is cut is not made
-a checkpoint; the same command in another call on the same machine goes on from the state that it left in WORK.
+Training may be longer than a call: with `--over-calls` its seconds are not shortened to fit, and what is cut is not
+made a checkpoint; the same command in another call on the same machine goes on from the state that it left in WORK.
 
 Two checkpoints of this size do not fit into 64 MiB: `--configs starter` first, then `--configs starter,base --ship
 base` with `--from` the first call's pieces, which also judges on. One GPU has no time for both in one call anyway.
