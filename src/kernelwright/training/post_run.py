@@ -208,11 +208,16 @@ def _all_done(checkpoint: Path) -> bool:
 
 
 def _take(trainer: Any, checkpoint: Path) -> float:
-    """Takes weights and state from a checkpoint, without training. Returns the loss that was logged last."""
+    """Takes weights and state from a checkpoint, without training, and lets callbacks do what they had not yet done.
+    Returns the loss that was logged last."""
     from transformers import TrainerState
 
     trainer._load_from_checkpoint(str(checkpoint))
     trainer.state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+    trainer.state.is_world_process_zero = trainer.is_world_process_zero()
+    trainer.state.is_local_process_zero = trainer.is_local_process_zero()
+    for event in (trainer.callback_handler.on_train_begin, trainer.callback_handler.on_train_end):
+        trainer.control = event(trainer.args, trainer.state, trainer.control)
     losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
     return float(losses[-1]) if losses else math.nan
 
