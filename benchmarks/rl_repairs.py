@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.inference.chat import task_prompt
+from kernelwright.prompts.contexts import verdict_line
 from kernelwright.solutions import write
 from kernelwright.solutions.reading import Unreadable
 
@@ -31,7 +32,7 @@ def rows_of(row: dict[str, Any]) -> list[dict[str, Any]]:
         return []
     asked = {"role": "user", "content": source}
     told = [{"role": "assistant", "content": row["answer"]}]
-    told += [{"role": "user", "content": f"{row['verdict']}: {row['reason']}"[:400]}]  # as `prompts.contexts.brief`
+    told += [{"role": "user", "content": verdict_line(row["verdict"], row["reason"])}]
     said = [{"role": "assistant", "content": right}]
     return [
         {"row_id": f"{row['row_id']}-repair", "prompt": [asked, *told], "completion": said},

@@ -20,7 +20,7 @@ from kernelwright import programbench
 from kernelwright.benchfacts import GREEDY, rollout_name, task_name
 from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.filtering import AGAINST, before_gpu, behind_filter
+from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Job, load_executor
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
@@ -222,8 +222,6 @@ class Bench:
         self.policy, self.judge, self.store = policy, judge, store
         self.options, self.eval_options, self.exchange = options, eval_options, exchange
         self._first = before_gpu(eval_options) if options.filter else None
-        if self._first is not None:
-            self.eval_options = behind_filter(eval_options)
         self.on_sample = on_sample
         self.asker = Asker(policy)
         self.known = store.turns()

@@ -22,9 +22,6 @@ from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.tasks import candidate_from_text
 
-SMALL = SMALL_BUDGET
-"""Sizes of a corpus's judgement on the processor: an eighth of what `eval` takes, which says the same of code that is
-right at every size, for a third of the time."""
 LARGEST_FLOPS = 100_000_000
 """A task that cannot be made smaller than this is not judged on the processor: one call would take seconds."""
 Say = Callable[[dict[str, Any]], None]
@@ -110,7 +107,7 @@ def _main() -> None:
     first = json.loads(sys.stdin.readline())
     recipe = from_fields(first["recipe"])
     options = EvalOptions(**first["options"]) if first["options"] is not None else None
-    small = SMALL if options is not None and options.backend == "cpu" else None
+    small = SMALL_BUDGET if options is not None and options.backend == "cpu" else None
     evaluator = Evaluator(options, plan_budget=small) if options is not None else None
     try:
         for line in sys.stdin:

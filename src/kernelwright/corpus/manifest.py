@@ -10,8 +10,9 @@ from typing import Any
 
 from kernelwright import __version__
 from kernelwright.corpus.guard import removals_summary
-from kernelwright.corpus.judging import LARGEST_FLOPS, SMALL
+from kernelwright.corpus.judging import LARGEST_FLOPS
 from kernelwright.corpus.shards import LICENCE, Shard, shard_fields, write_manifest, write_whole
+from kernelwright.evaluation.options import SMALL_BUDGET
 
 VERSION = 1
 
@@ -66,10 +67,10 @@ def _note(asked: dict[str, Any]) -> str:
         return "Judged on a GPU at the tasks' own sizes, and timed against eager PyTorch."
     return (
         f"Judged on the functional CUDA machine, without a GPU, by {options['trials']} calls with different contents, "
-        f"the first size twice, at reduced sizes of at most {SMALL['element_budget']} elements and "
-        f"{SMALL['flop_budget']} FLOPs where a task can be made that small. `kernelwright eval` makes 5 calls, at "
-        "sizes eight times as large, and at the declared size where that is small. Tasks that cannot be made smaller "
-        f"than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
+        f"the first size twice, at reduced sizes of at most {SMALL_BUDGET['element_budget']} elements and "
+        f"{SMALL_BUDGET['flop_budget']} FLOPs where a task can be made that small. `kernelwright eval` makes 5 calls, "
+        "at sizes eight times as large, and at the declared size where that is small. Tasks that cannot be made "
+        f"smaller than {LARGEST_FLOPS} FLOPs were left unjudged. Nothing was timed."
     )
 
 

@@ -1,8 +1,8 @@
-"""The functional machine in front of a GPU, which does the checking there is no hurry without: GPUs are few.
+"""The functional machine in front of a GPU: what it finds wrong needs no GPU, of which there are few.
 
 first = before_gpu(options)
 if first is not None and judged(first).verdict in AGAINST: ...      # no GPU needed
-else: judged(behind_filter(options))
+else: judged(options)
 """
 
 from __future__ import annotations
@@ -19,8 +19,3 @@ def before_gpu(options: EvalOptions) -> EvalOptions | None:
     if options.resolved() != "gpu" or options.strict_kernelbench:
         return None
     return options.changed(backend="cpu", small_sizes=True)
-
-
-def behind_filter(options: EvalOptions, trials: int = 1) -> EvalOptions:
-    """What the GPU is asked about a candidate that has passed: fewer checked calls, since most were made before."""
-    return options.changed(trials=min(options.trials, trials))

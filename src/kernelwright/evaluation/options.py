@@ -22,7 +22,8 @@ _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
 SMALL_BUDGET = {"element_budget": 65_536, "flop_budget": 8_000_000}
-"""Derived sizes of a cheap judgement on the processor: an eighth of the usual FLOPs, a third of the time."""
+"""Derived sizes of a cheap judgement on the processor, a corpus's among them: an eighth of the usual FLOPs, a third of
+the time, and the same of code that is right at every size."""
 
 
 def visible_gpus() -> tuple[str, ...]:

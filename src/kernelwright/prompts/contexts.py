@@ -39,10 +39,15 @@ def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_fail
     """What became of an answer, in a few lines: for small models with short contexts."""
     if evaluation is None or candidate is None:
         return f"unreadable: {parse_failure}"[:400]
-    lines = [f"{evaluation.verdict}: {evaluation.reason}"[:400]]
+    lines = [verdict_line(evaluation.verdict, evaluation.reason)]
     if evaluation.timing is not None and evaluation.timing.speedup is not None:
         lines.append(f"{evaluation.timing.speedup:.2f} x")
     return "\n".join(lines)
+
+
+def verdict_line(verdict: str, reason: str) -> str:
+    """The first of these lines."""
+    return f"{verdict}: {reason}"[:400]
 
 
 def converse(

@@ -136,16 +136,14 @@ class Writer:
         if not self.plan or node is None:
             return self.fresh(name)
         said = self.plan.result(node) or self.plan.part("part", node)
-        return self.fresh(name if said in ("part", *self._names) else said)
+        return self.fresh(name if said == "part" or said in self._names else said)
 
     def kernel_name(self, op: str) -> str:
         """`<op>_kernel`, numbered where there are several; with a plan `<op>_t3`, if it computes `t3`."""
-        base = "{}_kernel{}"
-        if self.plan and self._begun and (said := self.plan.part("", self._begun[-1].node)):
-            base = f"{{}}{{}}{said}"
-        found, count = base.format(op, ""), 2
+        of = self.plan.part("", self._begun[-1].node) if self.plan and self._begun else ""  # "_t3"
+        found, count = f"{op}{of or '_kernel'}", 2
         while found in self._kernel_names:
-            found, count = base.format(op, count), count + 1
+            found, count = f"{op}{count}{of}" if of else f"{op}_kernel{count}", count + 1
         self._kernel_names.add(found)
         return found
 

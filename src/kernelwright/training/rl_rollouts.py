@@ -20,7 +20,7 @@ from typing import Any
 
 from kernelwright.errors import StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.filtering import AGAINST, before_gpu, behind_filter
+from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Executor, Job
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.starter import ConversationPolicy
@@ -263,7 +263,8 @@ class Rollouts:
         if evaluation.verdict in AGAINST:
             return evaluation
         # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
-        return self._judged(task, candidate, behind_filter(options, judging.gpu_trials), priority=1)
+        fewer = options.changed(trials=min(options.trials, judging.gpu_trials))  # most calls were checked before
+        return self._judged(task, candidate, fewer, priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
         """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
