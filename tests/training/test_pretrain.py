@@ -139,6 +139,14 @@ def test_budgets_by_tokens_and_by_seconds(small: Path, finished: Path, tmp_path:
     assert facts["updates"] >= 40 and 0.2 < facts["seconds"]["training"] < 15
 
 
+def test_how_the_rate_falls(small: Path, finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "data", tmp_path / "data")
+    shape = ["train.steps=8", "train.warm_up=0", "train.flat=0.5", "train.fall=2", "train.log_every=1"]
+    pretrain(load_config(small, shape, PretrainSettings), tmp_path, shown=False)
+    rates = {row["step"]: row["rate"] for row in read_log(tmp_path / "log.jsonl")}
+    assert [rates[step] for step in range(1, 9)] == pytest.approx([1, 1, 1, 1, 0.75**2, 0.5**2, 0.25**2, 0])
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [

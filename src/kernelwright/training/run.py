@@ -187,7 +187,7 @@ class Run:
         return loss
 
     def _rate(self) -> float:
-        """The factor of the learning rates for the next update: up, flat, then down to zero in a line."""
+        """The factor of the learning rates for the next update: up, flat, then down to zero."""
         p, train = self.progress, self.train
         up = min(1.0, (p.step + 1) / train.warm_up) if train.warm_up else 1.0
         if train.tokens is not None:
@@ -195,7 +195,7 @@ class Run:
         else:
             done = p.step / p.total if p.total else 0.0
         down = (1.0 - done) / (1.0 - train.flat) if done > train.flat else 1.0
-        return min(up, max(0.0, down))
+        return min(up, max(0.0, down) ** train.fall)
 
     def _plan(self) -> None:
         """How many updates there will be, once that is known: by tokens at the end, by seconds after some updates."""

@@ -103,7 +103,9 @@ class TrainSettings(_Table):
     warm_up: int = Field(default=60, ge=0)
     """Updates until the full learning rate."""
     flat: float = Field(default=0.4, ge=0, le=1)
-    """The share of the run before the learning rate falls, in a line, to zero."""
+    """The share of the run before the learning rate falls to zero."""
+    fall: float = Field(default=1.0, gt=0)
+    """How it falls: as what is left of the run to this power. 1 is a line, 2 spends most of the time at small rates."""
     attention: str = "auto"
     compile: bool = True
     precision: str = Field(default="auto", pattern="^(auto|bf16|fp32)$")
