@@ -20,6 +20,7 @@ from typing import Any
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.engine import Engine
+from kernelwright.inference.names import familiar, restored
 from kernelwright.inference.sampling import Sampling
 from kernelwright.records import Message, Task
 from kernelwright.tasks import load_suite
@@ -30,16 +31,17 @@ TEMPERATURE = 0.8
 def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Sampling]], out: Path) -> dict[str, Any]:
     """Writes one script: for each task an answer by each sampling, given with the number that `bench` asks for."""
     asked = [(task, number, sampling) for task in tasks for number, sampling in samplings]
-    prompts = {t.task_id: engine.tokenizer.prompt([Message(role="user", content=task_prompt(t.source))]) for t in tasks}
+    said = {t.task_id: familiar(task_prompt(t.source)) for t in tasks}
+    prompts = {t: engine.tokenizer.prompt([Message(role="user", content=text)]) for t, (text, _) in said.items()}
     fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context]
     began = time.monotonic()
     done = engine.generate([prompts[t.task_id] for t, _, _ in fits], [s for _, _, s in fits])
     seconds = time.monotonic() - began
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "task_id": task.task_id,
             "seed": number,
-            "answer": running.text,
+            "answer": restored(running.text, said[task.task_id][1]),
             "tokens": len(running.ids),
             "log_prob": round(sum(running.log_probs), 3),
             "finish_reason": running.finish_reason,

@@ -18,7 +18,7 @@ from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
 from kernelwright.policies import Request, load_policy
-from kernelwright.policies.starter import StarterPolicy
+from kernelwright.policies.starter import Prompt, StarterPolicy
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
 
@@ -57,7 +57,7 @@ def test_first_turn_is_greedy_and_later_ones_are_samples(policy: StarterPolicy) 
 def test_the_task_is_the_prompt_with_or_without_its_record(policy: StarterPolicy) -> None:
     assert policy.generate(ASK, seed=1).token_ids == policy.generate((), seed=1, task=TASK).token_ids
     bare = policy.engine.tokenizer.prompt([Message(role="user", content=task_prompt(SOURCE))])
-    assert policy.prompt(ASK, None) == policy.prompt(ASK, TASK) == policy.prompt(LATER, None) == bare
+    assert policy.prompt(ASK, None) == policy.prompt(ASK, TASK) == policy.prompt(LATER, None) == Prompt(bare)
 
 
 def test_many_at_once_are_those_one_by_one(policy: StarterPolicy) -> None:

@@ -5,16 +5,17 @@ For checkpoints that our engine does not compute. What generates is a back-end o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError
 from kernelwright.generation import load_backend
 from kernelwright.policies.openai_http import Settings
 from kernelwright.policies.starter import SampledAnswer, StarterPolicy
-from kernelwright.records import Usage
 
 if TYPE_CHECKING:
     from kernelwright.inference.engine import Running
+    from kernelwright.inference.names import Names
 
 KINDS = {"hf": "transformers", "vllm": "vllm"}
 
@@ -38,7 +39,6 @@ class HFPolicy(StarterPolicy):
             max_tokens=own.max_tokens,
         )
 
-    def answered(self, running: Running, seconds: float) -> SampledAnswer:
+    def answered(self, running: Running, seconds: float, names: Names) -> SampledAnswer:
         """What was generated, as an answer that took so many seconds; without log-probabilities: those are tempered."""
-        usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
-        return SampledAnswer(running.text, usage, running.finish_reason, self.name, tuple(running.ids))
+        return replace(super().answered(running, seconds, names), log_probs=())

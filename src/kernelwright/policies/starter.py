@@ -10,12 +10,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import source_of, task_prompt
+from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
 
@@ -35,6 +36,14 @@ class SampledAnswer(Answer):
 
     token_ids: tuple[int, ...] = ()
     log_probs: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a request begins with. `names`: what an answer's names stand for, where the task's own were replaced."""
+
+    ids: list[int]
+    names: Names = field(default_factory=dict)
 
 
 class StarterPolicy:
@@ -93,18 +102,18 @@ class StarterPolicy:
         samplings = [self.sampling(r.seed, r.temperature) for r in requests]
         try:
             with self._turn:
-                done = self.engine.generate(prompts, samplings)
+                done = self.engine.generate([prompt.ids for prompt in prompts], samplings)
         except ConfigError as error:
             raise PolicyError(str(error), hint=error.hint) from error
         seconds = (time.monotonic() - began) / max(1, len(requests))
-        return [self.answered(running, seconds) for running in done]
+        return [self.answered(running, seconds, p.names) for running, p in zip(done, prompts, strict=True)]
 
-    def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
-        """The ids that a request begins with: the task as the user's turn, or for other models the conversation."""
+    def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
+        """The task as the user's turn, under names that the model knows; for other models the conversation."""
         if not self.engine.bare_task:
-            return self.engine.tokenizer.prompt(messages)
-        source = task_prompt(task.source) if task is not None else source_of(messages)
-        return self.engine.tokenizer.prompt([Message(role="user", content=source)])
+            return Prompt(self.engine.tokenizer.prompt(messages))
+        source, names = familiar(task_prompt(task.source) if task is not None else source_of(messages))
+        return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=source)]), names)
 
     def sampling(self, seed: int, temperature: float | None) -> Sampling:
         """How a request is drawn: with its own temperature, or the policy's."""
@@ -114,12 +123,11 @@ class StarterPolicy:
         chosen = own if temperature is None else temperature
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
 
-    def answered(self, running: Running, seconds: float) -> SampledAnswer:
-        """What was generated, as an answer that took so many seconds."""
+    def answered(self, running: Running, seconds: float, names: Names) -> SampledAnswer:
+        """What was generated, as an answer that took so many seconds, under the task's names; its tokens as drawn."""
         usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
-        return SampledAnswer(
-            running.text, usage, running.finish_reason, self.name, tuple(running.ids), tuple(running.log_probs)
-        )
+        text, drawn = restored(running.text, names), (tuple(running.ids), tuple(running.log_probs))
+        return SampledAnswer(text, usage, running.finish_reason, self.name, *drawn)
 
 
 class ConversationPolicy(StarterPolicy):
@@ -130,9 +138,9 @@ class ConversationPolicy(StarterPolicy):
         """Whether a conversation begins with the task's source alone."""
         return self.engine.bare_task
 
-    def prompt(self, messages: Sequence[Message], task: Task | None) -> list[int]:
-        """The ids of the conversation."""
-        return self.engine.tokenizer.prompt(messages)
+    def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
+        """The conversation, as it is."""
+        return Prompt(self.engine.tokenizer.prompt(messages))
 
     def fits(self, messages: Sequence[Message]) -> bool:
         """Whether a conversation leaves room for an answer of `max_tokens`."""

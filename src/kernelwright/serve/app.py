@@ -18,6 +18,7 @@ from starlette.exceptions import HTTPException
 from kernelwright.errors import ConfigError, KernelwrightError
 from kernelwright.inference.chat import source_of
 from kernelwright.inference.engine import Running
+from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.records import Message
 from kernelwright.serve.protocol import ApiError, ChatRequest, CompletionRequest
 from kernelwright.serve.text import TextStream
@@ -86,14 +87,18 @@ class _Server:
         messages = [
             Message(role="system" if m.role == "developer" else m.role, content=m.content) for m in asked.messages
         ]
+        names: Names = {}
         if self.engine.config.bare_task:
-            messages = [Message(role="user", content=source_of(messages))]
+            source = source_of(messages)
+            if not asked.logprobs:  # tokens with log-probs spell the text as it was drawn
+                source, names = familiar(source)
+            messages = [Message(role="user", content=source)]
         jobs = self._submit(asked, [self.tokenizer.prompt(messages)])
-        answer = _Answer(self, "chatcmpl", jobs)
+        answer, choices = _Answer(self, "chatcmpl", jobs), _ChatChoices(self, asked.logprobs, names)
         if asked.stream:
-            return answer.streamed(asked, _ChatChoices(self, asked.logprobs))
+            return answer.streamed(asked, choices)
         await answer.wait(request)
-        return answer.whole("chat.completion", _ChatChoices(self, asked.logprobs).whole)
+        return answer.whole("chat.completion", choices.whole)
 
     async def completions(self, asked: CompletionRequest, request: Request) -> Response:
         prompts = [self.tokenizer.encode_raw(p) if isinstance(p, str) else self._ids(p) for p in asked.prompts()]
@@ -137,11 +142,11 @@ class _ChatChoices:
 
     object = "chat.completion.chunk"
 
-    def __init__(self, server: _Server, with_logs: bool) -> None:
-        self.server, self.with_logs = server, with_logs
+    def __init__(self, server: _Server, with_logs: bool, names: Names) -> None:
+        self.server, self.with_logs, self.names = server, with_logs, names
 
     def whole(self, index: int, running: Running) -> dict[str, Any]:
-        message = {"role": "assistant", "content": running.text}
+        message = {"role": "assistant", "content": restored(running.text, self.names)}
         logs = self._logs(running, 0, None)
         return {"index": index, "message": message, "logprobs": logs, "finish_reason": running.finish_reason}
 
@@ -172,6 +177,7 @@ class _TextChoices:
     """Choices as completions have them."""
 
     object = "text_completion"
+    names: Names = {}
 
     def __init__(self, server: _Server, with_logs: bool) -> None:
         self.server, self.with_logs = server, with_logs
@@ -287,7 +293,7 @@ class _Answer:
     ) -> None:
         """Puts what is new of one choice into the queue, and None at its end."""
         running = job.running
-        stream = TextStream(self.server.tokenizer, stops)
+        stream = TextStream(self.server.tokenizer, stops, choices.names)
         told, begins = 0, True
         try:
             async for count in job.progress():

@@ -1,0 +1,173 @@
+"""Names that a small model can copy: while it answers, names that it has not met are replaced by such that it has.
+
+A model of some millions of parameters that was trained on the task generator's names spells others wrongly
+(`self.conv1d8` for `self.conv1d_transpose`), and what it computes is right but for that. So attributes, constructor
+arguments and arguments of forward that the generator has no such name for get names of its words in the prompt, and
+the answer gets the task's own names back, so that its parameters are called as the reference's are.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import itertools
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeGuard
+
+from kernelwright import syntax
+from kernelwright.tasks.generate import words
+
+Names = Mapping[str, str]
+"""Names in the prompt -> names in the task, only of those that differ."""
+
+_REGISTER = ("register_buffer", "register_parameter", "add_module")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_SHORTEST = 4
+"""Letters of a name that is replaced: answers have short names of their own, which it must not meet when it is back."""
+_OWN = {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "kernels", "start", "torch", "total"}
+_OWN |= set("auto char class const delete double enum explicit export extern inline long namespace operator".split())
+_OWN |= set("private public register short signed sizeof static struct switch template this typename union".split())
+_OWN |= set("unsigned using virtual void volatile".split())
+"""Longer words that answers, Python or CUDA have a use for."""
+
+
+@functools.lru_cache(maxsize=128)
+def familiar(text: str) -> tuple[str, Names]:
+    """A task in normal form under names that the generator knows, and what they stand for.
+
+    Of class Model only. A name that also means something else in the text (a method, a key, a text) stays as it is, as
+    does everything in a text that is no task.
+    """
+    try:
+        tree = syntax.parse(text)
+        found = _Found(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, StopIteration):
+        return text, {}
+    new = _names(found, set(_WORD.findall(text)))
+    if not new:
+        return text, {}
+    _Rename(new, found).visit(found.model)
+    return re.sub(r"\n\n+", "\n", ast.unparse(tree)), {alias: name for name, alias in new.items()}
+
+
+def restored(answer: str, names: Names) -> str:
+    """An answer, or whole words of it, under the task's own names."""
+    return _WORD.sub(lambda word: names.get(word.group(), word.group()), answer) if names else answer
+
+
+class _Found:
+    """The names of class Model that an answer repeats."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.model = next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == "Model")
+        self.functions = {n.name: n for n in self.model.body if isinstance(n, ast.FunctionDef)}
+        given = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef)}
+        self.attributes = set(_attributes(self.model))
+        self.arguments: dict[str, set[str]] = {}
+        for name, source in (("__init__", "get_init_inputs"), ("forward", "get_inputs")):
+            function, inputs = self.functions.get(name), given.get(source)
+            if function is None or inputs is None or any(isinstance(n, ast.Dict) for n in ast.walk(inputs)):
+                continue  # inputs by name would no longer be found
+            self.arguments[name] = {a.arg for a in function.args.args[1:]}
+        every = set().union(self.attributes, *self.arguments.values())
+        self.names = sorted(every - set(_elsewhere(tree, self.model)))
+
+
+def _attributes(model: ast.ClassDef) -> Iterator[str]:
+    """Names that are set on self, or registered under a text."""
+    for node in ast.walk(model):
+        if _of_self(node) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif registered := _registered(node):
+            yield registered.value
+
+
+def _of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
+
+
+def _registered(node: ast.AST) -> Any:
+    """The text under which a call registers something on self; None of any other node."""
+    if isinstance(node, ast.Call) and _of_self(node.func) and node.func.attr in _REGISTER and node.args:
+        first = node.args[0]
+        return first if isinstance(first, ast.Constant) and isinstance(first.value, str) else None
+    return None
+
+
+def _elsewhere(tree: ast.Module, model: ast.ClassDef) -> Iterator[str]:
+    """Names that mean something besides: attributes of other things, methods, texts, what the module binds."""
+    registered = {id(text) for node in ast.walk(model) if (text := _registered(node)) is not None}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and not _of_self(node):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in registered:
+            yield node.value
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+    for statement in tree.body:
+        if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
+            yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
+            yield from (n.asname or n.name for n in ast.walk(statement) if isinstance(n, ast.alias))
+
+
+@functools.cache
+def _known() -> frozenset[str]:
+    """The generator's own names."""
+    pools = (words.EXTENTS, words.INPUTS, words.ATTRIBUTES, words.SYNONYMS)
+    named = {name for pool in pools for names in pool.values() for name in names}
+    named |= {name for name, _ in words.UNUSED_ARGUMENTS}
+    return frozenset(named.union(words.ARGUMENT_NOTES, words.HYPERPARAMETERS))
+
+
+def _is_known(name: str) -> bool:
+    known = _known()
+    return name in known or re.sub(r"_?\d+$|_[dhw]$", "", name) in known
+
+
+def _names(found: _Found, taken: set[str]) -> dict[str, str]:
+    """A new name for each that the generator does not know: two of its words that have nothing to do with it."""
+    odd = [name for name in found.names if len(name) >= _SHORTEST and name not in _OWN and not _is_known(name)]
+    pairs = (f"{a}_{b}" for a, b in itertools.product(words.WORDS[::7], words.WORDS[3::11]))
+    free = (pair for pair in pairs if pair not in taken)
+    return dict(zip(odd, free, strict=False))
+
+
+class _Rename(ast.NodeTransformer):
+    """Writes new names in class Model."""
+
+    def __init__(self, new: dict[str, str], found: _Found) -> None:
+        self.new, self.found = new, found
+        self.here: dict[str, str] = {}
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        outer = self.here
+        if self.found.functions.get(node.name) is node:
+            own = self.found.arguments.get(node.name, set())
+            self.here = {name: new for name, new in self.new.items() if name in own}
+        self.generic_visit(node)
+        self.here = outer
+        return node
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.arg = self.here.get(node.arg, node.arg)
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        node.id = self.here.get(node.id, node.id)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.Attribute:
+        self.generic_visit(node)
+        if _of_self(node) and node.attr in self.found.attributes:
+            node.attr = self.new.get(node.attr, node.attr)
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        text = _registered(node)
+        self.generic_visit(node)
+        if text is not None:
+            text.value = self.new.get(text.value, text.value)
+        return node
