@@ -23,6 +23,7 @@ from kernelwright.tasks.generate import words
 Names = Mapping[str, str]
 """Names in the prompt -> names in the task, only of those that differ."""
 
+_SYLLABLES = re.compile(f"(?:{'|'.join(words.SYLLABLES)}){{2,3}}\\d?")
 _REGISTER = ("register_buffer", "register_parameter", "add_module")
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _SHORTEST = 4
@@ -123,8 +124,13 @@ def _known() -> frozenset[str]:
 
 
 def _is_known(name: str) -> bool:
+    """Whether the generator gives such a name: one of its own, perhaps with an ending, or one that nobody can guess."""
     known = _known()
-    return name in known or re.sub(r"_?\d+$|_[dhw]$", "", name) in known
+    if name in known or re.sub(r"_?\d+$|_[dhw]$", "", name) in known or _SYLLABLES.fullmatch(name):
+        return True
+    if any(name.removesuffix(ending) in known for ending in words.ENDINGS):
+        return True
+    return all(part in words.WORDS for part in name.split("_"))
 
 
 def _names(found: _Found, taken: set[str]) -> dict[str, str]:

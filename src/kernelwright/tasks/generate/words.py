@@ -224,10 +224,10 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 """Other names of hyperparameters, where the usual one is taken."""
 HYPERPARAMETERS = tuple(
     (
-        "add_value affine approximate beta bias_value cap ceiling clamp_max clamp_min constant denominator "
-        "div_value divisor exponent fill floor_value high is_causal lambd level low lower lower_bound margin "
-        "max_val max_value min_val min_value momentum negative_slope norm_type output_size power repeats "
-        "scaling_factor slope sub_value subtract_value threshold top upper upper_bound"
+        "add_value affine approximate beta bias_value cap ceiling clamp_max clamp_min constant count_include_pad "
+        "denominator div_value divisor exponent fill floor_value high is_causal lambd level low lower lower_bound "
+        "margin max_val max_value min_val min_value momentum negative_slope norm_type output_size power repeats "
+        "scaling_factor shifts slope sub_value subtract_value threshold times top upper upper_bound"
     ).split()
 )
 """Further names of hyperparameters that the operators ask for, besides those with `_d`, `_h` and `_w`."""
