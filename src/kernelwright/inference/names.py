@@ -45,13 +45,13 @@ def familiar(text: str) -> tuple[str, Names]:
     try:
         tree = syntax.parse(text)
         found = _Found(tree)
+        new = _names(found, set(_WORD.findall(text)))
+        if not new:
+            return text, {}
+        _Rename(new, found).visit(found.model)
+        return re.sub(r"\n\n+", "\n", ast.unparse(tree)), {alias: name for name, alias in new.items()}
     except (SyntaxError, ValueError, RecursionError, MemoryError, StopIteration):
         return text, {}
-    new = _names(found, set(_WORD.findall(text)))
-    if not new:
-        return text, {}
-    _Rename(new, found).visit(found.model)
-    return re.sub(r"\n\n+", "\n", ast.unparse(tree)), {alias: name for name, alias in new.items()}
 
 
 def restored(answer: str, names: Names) -> str:
@@ -74,7 +74,7 @@ class _Found:
                 continue  # inputs by name would no longer be found
             self.arguments[name] = {a.arg for a in function.args.args[1:]}
         every = set().union(self.attributes, *self.arguments.values())
-        self.names = sorted(every - set(_elsewhere(tree, self.model)))
+        self.names = [] if _made_up(self.model) else sorted(every - set(_elsewhere(tree, self.model)))
 
 
 def _attributes(model: ast.ClassDef) -> Iterator[str]:
@@ -84,6 +84,14 @@ def _attributes(model: ast.ClassDef) -> Iterator[str]:
             yield node.attr
         elif registered := _registered(node):
             yield registered.value
+
+
+def _made_up(model: ast.ClassDef) -> bool:
+    """Whether names may be put together while the model runs (`getattr(self, f"stage{i}")`)."""
+    nodes = list(ast.walk(model))
+    return any(isinstance(n, ast.JoinedStr) for n in nodes) or any(
+        isinstance(n, ast.Name) and n.id in ("getattr", "setattr", "hasattr", "vars") for n in nodes
+    )
 
 
 def _of_self(node: ast.AST) -> TypeGuard[ast.Attribute]:
