@@ -88,6 +88,11 @@ def test_generated_names_are_known_and_others_come_back() -> None:
         ("hidden_rows", "total"),  # answers have one of their own
         ("hidden_rows", "signed"),  # a word of CUDA's
         ("q_norm_gain", "rand"),  # torch has one
+        (
+            "class Model(",
+            "class Base(nn.Module):\n    def f(self):\n        self.q_norm_gain\n\nclass Model(",
+        ),  # a base's
+        ("class Model(nn.Module):", "class Model(nn.Module):\n    q_norm_gain = None"),  # the class has one, too
         ("self.q_norm_gain +", "getattr(self, 'q_norm_gain') +"),  # perhaps put together from a text
         ("return [8, 0.5]", "return {'width_of_rows': 8, 'eps': 0.5}"),  # found by name
     ],
@@ -95,7 +100,7 @@ def test_generated_names_are_known_and_others_come_back() -> None:
 def test_what_keeps_its_name(before: str, after: str) -> None:
     prompt = task_prompt(SOURCE.replace(before, after))
     text, names = familiar(prompt)
-    kept = "width_of_rows" if "{" in after else "q_norm_gain" if "getattr" in after else after
+    kept = next((name for name in ("q_norm_gain", "width_of_rows") if name in after), after)
     assert kept not in names.values() and text.count(kept) == prompt.count(kept)
     assert restored(text, names) == prompt
 

@@ -107,16 +107,17 @@ def _registered(node: ast.AST) -> Any:
 
 
 def _elsewhere(tree: ast.Module, model: ast.ClassDef) -> Iterator[str]:
-    """Names that mean something besides: attributes of other things, methods, texts, what the module binds."""
+    """Names that mean something besides: attributes of other things, methods, texts, what module and class bind."""
+    inside = {id(node) for node in ast.walk(model)}
     registered = {id(text) for node in ast.walk(model) if (text := _registered(node)) is not None}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and not _of_self(node):
+        if isinstance(node, ast.Attribute) and not (_of_self(node) and id(node) in inside):
             yield node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in registered:
             yield node.value
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
             yield node.name
-    for statement in tree.body:
+    for statement in [*tree.body, *model.body]:
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef):
             yield from (n.id for n in ast.walk(statement) if isinstance(n, ast.Name))
             yield from (n.asname or n.name for n in ast.walk(statement) if isinstance(n, ast.alias))

@@ -80,7 +80,7 @@ def _training(facts: dict[str, Any]) -> list[tuple[str, str]]:
             f"and values), feed-forward {shape['feed_forward']}, vocabulary {shape['vocabulary']}, context "
             f"{shape['context']}",
         ),
-        ("held-out loss", f"{facts['held_out_loss']:.4f} nats a token"),
+        ("held-out loss", f"{facts['held_out_loss']:.2g} nats a token"),
         ("device", f"{facts['device']} x {facts['processes']}, {facts['precision']}, torch {facts['torch']}"),
         ("time", f"{facts['seconds']['training']:.0f} s of updates, {facts['seconds']['preparing']:.0f} s before"),
     ]
