@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.inference import load_engine
+from kernelwright.inference.repeating import asking
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.engine import Engine
-from kernelwright.inference.names import familiar, restored
 from kernelwright.inference.sampling import Sampling
 from kernelwright.records import Message, Task
 from kernelwright.tasks import load_suite
@@ -31,8 +31,8 @@ TEMPERATURE = 0.8
 def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Sampling]], out: Path) -> dict[str, Any]:
     """Writes one script: for each task an answer by each sampling, given with the number that `bench` asks for."""
     asked = [(task, number, sampling) for task in tasks for number, sampling in samplings]
-    said = {t.task_id: familiar(task_prompt(t.source)) for t in tasks}
-    prompts = {t: engine.tokenizer.prompt([Message(role="user", content=text)]) for t, (text, _) in said.items()}
+    said = {t.task_id: asking(task_prompt(t.source)) for t in tasks}
+    prompts = {t: engine.tokenizer.prompt([Message(role="user", content=a.text)]) for t, a in said.items()}
     fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context]
     began = time.monotonic()
     done = engine.generate([prompts[t.task_id] for t, _, _ in fits], [s for _, _, s in fits])
@@ -41,7 +41,7 @@ def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Samplin
         {
             "task_id": task.task_id,
             "seed": number,
-            "answer": restored(running.text, said[task.task_id][1]),
+            "answer": said[task.task_id].answered(running.text),
             "tokens": len(running.ids),
             "log_prob": round(sum(running.log_probs), 3),
             "finish_reason": running.finish_reason,

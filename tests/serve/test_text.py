@@ -11,7 +11,7 @@ from training.sample_pairs import pair
 
 pytest.importorskip("tokenizers")
 
-from kernelwright.inference.names import restored
+from kernelwright.inference.repeating import CLASS, FORWARD, Asking
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.serve.text import TextStream
 from kernelwright.training.tokenizer import train_tokenizer
@@ -24,7 +24,7 @@ TOKENIZER = ChatTokenizer(train_tokenizer([text for _ in range(30) for text in p
 @given(st.text(max_size=60), st.lists(st.text(min_size=1, max_size=4), max_size=3), st.integers(1, 5))
 def test_pieces_make_the_answer_and_never_show_a_stop(text: str, stops: list[str], stride: int) -> None:
     ids = TOKENIZER.encode(text)
-    stream = TextStream(TOKENIZER, stops, {})
+    stream = TextStream(TOKENIZER, stops, Asking(""))
     shown = ""
     for count in range(stride, len(ids) + 1, stride):
         shown += stream.piece(ids[:count], None)
@@ -34,15 +34,27 @@ def test_pieces_make_the_answer_and_never_show_a_stop(text: str, stops: list[str
     assert shown + stream.piece(ids, whole) == whole
 
 
-@settings(max_examples=100, deadline=None)
+SOURCE = """
+class Model(nn.Module):
+    def __init__(self, n):
+        self.q_norm = nn.Linear(n, n)
+    def forward(self, x):
+        return self.q_norm(x)
+"""
+
+
+@settings(max_examples=200, deadline=None)
 @given(
-    st.lists(st.sampled_from(["amber_arch", "self.", " ", "amber", "_", "x", "(", "\n"]), max_size=30),
+    st.lists(
+        st.sampled_from(["amber_arch", "self.", " ", "amber", "_", "x", "(", "\n", CLASS, FORWARD, CLASS[:9], FORWARD[:7]]),
+        max_size=30,
+    ),
     st.integers(1, 5),
 )
-def test_pieces_under_the_tasks_names_are_the_whole_under_them(words: list[str], stride: int) -> None:
-    names = {"amber_arch": "q_norm"}
+def test_pieces_of_an_answer_to_a_task_are_the_whole_answer(words: list[str], stride: int) -> None:
+    asked = Asking("", {"amber_arch": "q_norm"}, SOURCE)
     text = "".join(words)
     ids = TOKENIZER.encode(text)
-    stream = TextStream(TOKENIZER, [], names)
+    stream = TextStream(TOKENIZER, [], asked)
     shown = "".join(stream.piece(ids[:count], None) for count in range(stride, len(ids) + 1, stride))
-    assert shown + stream.piece(ids, text) == restored(text, names)
+    assert shown + stream.piece(ids, text) == asked.answered(text)

@@ -15,7 +15,7 @@ from kernelwright.policies.starter import SampledAnswer, StarterPolicy
 
 if TYPE_CHECKING:
     from kernelwright.inference.engine import Running
-    from kernelwright.inference.names import Names
+    from kernelwright.inference.repeating import Asking
 
 KINDS = {"hf": "transformers", "vllm": "vllm"}
 
@@ -39,6 +39,6 @@ class HFPolicy(StarterPolicy):
             max_tokens=own.max_tokens,
         )
 
-    def answered(self, running: Running, seconds: float, names: Names) -> SampledAnswer:
+    def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:
         """What was generated, as an answer that took so many seconds; without log-probabilities: those are tempered."""
-        return replace(super().answered(running, seconds, names), log_probs=())
+        return replace(super().answered(running, seconds, asked), log_probs=())

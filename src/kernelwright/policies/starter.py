@@ -10,13 +10,13 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
+from kernelwright.inference.repeating import Asking, asking
 from kernelwright.inference.chat import source_of, task_prompt
-from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
 
@@ -40,10 +40,10 @@ class SampledAnswer(Answer):
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a request begins with. `names`: what an answer's names stand for, where the task's own were replaced."""
+    """What a request begins with. `asked`: what makes an answer to the task of what the model writes."""
 
     ids: list[int]
-    names: Names = field(default_factory=dict)
+    asked: Asking = Asking("")
 
 
 class StarterPolicy:
@@ -106,14 +106,14 @@ class StarterPolicy:
         except ConfigError as error:
             raise PolicyError(str(error), hint=error.hint) from error
         seconds = (time.monotonic() - began) / max(1, len(requests))
-        return [self.answered(running, seconds, p.names) for running, p in zip(done, prompts, strict=True)]
+        return [self.answered(running, seconds, p.asked) for running, p in zip(done, prompts, strict=True)]
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
-        """The task as the user's turn, under names that the model knows; for other models the conversation."""
+        """The task as the user's turn, as the model can read it; for other models the conversation."""
         if not self.engine.bare_task:
             return Prompt(self.engine.tokenizer.prompt(messages))
-        source, names = familiar(task_prompt(task.source) if task is not None else source_of(messages))
-        return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=source)]), names)
+        asked = asking(task_prompt(task.source) if task is not None else source_of(messages))
+        return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=asked.text)]), asked)
 
     def sampling(self, seed: int, temperature: float | None) -> Sampling:
         """How a request is drawn: with its own temperature, or the policy's."""
@@ -123,10 +123,10 @@ class StarterPolicy:
         chosen = own if temperature is None else temperature
         return Sampling(chosen, self.top_p, self.top_k, self.max_tokens, seed).checked()
 
-    def answered(self, running: Running, seconds: float, names: Names) -> SampledAnswer:
-        """What was generated, as an answer that took so many seconds, under the task's names; its tokens as drawn."""
+    def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:
+        """What was generated, as an answer to the task that took so many seconds; its tokens as drawn."""
         usage = Usage(prompt_tokens=len(running.prompt), completion_tokens=len(running.ids), seconds=round(seconds, 3))
-        text, drawn = restored(running.text, names), (tuple(running.ids), tuple(running.log_probs))
+        text, drawn = asked.answered(running.text), (tuple(running.ids), tuple(running.log_probs))
         return SampledAnswer(text, usage, running.finish_reason, self.name, *drawn)
 
 

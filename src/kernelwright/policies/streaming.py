@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
-from kernelwright.inference.names import Names
+from kernelwright.inference.repeating import Asking
 from kernelwright.policies import Request
 from kernelwright.policies.asking import LINGER_SECONDS
 from kernelwright.policies.starter import SampledAnswer, StarterPolicy
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, eq=False)
 class _Asked:
     running: Running
-    names: Names
+    asked: Asking
     future: Future[SampledAnswer]
     began: float
 
@@ -52,7 +52,7 @@ class Stream:
                 running = self.policy.engine.add(prompt.ids, sampling)
             except ConfigError as error:
                 raise PolicyError(str(error), hint=error.hint) from error
-            asked = _Asked(running, prompt.names, Future(), time.monotonic())
+            asked = _Asked(running, prompt.asked, Future(), time.monotonic())
             self._asked.append(asked)
             self._changed.notify_all()
         return asked.future.result()
@@ -74,7 +74,7 @@ class Stream:
             done = {one for one in asked if one.running.finish_reason}
             for one in done:
                 seconds = time.monotonic() - one.began
-                one.future.set_result(self.policy.answered(one.running, seconds, one.names))
+                one.future.set_result(self.policy.answered(one.running, seconds, one.asked))
             with self._changed:  # one that was asked meanwhile may be done as well: it is told the next time
                 self._asked = [one for one in self._asked if one not in done]
         self._fail(PolicyError("stopped before the policy had answered"))

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from kernelwright.errors import ConfigError, KernelwrightError
 from kernelwright.inference.chat import source_of
 from kernelwright.inference.engine import Running
-from kernelwright.inference.names import Names, familiar, restored
+from kernelwright.inference.repeating import Asking, asking
 from kernelwright.records import Message
 from kernelwright.serve.protocol import ApiError, ChatRequest, CompletionRequest
 from kernelwright.serve.text import TextStream
@@ -87,14 +87,14 @@ class _Server:
         messages = [
             Message(role="system" if m.role == "developer" else m.role, content=m.content) for m in asked.messages
         ]
-        names: Names = {}
+        task = Asking("")
         if self.engine.config.bare_task:
             source = source_of(messages)
-            if not asked.logprobs:  # tokens with log-probs spell the text as it was drawn
-                source, names = familiar(source)
-            messages = [Message(role="user", content=source)]
+            # tokens with log-probs spell the text as it was drawn
+            task = Asking(source) if asked.logprobs else asking(source)
+            messages = [Message(role="user", content=task.text)]
         jobs = self._submit(asked, [self.tokenizer.prompt(messages)])
-        answer, choices = _Answer(self, "chatcmpl", jobs), _ChatChoices(self, asked.logprobs, names)
+        answer, choices = _Answer(self, "chatcmpl", jobs), _ChatChoices(self, asked.logprobs, task)
         if asked.stream:
             return answer.streamed(asked, choices)
         await answer.wait(request)
@@ -142,11 +142,11 @@ class _ChatChoices:
 
     object = "chat.completion.chunk"
 
-    def __init__(self, server: _Server, with_logs: bool, names: Names) -> None:
-        self.server, self.with_logs, self.names = server, with_logs, names
+    def __init__(self, server: _Server, with_logs: bool, task: Asking) -> None:
+        self.server, self.with_logs, self.task = server, with_logs, task
 
     def whole(self, index: int, running: Running) -> dict[str, Any]:
-        message = {"role": "assistant", "content": restored(running.text, self.names)}
+        message = {"role": "assistant", "content": self.task.answered(running.text)}
         logs = self._logs(running, 0, None)
         return {"index": index, "message": message, "logprobs": logs, "finish_reason": running.finish_reason}
 
@@ -177,7 +177,7 @@ class _TextChoices:
     """Choices as completions have them."""
 
     object = "text_completion"
-    names: Names = {}
+    task = Asking("")
 
     def __init__(self, server: _Server, with_logs: bool) -> None:
         self.server, self.with_logs = server, with_logs
@@ -293,7 +293,7 @@ class _Answer:
     ) -> None:
         """Puts what is new of one choice into the queue, and None at its end."""
         running = job.running
-        stream = TextStream(self.server.tokenizer, stops, choices.names)
+        stream = TextStream(self.server.tokenizer, stops, choices.task)
         told, begins = 0, True
         try:
             async for count in job.progress():

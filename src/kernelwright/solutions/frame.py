@@ -60,7 +60,7 @@ def imports(reference: Reference, used: str) -> str:
         lines.insert(0, "import math")
     for node in reference.tree.body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
-            given = {(a.asname or a.name).split(".")[0] for a in node.names}
+            given = _given(node)
             if given & names and not given & {"torch", "nn", "math"} and ast.unparse(node) not in lines:
                 lines.append(ast.unparse(node))
     for node in _needed(reference, names):
@@ -72,16 +72,31 @@ def imports(reference: Reference, used: str) -> str:
     return "\n".join(lines + ([*constants, ""] if constants else []))
 
 
+def lacking(reference: Reference, init: str, has: set[str]) -> list[str]:
+    """Imports and definitions of the reference that a constructor needs and a file with the names `has` lacks."""
+    wanted = _names(init)
+    found = [n for n in _needed(reference, wanted) if not _given(n) & has]
+    wanted |= {n.id for node in found for n in ast.walk(node) if isinstance(n, ast.Name)}
+    brought = [n for n in reference.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and _given(n) & wanted - has]
+    return [ast.unparse(n) for n in [*brought, *found]]
+
+
+def _given(node: ast.stmt) -> set[str]:
+    """Names that a statement of a module sets."""
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(a.asname or a.name).split(".")[0] for a in node.names}
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return {node.name}
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+
+
 def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
     """Module-level assignments and functions that are named, also by one another, in their order."""
     tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))]
     wanted = set(names)
     chosen: list[ast.stmt] = []
     for node in reversed(tree):
-        given = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-            given = {node.name}
-        if given & wanted:
+        if _given(node) & wanted:
             chosen.append(node)
             wanted |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     yield from chosen[::-1]

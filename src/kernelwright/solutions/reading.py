@@ -22,10 +22,11 @@ def readable() -> Iterator[None]:
     """Turns a mistake of ours over an odd text into `Unreadable`: whoever asks for many answers loses one only."""
     try:
         yield
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError) as error:
+    except _MISTAKES as error:
         raise Unreadable(f"no template ({FAULT}: {error!r})") from error
 
 
+_MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
 FAULT = "a fault of the solution library"
 """In the message where the library, not the task, is to blame."""
 

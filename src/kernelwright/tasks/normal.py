@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright import syntax
+from kernelwright.tasks.folding import fold, is_known, is_value
 from kernelwright.tasks.steps import in_steps
 
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
@@ -62,8 +63,14 @@ class _Page:
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
                 _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
+        given: dict[str, ast.expr] = {}
         for init in self._constructor():
-            self._defaults(init.args)
+            given = self._defaults(init.args)
+        functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name not in _FUNCTIONS}
+        tables = _tables(tree)
+        known = {name: _written(value) for name, value in self.known.items()} | tables
+        self.spare = {*self.known, *tables}
+        fold(self.model, known, given, functions)
         for node in self.model.body:
             if isinstance(node, ast.FunctionDef) and node.name == "forward":
                 in_steps(node)
@@ -83,20 +90,27 @@ class _Page:
         model.body = [*rest[:at], *found, *rest[at:]]
         return found[:1]
 
-    def _defaults(self, names: ast.arguments) -> None:
-        """Gives constructor arguments the values that `get_init_inputs` has for them."""
-        given = self._function("get_init_inputs")
-        if given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
-            return
-        values = given.body[0].value
-        if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.kwonlyargs or names.posonlyargs:
-            return
+    def _defaults(self, names: ast.arguments) -> dict[str, ast.expr]:
+        """Gives constructor arguments the values that `get_init_inputs` has for them, as far as they may be defaults.
+
+        Returns all that are constants.
+        """
         arguments = names.args[1:]
         first = len(arguments) - len(names.defaults)
         old: list[ast.expr | None] = [None] * first + list(names.defaults)
+        given = self._function("get_init_inputs")
+        if given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
+            return {}
+        values = given.body[0].value
+        if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.kwonlyargs or names.posonlyargs:
+            return {}
+        if len(values.elts) > len(arguments):
+            return {}
         new = [_literal(v) for v in values.elts] + old[len(values.elts) :]
-        if len(new) == len(arguments) and all(v is not None for v in new):
+        if all(v is not None for v in new):
             names.defaults = [v for v in new if v is not None]
+        every = [*values.elts, *old[len(values.elts) :]]
+        return {a.arg: v for a, v in zip(arguments, every, strict=True) if v is not None and is_value(v)}
 
     def text(self) -> str:
         """Imports, what else the file defines, the class, the input functions."""
@@ -117,7 +131,9 @@ class _Page:
         kept: list[ast.stmt] = []
         for statement in reversed(statements):  # a constant is read below the line that sets it
             names = _assigned(statement)
-            if not names or names & read or not names <= set(self.known):
+            if isinstance(statement, ast.FunctionDef) and not statement.decorator_list and statement.name not in read:
+                continue
+            if not names or names & read or not names <= self.spare:
                 kept.append(statement)
                 read |= _free(statement)
         return kept[::-1]
@@ -218,6 +234,18 @@ def _constants(tree: ast.Module) -> Constants:
         except ValueError:
             continue
     return {name: value for name, value in known.items() if times.get(name) == 1}
+
+
+def _tables(tree: ast.Module) -> dict[str, ast.expr]:
+    """Tables of torch's functions that the module sets once, by name."""
+    found: dict[str, ast.expr] = {}
+    names = [t.id for n in tree.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)]
+    for statement in tree.body:
+        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Dict) and is_known(statement.value):
+            (name, *more) = statement.targets
+            if isinstance(name, ast.Name) and not more and names.count(name.id) == 1:
+                found[name.id] = statement.value
+    return found
 
 
 def _pairs(target: ast.expr, value: Any) -> Constants:

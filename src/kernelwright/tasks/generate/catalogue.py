@@ -12,6 +12,7 @@ from kernelwright.tasks.generate import (
     matmul,
     norms,
     pooling,
+    programs,
     reductions,
     scans,
     softmaxes,
@@ -35,5 +36,6 @@ def families() -> list[Family]:
         *indexing.families(),
         *fused.families(),
         *blocks.families(),
+        *programs.families(),
         *(unary.family(op) for op in (*unary.ACTIVATIONS, *unary.MATH)),
     ]

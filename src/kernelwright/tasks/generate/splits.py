@@ -31,7 +31,7 @@ def split_of(operators: tuple[str, ...], family: Family) -> str:
 
 def _is_chain(family: Family, length: int) -> bool:
     """Whether a family's operators are drawn, so that some sequences of them can be kept out and the family stay."""
-    return length >= 2 and family.group in CHAINS and (family.group != "block" or length >= 4)
+    return length >= 2 and family.group in (*CHAINS, "program") and (family.group != "block" or length >= 4)
 
 
 def may_yield(family: Family, split: str) -> bool:

@@ -1,0 +1,632 @@
+"""What a module's constructor decides, decided beforehand: numbers where they are used, layers one by one.
+
+A task has one set of constructor arguments. With these known, `self.eps = eps` is a number, `if act == "relu"` has one
+branch, a list comprehension over `range(3)` is three layers, and a loop over them in forward is three lines. The module
+computes the same; how its author got there is gone. Sizes stay where they are, and what is computed from them: the
+same text is judged with smaller ones. What is not certain stays, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import math
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from kernelwright import syntax
+
+MAX_ROUNDS = 24
+"""Repetitions up to which a loop is written out."""
+LARGEST_NUMBER = 8
+"""Whole numbers above it may be sizes: they keep their names."""
+_LARGEST = 2**40
+_ROOTS = ("torch", "nn", "F", "math")
+_SUMS: dict[type[ast.AST], Callable[..., Any]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
+    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+_CALLS: dict[str, Callable[..., Any]] = {
+    "int": int, "float": float, "bool": bool, "len": len, "tuple": tuple, "list": list, "max": max, "min": min,
+    "abs": abs, "round": round, "sum": sum, "sorted": sorted, "range": lambda *a: tuple(range(*a)), "str.lower": str.lower,
+    "enumerate": lambda *a: tuple(enumerate(*a)), "zip": lambda *a: tuple(zip(*a, strict=False)),
+    "reversed": lambda a: tuple(reversed(a)), "math.sqrt": math.sqrt, "math.ceil": math.ceil,
+    "math.floor": math.floor, "math.log": math.log, "math.log2": math.log2, "math.exp": math.exp,
+    "math.prod": math.prod, "math.pow": math.pow,
+}  # fmt: skip
+_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, "list": list}
+_FRESH = ("relu", "linear", "matmul", "conv1d", "conv2d", "conv3d", "sigmoid", "tanh", "gelu", "silu", "softmax", "mul")
+
+
+class Unknown(Exception):
+    """An expression whose value the text does not tell."""
+
+
+def fold(
+    model: ast.ClassDef,
+    known: Mapping[str, ast.expr],
+    given: Mapping[str, ast.expr],
+    helpers: Mapping[str, ast.FunctionDef],
+) -> None:
+    """Rewrites class Model in place.
+
+    `known`: constants of the module; `given`: the constructor's arguments; `helpers`: the module's functions, by name.
+    """
+    methods = [n for n in model.body if isinstance(n, ast.FunctionDef)]
+    seen = _Seen(model)
+    made = _Known()
+    for method in sorted(methods, key=lambda m: m.name != "__init__"):
+        own = {a.arg for a in ast.walk(method.args) if isinstance(a, ast.arg)}
+        names = _Known()
+        for name, value in {**{k: v for k, v in known.items() if k not in own}}.items():
+            names.note(name, value, value)
+        if method.name == "__init__":
+            for name, value in given.items():
+                names.note(name, value, value)
+        body = _Body(names, made, helpers, seen, forward=method.name != "__init__")
+        method.body = body.run(method.body) or [ast.Pass()]
+    read = {
+        n.attr
+        for n in ast.walk(model)
+        if isinstance(n, ast.Attribute) and _is_self(n.value) and isinstance(n.ctx, ast.Load)
+    }
+    for method in methods:
+        if method.name == "__init__":
+            method.body = [s for s in method.body if not _is_unread(s, made.light, read)] or [ast.Pass()]
+
+
+class _Known:
+    """Values by name: `full` of all that are known, `light` of those that may stand in the place of their names."""
+
+    def __init__(self) -> None:
+        self.light: dict[str, ast.expr] = {}
+        self.full: dict[str, ast.expr] = {}
+
+    def note(self, name: str, light: ast.expr, full: ast.expr) -> None:
+        """What a name stands for: as it is written without sizes, and with all that is known."""
+        self.drop(name)
+        if is_known(full) or _is_items(full):
+            self.full[name] = full
+        if (is_known(light) and is_small(light)) or _is_items(light):
+            self.light[name] = light
+
+    def set(self, name: str, value: ast.expr) -> None:
+        """What a loop's variable stands for in one round: always written in its place."""
+        self.drop(name)
+        self.light[name] = self.full[name] = value
+
+    def drop(self, name: str) -> None:
+        self.light.pop(name, None)
+        self.full.pop(name, None)
+
+    def copy(self) -> _Known:
+        other = _Known()
+        other.light, other.full = dict(self.light), dict(self.full)
+        return other
+
+
+class _Seen:
+    """What a class says of its attributes: those that are set once can be put in the place of their reading."""
+
+    def __init__(self, model: ast.ClassDef) -> None:
+        self.stores: dict[str, int] = {}
+        self.odd = False
+        for node in ast.walk(model):
+            if isinstance(node, ast.Attribute) and _is_self(node.value) and not isinstance(node.ctx, ast.Load):
+                self.stores[node.attr] = self.stores.get(node.attr, 0) + 1
+            if isinstance(node, ast.Name) and node.id in ("setattr", "vars", "hasattr", "exec", "eval"):
+                self.odd = True
+            if isinstance(node, ast.Attribute) and node.attr == "__dict__":
+                self.odd = True
+
+
+class _Body:
+    """A function's statements as they are run through: what is known so far, and what is left of them."""
+
+    def __init__(
+        self, names: _Known, made: _Known, helpers: Mapping[str, ast.FunctionDef], seen: _Seen, forward: bool
+    ) -> None:
+        self.names, self.made, self.helpers, self.seen, self.forward = names, made, helpers, seen, forward
+        self.fresh: set[str] = set()
+
+    def run(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        """What is left of statements that are run one after another."""
+        left: list[ast.stmt] = []
+        for statement in statements:
+            left += self.statement(statement)
+            if left and isinstance(left[-1], ast.Return):
+                break
+        return left
+
+    def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        match node:
+            case ast.Assign(targets=[target]):
+                return self.assign(node, target)
+            case ast.AugAssign(target=ast.Name(id=name), op=sign):
+                return self.augmented(node, name, sign)
+            case ast.If(test=test):
+                decided = self.full(test)
+                if is_value(decided):
+                    return self.run(node.body if value_of(decided) else node.orelse)
+            case ast.For(target=target, orelse=[]):
+                rounds = self.rounds(node.iter)
+                if rounds is not None and not any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node)):
+                    return [s for one in rounds for s in self.round(target, one, node.body)]
+            case ast.Expr(value=value):
+                if self.append(value):
+                    return []
+                before = self.released(node)
+                node.value = self.fold(value)
+                return before if isinstance(node.value, ast.Constant) else [*before, node]
+            case ast.Return(value=value) if value is not None:
+                node.value = self.fold(value)
+                return [node]
+            case ast.Assert():
+                return []
+        before = self.released(node, True)
+        self.forget(node)
+        return [*before, self.fold(node)]
+
+    def released(self, node: ast.AST, wholly: bool = False) -> list[ast.stmt]:
+        """Lists so far, as statements, that this one may change: from here on they are lists as others."""
+        names = {
+            n.func.value.id
+            for n in ast.walk(node)
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute) and isinstance(n.func.value, ast.Name)
+        }
+        if wholly:
+            names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+        found: list[ast.stmt] = []
+        for name in sorted(names):
+            items = self.names.light.get(name)
+            if isinstance(items, ast.List):
+                self.names.drop(name)
+                found.append(ast.Assign([ast.Name(name, ast.Store())], items, lineno=0))
+        return found
+
+    def assign(self, node: ast.Assign, target: ast.expr) -> list[ast.stmt]:
+        """An assignment: noted where its value is known, and left out where nothing else reads it."""
+        before = self.released(node.value)
+        if before:
+            return [*before, *self.assign(node, target)]
+        full = self.full(node.value)
+        value = node.value = self.fold(node.value)
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            simple = [t for t in target.elts if isinstance(t, ast.Name) or _is_attribute(t)]
+            if len(simple) == len(target.elts) and all(map(is_known, value.elts)):
+                pairs = zip(target.elts, value.elts, strict=True)
+                return [s for t, v in pairs for s in self.assign(ast.Assign([t], v, lineno=0), t)]
+        if isinstance(target, ast.Name):
+            self.fresh.discard(target.id)
+            self.names.note(target.id, value, full)
+            if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _last(value.func) in _FRESH):
+                self.fresh.add(target.id)
+            return [] if target.id in self.names.light else [node]
+        if isinstance(target, ast.Attribute) and _is_self(target.value) and not self.forward:
+            if self.seen.stores.get(target.attr) == 1 and not self.seen.odd:
+                self.made.note(target.attr, value, full)
+                if _layers(value) is not None:
+                    self.made.full[target.attr] = value
+            return [node]
+        self.forget(target)
+        return [node]
+
+    def augmented(self, node: ast.AugAssign, name: str, sign: ast.operator) -> list[ast.stmt]:
+        """`n *= 2` of a number; of a tensor that nothing else shares, a new one."""
+        target, now = ast.Name(name, ast.Store()), self.names.light.get(name, ast.Name(name, ast.Load()))
+        if name in self.names.full or (self.forward and name in self.fresh):
+            known = self.names.full.get(name)
+            changed = ast.Assign([target], ast.BinOp(copy.deepcopy(now), sign, node.value), lineno=0)
+            if known is None:
+                changed.value = self.fold(changed.value)
+                return [changed]
+            return self.assign(changed, target)
+        node.value = self.fold(node.value)
+        return [node]
+
+    def append(self, call: ast.expr) -> bool:
+        """`layers.append(...)` of a list whose elements are known one by one."""
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=how), args=[one], keywords=[]):
+                items = self.names.light.get(name)
+                if how in ("append", "extend") and isinstance(items, ast.List):
+                    new = self.fold(one)
+                    if how == "extend" and not isinstance(new, ast.List | ast.Tuple):
+                        return False
+                    more = new.elts if how == "extend" else [new]  # type: ignore[attr-defined]
+                    longer = ast.List([*items.elts, *more], ast.Load())
+                    self.names.note(name, longer, longer)
+                    return True
+        return False
+
+    def rounds(self, iterated: ast.expr) -> list[ast.expr] | None:
+        """What a loop's variable stands for in each round; None where that is not known."""
+        found = self.elements(self.full(iterated))
+        return found if found is not None and len(found) <= MAX_ROUNDS else None
+
+    def elements(self, node: ast.expr) -> list[ast.expr] | None:
+        """The elements of a list, of a list of layers, or of what enumerate, zip and reversed make of them."""
+        if isinstance(node, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
+            return list(node.elts)
+        if isinstance(node, ast.Attribute) and _is_self(node.value):
+            layers = _layers(self.made.full.get(node.attr))
+            return None if layers is None else [self._layer(node, i) for i in range(len(layers))]
+        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+            inner, bounds = self.elements(node.value), (node.slice.lower, node.slice.upper, node.slice.step)
+            if inner is not None and all(b is None or is_value(b) for b in bounds):
+                return inner[slice(*(None if b is None else value_of(b) for b in bounds))]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            parts = [self.elements(a) for a in node.args]
+            if node.func.id == "reversed" and len(parts) == 1 and parts[0] is not None:
+                return parts[0][::-1]
+            if node.func.id == "enumerate" and len(parts) == 1 and parts[0] is not None:
+                return [ast.Tuple([written(i), e], ast.Load()) for i, e in enumerate(parts[0])]
+            if node.func.id == "zip" and parts and all(p is not None for p in parts):
+                return [ast.Tuple(list(row), ast.Load()) for row in zip(*parts, strict=False)]  # type: ignore[arg-type]
+        return None
+
+    def _layer(self, layers: ast.expr, number: int) -> ast.expr:
+        return ast.Subscript(copy.deepcopy(layers), written(number), ast.Load())
+
+    def round(self, target: ast.expr, value: ast.expr, body: list[ast.stmt]) -> list[ast.stmt]:
+        """One round of a loop."""
+        names = _elements(target)
+        values = _elements(value) if len(names) > 1 else [value]
+        for name, one in zip(names, values, strict=False):
+            if isinstance(name, ast.Name):
+                self.names.set(name.id, one)
+        return self.run(copy.deepcopy(body))
+
+    def forget(self, node: ast.AST) -> None:
+        """Whatever a statement may set is no longer known."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
+                self.names.drop(inner.id)
+                self.fresh.discard(inner.id)
+
+    def fold(self, node: Any) -> Any:
+        """An expression or statement with what is known in its place, but for sizes."""
+        return _Fold(self, False).visit(node)
+
+    def full(self, node: ast.expr) -> ast.expr:
+        """An expression with all that is known in its place; the expression itself stays as it is."""
+        return _Fold(self, True).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+
+
+class _Fold(ast.NodeTransformer):
+    """Puts known values in place of names and attributes, and computes what has become a constant."""
+
+    def __init__(self, body: _Body, wholly: bool) -> None:
+        self.body, self.wholly = body, wholly
+        self.hidden: set[str] = set()
+        self.depth = 0
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        known = self.body.names.full if self.wholly else self.body.names.light
+        if node.id not in known or node.id in self.hidden or not isinstance(node.ctx, ast.Load):
+            return node
+        return copy.deepcopy(known[node.id])
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
+        self.generic_visit(node)
+        known = self.body.made.full if self.wholly else self.body.made.light
+        value = known.get(node.attr) if _is_self(node.value) else None
+        if value is None or not isinstance(node.ctx, ast.Load) or not is_known(value):
+            return node
+        return copy.deepcopy(value)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        test = self.body.full(node.test)
+        if is_value(test):
+            return self.visit(node.body if value_of(test) else node.orelse)  # type: ignore[no-any-return]
+        self.generic_visit(node)
+        return node
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        self.generic_visit(node)
+        if all(map(is_value, node.values)):
+            values = [value_of(v) for v in node.values]
+            both = isinstance(node.op, ast.And)
+            return written(next((v for v in values if bool(v) != both), values[-1]))
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
+        return self._inside(node, {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)})
+
+    def _inside(self, node: Any, names: set[str]) -> Any:
+        before = self.hidden
+        self.hidden = before | names
+        self.generic_visit(node)
+        self.hidden = before
+        return node
+
+    def _comprehension(self, node: Any) -> ast.expr:
+        if len(node.generators) == 1:
+            (one,) = node.generators
+            rounds = self.body.rounds(copy.deepcopy(one.iter)) if not one.is_async else None
+            if rounds is not None:
+                try:
+                    return ast.List(list(self._rounds(node.elt, one, rounds)), ast.Load())
+                except Unknown:
+                    pass
+        return self._inside(node, {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _loaded(n)})  # type: ignore[no-any-return]
+
+    visit_ListComp = visit_GeneratorExp = _comprehension
+
+    def _rounds(self, element: ast.expr, one: ast.comprehension, rounds: list[ast.expr]) -> Iterator[ast.expr]:
+        outer = self.body.names
+        try:
+            for value in rounds:
+                names = _elements(one.target)
+                values = _elements(value) if len(names) > 1 else [value]
+                self.body.names = outer.copy()
+                for name, part in zip(names, values, strict=False):
+                    if isinstance(name, ast.Name):
+                        self.body.names.set(name.id, part)
+                tests = [self.body.full(test) for test in one.ifs]
+                if not all(map(is_value, tests)):
+                    raise Unknown
+                if all(map(value_of, tests)):
+                    yield self.visit(copy.deepcopy(element))
+        finally:
+            self.body.names = outer
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.value, ast.Dict) and is_value(node.slice):
+            return _entry(node.value, value_of(node.slice)) or node
+        if isinstance(node.value, ast.Dict):
+            key = self.body.full(node.slice)
+            return (_entry(node.value, value_of(key)) if is_value(key) else None) or node
+        if isinstance(node.value, ast.List | ast.Tuple) and is_value(node.slice) and isinstance(node.ctx, ast.Load):
+            at = value_of(node.slice)
+            if isinstance(at, int) and -len(node.value.elts) <= at < len(node.value.elts):
+                return node.value.elts[at]
+        return self._computed(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        lists = [v.elts for v in (node.left, node.right) if isinstance(v, ast.List)]
+        if isinstance(node.op, ast.Add) and len(lists) == 2:
+            return ast.List([*lists[0], *lists[1]], ast.Load())
+        return self._computed(node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
+        self.generic_visit(node)
+        return self._computed(node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        return self._computed(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        arguments: list[ast.expr] = []
+        for one in node.args:
+            spread = isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
+            arguments += one.value.elts if spread else [one]  # type: ignore[attr-defined]
+        node.args = arguments
+        helped = self._helped(node)
+        if helped is not None:
+            return helped
+        match node:
+            case ast.Call(func=ast.Name(id="getattr"), args=[root, ast.Constant(value=str(name))]):
+                if isinstance(root, ast.Name) and root.id in _ROOTS:
+                    return ast.Attribute(root, name, ast.Load())
+            case ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get"), args=[key, *rest]) if is_value(key):
+                return _entry(table, value_of(key)) or (rest[0] if rest else written(None))
+        layers = self._sequential(node.func)
+        if layers is not None and len(node.args) == 1 and not node.keywords:
+            return _chained(node.func, layers, node.args[0])
+        return self._computed(node)
+
+    def _sequential(self, called: ast.expr) -> list[ast.expr] | None:
+        """The layers of a Sequential that is called in forward."""
+        if not self.body.forward or not isinstance(called, ast.Attribute) or not _is_self(called.value):
+            return None
+        made = self.body.made.full.get(called.attr)
+        return _layers(made) if isinstance(made, ast.Call) and _last(made.func) == "Sequential" else None
+
+    def _helped(self, node: ast.Call) -> ast.expr | None:
+        """What a helper of one expression returns, with its arguments in their places."""
+        helper = self.body.helpers.get(node.func.id) if isinstance(node.func, ast.Name) else None
+        if helper is None or len(helper.body) != 1 or helper.decorator_list or self.depth > 4:
+            return None
+        (statement,) = helper.body
+        names, defaults = [a.arg for a in helper.args.args], helper.args.defaults
+        if not isinstance(statement, ast.Return) or statement.value is None or len(node.args) > len(names):
+            return None
+        if helper.args.vararg or helper.args.kwarg or helper.args.kwonlyargs or helper.args.posonlyargs:
+            return None
+        given = dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+        given |= dict(zip(names, node.args, strict=False))
+        given |= {k.arg: k.value for k in node.keywords if k.arg is not None}
+        inner = [n for n in ast.walk(statement.value) if isinstance(n, ast.Lambda | ast.comprehension | ast.NamedExpr)]
+        if set(given) != set(names) or inner:
+            return None
+        read = [n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
+        if not all(isinstance(v, ast.Name) or is_known(v) or read.count(n) <= 1 for n, v in given.items()):
+            return None  # it would be computed more than once
+        value = _Put(given).visit(copy.deepcopy(statement.value))
+        self.depth += 1
+        value = self.visit(value)
+        self.depth -= 1
+        return value  # type: ignore[no-any-return]
+
+    def _computed(self, node: ast.expr) -> ast.expr:
+        try:
+            value = value_of(node)
+        except Unknown:
+            return node
+        return written(float(f"{value:.9g}") if isinstance(value, float) else value)  # float32 has seven digits
+
+
+class _Put(ast.NodeTransformer):
+    """Puts a helper's arguments in the places of its parameters."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self.given.get(node.id, node))
+
+
+def value_of(node: ast.expr) -> Any:
+    """The value of a constant expression. Raises `Unknown`."""
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None):
+            return node.value
+        case ast.Tuple(elts=elements):
+            return tuple(map(value_of, elements))
+        case ast.List(elts=elements):
+            return list(map(value_of, elements))
+        case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SUMS:
+            return _tried(_SUMS[type(sign)], value_of(operand))
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            a, b = value_of(left), value_of(right)
+            if isinstance(a, int | float) and isinstance(b, int | float) and abs(a) <= 2**20 and abs(b) <= 64:
+                return _tried(operator.pow, a, b)
+        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SUMS:
+            a, b = value_of(left), value_of(right)
+            if isinstance(sign, ast.Mult) and not all(isinstance(v, int | float) for v in (a, b)):
+                if max(v for v in (a, b, 0) if isinstance(v, int)) > MAX_ROUNDS:
+                    raise Unknown
+            return _tried(_SUMS[type(sign)], a, b)
+        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SUMS:
+            return _tried(_SUMS[type(sign)], value_of(left), value_of(right))
+        case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Name(id=kind)]) if kind in _TYPES:
+            return isinstance(value_of(one), _TYPES[kind])
+        case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Tuple(elts=kinds)]):
+            names = [k.id for k in kinds if isinstance(k, ast.Name) and k.id in _TYPES]
+            if len(names) == len(kinds):
+                return isinstance(value_of(one), tuple(_TYPES[k] for k in names))
+        case ast.Call(func=ast.Attribute(value=text, attr="lower"), args=[], keywords=[]):
+            return _tried(str.lower, value_of(text))
+        case ast.Call(func=called, args=arguments, keywords=[]) if ast.unparse(called) in _CALLS:
+            if ast.unparse(called) == "range" and not all(abs(_whole(a)) <= 4096 for a in arguments):
+                raise Unknown
+            return _tried(_CALLS[ast.unparse(called)], *map(value_of, arguments))
+        case ast.Subscript(value=inner, slice=ast.Slice(lower=a, upper=b, step=c)):
+            return _tried(operator.getitem, value_of(inner), slice(*(None if v is None else value_of(v) for v in (a, b, c))))
+        case ast.Subscript(value=inner, slice=index):
+            return _tried(operator.getitem, value_of(inner), value_of(index))
+    raise Unknown
+
+
+def _whole(node: ast.expr) -> int:
+    value = value_of(node)
+    if not isinstance(value, int):
+        raise Unknown
+    return value
+
+
+def _tried(function: Callable[..., Any], *values: Any) -> Any:
+    try:
+        found = function(*values)
+    except (ArithmeticError, TypeError, ValueError, LookupError):
+        raise Unknown from None
+    if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST):
+        raise Unknown
+    return found
+
+
+def written(value: Any) -> ast.expr:
+    """The expression of a constant."""
+    return syntax.expression(repr(value))
+
+
+def is_value(node: ast.expr) -> bool:
+    """Whether it is a constant, written out."""
+    if isinstance(node, ast.UnaryOp):
+        return isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
+    if isinstance(node, ast.Tuple | ast.List):
+        return all(map(is_value, node.elts))
+    return isinstance(node, ast.Constant) and not isinstance(node.value, bytes | complex | type(...))
+
+
+def is_known(node: ast.expr) -> bool:
+    """A constant, a function or class of torch's by its name, a layer of a list, or a table of such."""
+    if isinstance(node, ast.Dict):
+        return all(k is not None and is_value(k) for k in node.keys) and all(map(is_known, node.values))
+    if isinstance(node, ast.Attribute | ast.Subscript):
+        root: ast.expr = node
+        while isinstance(root, ast.Attribute):
+            root = root.value
+        return isinstance(root, ast.Name) and root.id in _ROOTS
+    return is_value(node)
+
+
+def is_small(node: ast.expr) -> bool:
+    """Whether it may be written wherever its name stands: no size, no long list."""
+    if isinstance(node, ast.Constant) and type(node.value) is int:
+        return abs(node.value) <= LARGEST_NUMBER
+    if isinstance(node, ast.UnaryOp):
+        return is_small(node.operand)
+    if isinstance(node, ast.Tuple | ast.List):
+        return len(node.elts) <= LARGEST_NUMBER and all(map(is_small, node.elts))
+    return True
+
+
+def _entry(table: ast.Dict, key: Any) -> ast.expr | None:
+    for name, value in zip(table.keys, table.values, strict=True):
+        if name is not None and is_value(name) and value_of(name) == key:
+            return value
+    return None
+
+
+def _layers(node: ast.expr | None) -> list[ast.expr] | None:
+    """The layers of an `nn.Sequential(...)` or `nn.ModuleList([...])`."""
+    if not isinstance(node, ast.Call) or node.keywords or _last(node.func) not in ("Sequential", "ModuleList"):
+        return None
+    items = node.args
+    if _last(node.func) == "ModuleList":
+        if len(items) != 1 or not isinstance(items[0], ast.List | ast.Tuple):
+            return None
+        items = items[0].elts
+    return None if any(isinstance(i, ast.Starred) or not isinstance(i, ast.Call) for i in items) else items
+
+
+def _chained(container: ast.expr, layers: list[ast.expr], value: ast.expr) -> ast.expr:
+    """A Sequential's layers, one called with what the one before returns."""
+    for number, layer in enumerate(layers):
+        one = ast.Subscript(copy.deepcopy(container), written(number), ast.Load())
+        inner = _layers(layer) if _last(layer.func) == "Sequential" else None  # type: ignore[attr-defined]
+        value = _chained(one, inner, value) if inner is not None else ast.Call(one, [value], [])
+    return value
+
+
+def _is_items(node: ast.expr) -> bool:
+    """A list that is made of layers and constants, as code collects them before a Sequential."""
+    return isinstance(node, ast.List) and all(isinstance(e, ast.Call) or is_known(e) for e in node.elts)
+
+
+def _is_unread(statement: ast.stmt, known: Mapping[str, ast.expr], read: set[str]) -> bool:
+    """An attribute whose value stands wherever it was read."""
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=owner, attr=name)]):
+            return _is_self(owner) and name not in read and name in known and is_known(known[name])
+    return False
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def _is_attribute(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and _is_self(node.value)
+
+
+def _last(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _elements(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
+
+
+def _loaded(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
