@@ -22,7 +22,8 @@ from functools import partial
 GAIN = 0.1
 
 def spread(n):
-    return 1.0 + torch.randn(n) * GAIN
+    noise = torch.randn(n)
+    return 1.0 + noise * GAIN
 
 class Model(nn.Module):
     def __init__(self, n, act=partial(torch.clamp, min=0.0)):

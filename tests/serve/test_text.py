@@ -46,7 +46,9 @@ class Model(nn.Module):
 @settings(max_examples=200, deadline=None)
 @given(
     st.lists(
-        st.sampled_from(["amber_arch", "self.", " ", "amber", "_", "x", "(", "\n", CLASS, FORWARD, CLASS[:9], FORWARD[:7]]),
+        st.sampled_from(
+            ["amber_arch", "self.", " ", "amber", "_", "x", "(", "\n", CLASS, FORWARD, CLASS[:9], FORWARD[:7]]
+        ),
         max_size=30,
     ),
     st.integers(1, 5),

@@ -105,7 +105,9 @@ def test_class_attributes_stay_before_the_constructor() -> None:
 
 def test_imports_stay_where_they_are_read() -> None:
     head = "from torch import nn\nfrom typing import Optional\nimport math, os.path\nfrom helpers import *\n"
-    text = normal_form(head + WORDY.replace("self.width: int = rows", "self.width: Optional[int] = math.ceil(rows)"))
+    text = normal_form(
+        head + WORDY.replace("self.width: int = rows", "self.width: Optional[int] = math.hypot(rows, 1)")
+    )
     assert "import math, os.path\nfrom helpers import *\n" in text
     assert "typing" not in text and "from torch" not in text
 

@@ -68,12 +68,16 @@ class Recipe:
     """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
     chains: float = 0.0
     """Share of the chunks whose tasks are all of `CHAINS`: a model reads and writes chains by seeing many."""
+    programs: float = 0.0
+    """Share of the chunks whose tasks are all programs, in which everything may follow everything."""
 
     def checked(self) -> Self:
         """This recipe, or `ConfigError` for what is out of range."""
-        for name, share in (("mistakes", self.mistakes), ("chains", self.chains)):
+        for name, share in (("mistakes", self.mistakes), ("chains", self.chains), ("programs", self.programs)):
             if not 0.0 <= share <= 1.0:
                 raise ConfigError(f"{name} {share} is not a share", hint="use a number from 0 to 1")
+        if self.chains + self.programs > 1.0:
+            raise ConfigError(f"chains {self.chains} and programs {self.programs} are more than all chunks")
         if self.schedules not in ("canonical", "all"):
             raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
         if self.per_task is not None and self.per_task < 1:
@@ -111,8 +115,7 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
     families: dict[str, Counter[str]] = {}
     skipped: Counter[str] = Counter()
     report = _report(recipe)
-    chains = recipe.chains and random.Random(seed ^ 1).random() < recipe.chains
-    for task in _tasks(recipe, seed, count, skipped, CHAINS if chains else recipe.families):
+    for task in _tasks(recipe, seed, count, skipped, _chunk_families(recipe, seed)):
         family = families.setdefault(task.family, Counter())
         family["tasks"] += 1
         if report is not None and report.check(task.name, task.source, task.family):
@@ -127,6 +130,14 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
             family["unreadable"] += 1
     by_family = {name: {k: n for k, n in counts.items() if n} for name, counts in families.items()}
     return Chunk(index, tuple(made), dict(skipped), by_family, tuple(report.rows) if report else ())
+
+
+def _chunk_families(recipe: Recipe, seed: int) -> Sequence[str] | None:
+    """What the tasks of a chunk are of: all families, or those that a share of the chunks is kept for."""
+    drawn = random.Random(seed ^ 1).random()
+    if drawn < recipe.chains:
+        return CHAINS
+    return ("program",) if drawn < recipe.chains + recipe.programs else recipe.families
 
 
 def _tasks(

@@ -129,7 +129,7 @@ def _known() -> frozenset[str]:
     pools = (words.EXTENTS, words.INPUTS, words.ATTRIBUTES, words.SYNONYMS)
     named = {name for pool in pools for names in pool.values() for name in names}
     named |= {name for name, _ in words.UNUSED_ARGUMENTS}
-    return frozenset(named.union(words.ARGUMENT_NOTES, words.HYPERPARAMETERS))
+    return frozenset(named.union(words.ARGUMENT_NOTES, words.HYPERPARAMETERS, words.CONTAINERS, words.WEIGHTS))
 
 
 def _is_known(name: str) -> bool:

@@ -8,6 +8,7 @@ task's own constructor.
 from __future__ import annotations
 
 import ast
+import copy
 import re
 
 from kernelwright import syntax
@@ -16,7 +17,9 @@ from kernelwright.tasks.folding import Unknown, value_of
 Shape = tuple[str, ...]
 """Extents as they are written: numbers, or arguments of the constructor."""
 _MADE = ("randn", "rand", "zeros", "ones", "empty", "normal")
-_SAME = set("abs sqrt exp log tanh sigmoid relu tril triu neg square clamp cumsum softmax float contiguous clone".split())
+_SAME = set(
+    "abs sqrt exp log tanh sigmoid relu tril triu neg square clamp cumsum softmax float contiguous clone".split()
+)
 _SAME |= set("normal_ uniform_ fill_ zero_ mul_ add_ div_ clamp_ detach mul add sub div pow cos sin exp_ abs_".split())
 _FIRST_VALUES = re.compile(
     r"(?:torch\.)?nn\.init\.\w+\(self\.|self\.\w+(?:\[\d+\])*(?:\.weight|\.bias)?(?:\.data)?\.\w+_\("
@@ -29,6 +32,9 @@ def plain_weights(model: ast.ClassDef) -> None:
     init = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if init is None:
         return
+    names, values = init.args.args, init.args.defaults
+    defaults = zip([a.arg for a in names[len(names) - len(values) :]], values, strict=True)
+    tuples = {name: value for name, value in defaults if isinstance(value, ast.Tuple)}
     body: list[ast.stmt] = []
     for statement in init.body:
         if isinstance(statement, ast.With):
@@ -36,7 +42,7 @@ def plain_weights(model: ast.ClassDef) -> None:
             if not kept:
                 continue
         if not _first_values(statement):
-            body.append(_plain(statement))
+            body.append(_plain(_Spread(tuples).visit(copy.deepcopy(statement)), statement))
     init.body = body or [ast.Pass()]
 
 
@@ -44,16 +50,34 @@ def _first_values(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Expr) and _FIRST_VALUES.match(ast.unparse(statement)) is not None
 
 
-def _plain(statement: ast.stmt) -> ast.stmt:
+class _Spread(ast.NodeTransformer):
+    """Puts tuples in the place of the arguments that they are: a weight's shape shows its dimensions."""
+
+    def __init__(self, tuples: dict[str, ast.Tuple]) -> None:
+        self.tuples = tuples
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.tuples.get(node.id, node)
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        self.generic_visit(node)
+        spread = [
+            a.value.elts if isinstance(a, ast.Starred) and isinstance(a.value, ast.Tuple) else [a] for a in node.args
+        ]
+        node.args = [one for some in spread for one in some]
+        return node
+
+
+def _plain(statement: ast.stmt, before: ast.stmt) -> ast.stmt:
     """`self.w = nn.Parameter(...)` or `self.register_buffer("w", ...)` with a shape alone."""
     match statement:
         case ast.Assign(targets=[ast.Attribute() as target], value=ast.Call(func=called, args=[made], keywords=_)):
             if ast.unparse(called) in ("nn.Parameter", "torch.nn.Parameter"):
-                return _weight(ast.unparse(target), made) or statement
+                return _weight(ast.unparse(target), made) or before
         case ast.Expr(value=ast.Call(func=called, args=[ast.Constant(value=str(name)), made], keywords=_)):
             if ast.unparse(called) in ("self.register_buffer", "self.register_parameter") and name.isidentifier():
-                return _weight(f"self.{name}", made) or statement
-    return statement
+                return _weight(f"self.{name}", made) or before
+    return before
 
 
 def _weight(target: str, made: ast.expr) -> ast.stmt | None:

@@ -43,8 +43,11 @@ class Facts:
 
     def value(self, text: str) -> Any:
         """The value of a Python expression over constants and `self`; raises `Unreadable` where it is not known."""
+        names = self.names()
+        if text in names:  # of layers in a list, too: `self.layers[0].eps`
+            return names[text]
         try:
-            return evaluate(syntax.expression(text), self.names())
+            return evaluate(syntax.expression(text), names)
         except (_Unknown, SyntaxError) as error:
             raise Unreadable(f"the text does not fix the value of {text}") from error
 

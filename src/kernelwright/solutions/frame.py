@@ -77,7 +77,9 @@ def lacking(reference: Reference, init: str, has: set[str]) -> list[str]:
     wanted = _names(init)
     found = [n for n in _needed(reference, wanted) if not _given(n) & has]
     wanted |= {n.id for node in found for n in ast.walk(node) if isinstance(n, ast.Name)}
-    brought = [n for n in reference.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and _given(n) & wanted - has]
+    brought = [
+        n for n in reference.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and _given(n) & wanted - has
+    ]
     return [ast.unparse(n) for n in [*brought, *found]]
 
 

@@ -25,7 +25,9 @@ _MARK, _TITLE = "\x01", "\x02"
 They become comments at the end, for until then kernels are told apart by their text."""
 NAME = re.compile(r"[tu]\d+")
 """What an operator is called: as forward calls it (`tasks.steps`), or what is no name there."""
-_COMMENTS = re.compile(r"^(?:# \w+: \d+d| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE)
+_COMMENTS = re.compile(
+    r"^(?:# [\w.\[\]]+: (?:\d+d|number|tensor)| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE
+)
 _UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
@@ -44,6 +46,8 @@ class Plan:
         self._free = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
         self.ranks: dict[str, int] = {}
         """Name, also of an input -> how many dimensions it has, where that is known."""
+        self.attributes: dict[str, str] = {}
+        """Attributes that are operands -> how many dimensions they have, or that they are numbers."""
         self._owners: dict[Node, str] = {}
         self._results: dict[Node, str] = {}
         used = set(nodes(root))
@@ -74,6 +78,9 @@ class Plan:
         `dim`: the dimension that it works along, where it is known, in place of the option's text. `rank`: how many
         dimensions its value has; None where the text does not tell.
         """
+        if node.text.startswith("self.") and node.op in ("tensor", "number"):
+            kind = "tensor" if rank is None else f"{rank}d"
+            self.attributes[node.text] = kind if node.op == "tensor" else "number"
         if rank is not None and (node.op == "input" or self.names[node] in self.lines):
             self.ranks[self.names[node]] = rank
         if dim and (name := self.names[node]) in self.lines:
@@ -116,10 +123,11 @@ class Plan:
         return [name for name in self.lines if name in names]
 
     def written(self, text: str, inputs: Sequence[str]) -> str:
-        """An answer with its marks as comments, and at its head the inputs' dimensions and all operators."""
+        """An answer with its marks as comments; at its head what the operands are, and all operators."""
         text = re.sub(f"{_TITLE}([^\n]*)\n", r"// \1\n", text)
         text = "\n\n".join(map(self._explained, text.split("\n\n")))  # a kernel has no empty lines
         lines = "".join(f"# {name}: {self.ranks[name]}d\n" for name in inputs if name in self.ranks)
+        lines += "".join(f"# {name}: {kind}\n" for name, kind in self.attributes.items())
         for name, line in self.lines.items():
             rank = f" -> {self.ranks[name]}d" if name in self.ranks else ""
             lines += f"# {name} = {line}{rank}\n"

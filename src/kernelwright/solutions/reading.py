@@ -26,7 +26,16 @@ def readable() -> Iterator[None]:
         raise Unreadable(f"no template ({FAULT}: {error!r})") from error
 
 
-_MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, RecursionError, SyntaxError, TypeError, ValueError)
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    SyntaxError,
+    TypeError,
+    ValueError,
+)
 FAULT = "a fault of the solution library"
 """In the message where the library, not the task, is to blame."""
 

@@ -19,7 +19,7 @@ from kernelwright import syntax
 
 MAX_ROUNDS = 24
 """Repetitions up to which a loop is written out."""
-LARGEST_NUMBER = 8
+LARGEST_NUMBER = 7
 """Whole numbers above it may be sizes: they keep their names."""
 _LARGEST = 2**40
 _ROOTS = ("torch", "nn", "F", "math")
@@ -62,11 +62,12 @@ def fold(
     for method in sorted(methods, key=lambda m: m.name != "__init__"):
         own = {a.arg for a in ast.walk(method.args) if isinstance(a, ast.arg)}
         names = _Known()
-        for name, value in {**{k: v for k, v in known.items() if k not in own}}.items():
-            names.note(name, value, value)
+        for name, value in known.items():
+            if name not in own:
+                names.note(name, value, value, value)
         if method.name == "__init__":
-            for name, value in given.items():
-                names.note(name, value, value)
+            for name, value in given.items():  # a layer's sizes are read as well where they have names
+                names.note(name, ast.Name(name) if _has_integers(value) else value, value, value)
         body = _Body(names, made, helpers, seen, forward=method.name != "__init__")
         method.body = body.run(method.body) or [ast.Pass()]
     read = {
@@ -76,37 +77,43 @@ def fold(
     }
     for method in methods:
         if method.name == "__init__":
-            method.body = [s for s in method.body if not _is_unread(s, made.light, read)] or [ast.Pass()]
+            method.body = [s for s in method.body if not _is_unread(s, made.small, read)] or [ast.Pass()]
 
 
 class _Known:
-    """Values by name: `full` of all that are known, `light` of those that may stand in the place of their names."""
+    """Values by name: `full` of all that are known, `small` of those that are no sizes, `light` of what is written in
+    the place of its name in the constructor, too."""
 
     def __init__(self) -> None:
         self.light: dict[str, ast.expr] = {}
+        self.small: dict[str, ast.expr] = {}
         self.full: dict[str, ast.expr] = {}
 
-    def note(self, name: str, light: ast.expr, full: ast.expr) -> None:
-        """What a name stands for: as it is written without sizes, and with all that is known."""
+    def note(self, name: str, light: ast.expr, small: ast.expr, full: ast.expr) -> None:
+        """What a name stands for, as it is written with each kind of values in place of other names."""
         self.drop(name)
         if is_known(full) or _is_items(full):
             self.full[name] = full
-        if (is_known(light) and is_small(light)) or _is_items(light):
-            self.light[name] = light
+        for kind, value in ((self.light, light), (self.small, small)):
+            if (is_known(value) and is_small(value)) or _is_items(value):
+                kind[name] = value
 
     def set(self, name: str, value: ast.expr) -> None:
         """What a loop's variable stands for in one round: always written in its place."""
-        self.drop(name)
-        self.light[name] = self.full[name] = value
+        self.light[name] = self.small[name] = self.full[name] = value
 
     def drop(self, name: str) -> None:
-        self.light.pop(name, None)
-        self.full.pop(name, None)
+        for kind in (self.light, self.small, self.full):
+            kind.pop(name, None)
 
     def copy(self) -> _Known:
         other = _Known()
-        other.light, other.full = dict(self.light), dict(self.full)
+        other.light, other.small, other.full = dict(self.light), dict(self.small), dict(self.full)
         return other
+
+    def of(self, kind: str) -> dict[str, ast.expr]:
+        """One of the three."""
+        return {"light": self.light, "small": self.small, "full": self.full}[kind]
 
 
 class _Seen:
@@ -143,6 +150,14 @@ class _Body:
         return left
 
     def statement(self, node: ast.stmt) -> list[ast.stmt]:
+        """What is left of one statement."""
+        read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        set_here = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+        left = self._left(node)
+        self.fresh -= read - set_here  # another name may share its memory now
+        return left
+
+    def _left(self, node: ast.stmt) -> list[ast.stmt]:
         match node:
             case ast.Assign(targets=[target]):
                 return self.assign(node, target)
@@ -193,8 +208,10 @@ class _Body:
         before = self.released(node.value)
         if before:
             return [*before, *self.assign(node, target)]
-        full = self.full(node.value)
+        countable = not _is_made(node.value)
+        small, full = (self.known(node.value, "small"), self.full(node.value)) if countable else (None, None)
         value = node.value = self.fold(node.value)
+        small, full = small or value, full or value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
             simple = [t for t in target.elts if isinstance(t, ast.Name) or _is_attribute(t)]
             if len(simple) == len(target.elts) and all(map(is_known, value.elts)):
@@ -202,13 +219,13 @@ class _Body:
                 return [s for t, v in pairs for s in self.assign(ast.Assign([t], v, lineno=0), t)]
         if isinstance(target, ast.Name):
             self.fresh.discard(target.id)
-            self.names.note(target.id, value, full)
+            self.names.note(target.id, value, small, full)
             if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _last(value.func) in _FRESH):
                 self.fresh.add(target.id)
             return [] if target.id in self.names.light else [node]
         if isinstance(target, ast.Attribute) and _is_self(target.value) and not self.forward:
             if self.seen.stores.get(target.attr) == 1 and not self.seen.odd:
-                self.made.note(target.attr, value, full)
+                self.made.note(target.attr, small, small, full)
                 if _layers(value) is not None:
                     self.made.full[target.attr] = value
             return [node]
@@ -239,7 +256,7 @@ class _Body:
                         return False
                     more = new.elts if how == "extend" else [new]  # type: ignore[attr-defined]
                     longer = ast.List([*items.elts, *more], ast.Load())
-                    self.names.note(name, longer, longer)
+                    self.names.note(name, longer, longer, longer)
                     return True
         return False
 
@@ -290,30 +307,34 @@ class _Body:
 
     def fold(self, node: Any) -> Any:
         """An expression or statement with what is known in its place, but for sizes."""
-        return _Fold(self, False).visit(node)
+        return _Fold(self, "light").visit(node)
 
     def full(self, node: ast.expr) -> ast.expr:
         """An expression with all that is known in its place; the expression itself stays as it is."""
-        return _Fold(self, True).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
+        return self.known(node, "full")
+
+    def known(self, node: ast.expr, kind: str) -> ast.expr:
+        """The same with one kind of values."""
+        return _Fold(self, kind).visit(copy.deepcopy(node))  # type: ignore[no-any-return]
 
 
 class _Fold(ast.NodeTransformer):
     """Puts known values in place of names and attributes, and computes what has become a constant."""
 
-    def __init__(self, body: _Body, wholly: bool) -> None:
-        self.body, self.wholly = body, wholly
+    def __init__(self, body: _Body, kind: str) -> None:
+        self.body, self.kind = body, kind
         self.hidden: set[str] = set()
         self.depth = 0
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        known = self.body.names.full if self.wholly else self.body.names.light
+        known = self.body.names.of(self.kind)
         if node.id not in known or node.id in self.hidden or not isinstance(node.ctx, ast.Load):
             return node
         return copy.deepcopy(known[node.id])
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
-        known = self.body.made.full if self.wholly else self.body.made.light
+        known = self.body.made.of("small" if self.kind == "light" and self.body.forward else self.kind)
         value = known.get(node.attr) if _is_self(node.value) else None
         if value is None or not isinstance(node.ctx, ast.Load) or not is_known(value):
             return node
@@ -417,7 +438,9 @@ class _Fold(ast.NodeTransformer):
             case ast.Call(func=ast.Name(id="getattr"), args=[root, ast.Constant(value=str(name))]):
                 if isinstance(root, ast.Name) and root.id in _ROOTS:
                     return ast.Attribute(root, name, ast.Load())
-            case ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get"), args=[key, *rest]) if is_value(key):
+            case ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get"), args=[key, *rest]) if is_value(
+                key
+            ):
                 return _entry(table, value_of(key)) or (rest[0] if rest else written(None))
         layers = self._sequential(node.func)
         if layers is not None and len(node.args) == 1 and not node.keywords:
@@ -511,7 +534,9 @@ def value_of(node: ast.expr) -> Any:
                 raise Unknown
             return _tried(_CALLS[ast.unparse(called)], *map(value_of, arguments))
         case ast.Subscript(value=inner, slice=ast.Slice(lower=a, upper=b, step=c)):
-            return _tried(operator.getitem, value_of(inner), slice(*(None if v is None else value_of(v) for v in (a, b, c))))
+            return _tried(
+                operator.getitem, value_of(inner), slice(*(None if v is None else value_of(v) for v in (a, b, c)))
+            )
         case ast.Subscript(value=inner, slice=index):
             return _tried(operator.getitem, value_of(inner), value_of(index))
     raise Unknown
@@ -597,6 +622,23 @@ def _chained(container: ast.expr, layers: list[ast.expr], value: ast.expr) -> as
         inner = _layers(layer) if _last(layer.func) == "Sequential" else None  # type: ignore[attr-defined]
         value = _chained(one, inner, value) if inner is not None else ast.Call(one, [value], [])
     return value
+
+
+def _has_integers(node: ast.expr) -> bool:
+    """Whether it is a whole number, or holds some: a size perhaps."""
+    return any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
+
+
+def _is_made(node: ast.expr) -> bool:
+    """Whether it is what torch or a layer makes: no constant."""
+    if isinstance(node, ast.BinOp):
+        return _is_made(node.left) or _is_made(node.right)
+    called: ast.expr = node.func if isinstance(node, ast.Call) else node
+    if called is node:
+        return False
+    while isinstance(called, ast.Attribute | ast.Subscript):
+        called = called.value
+    return isinstance(called, ast.Name) and called.id in (*_ROOTS[:3], "self", "super")
 
 
 def _is_items(node: ast.expr) -> bool:

@@ -28,6 +28,8 @@ class Generate(_Table):
     """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
     chains: float = Field(default=0.0, ge=0.0, le=1.0)
     """The share of chunks of 32 tasks that are all chains of operators."""
+    programs: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of chunks that are all programs: operators drawn one by one, reading anything before them."""
 
 
 class DataSettings(_Table):

@@ -72,6 +72,7 @@ class Generated:
             traces=False,
             plan=self.settings.plan,
             chains=self.settings.chains,
+            programs=self.settings.programs,
         )
         for pair in made:
             yield pair.task.source, pair.answer
@@ -81,6 +82,7 @@ class Generated:
         s = self.settings
         share = f", of which {s.mistakes:.0%} with a mistake on purpose" if s.mistakes else ""
         chains = f", {s.chains:.0%} of chains alone" if s.chains else ""
+        chains += f", {s.programs:.0%} of programs alone" if s.programs else ""
         return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}{chains}"
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kernelwright.errors import UsageError
-from kernelwright.tasks.generate import registry, splits, text, words
+from kernelwright.tasks.generate import registry, spelling, splits, text, words
 from kernelwright.tasks.generate.draft import Dim, Draft, Param, Stale
 from kernelwright.tasks.generate.registry import Family
 from kernelwright.tasks.generate.style import draw
@@ -98,6 +98,8 @@ def _one(family: Family, random: Random, name: str) -> tuple[GeneratedTask, str]
     family.make(draft)
     dress(draft, family.group)
     source = text.render(draft)
+    for change in spelling.CHANGES:
+        source = change(source, draft.random)
     operators = tuple(operator for operator, _ in draft.marks)
     dtype = "" if draft.dtype == "float32" else f" {draft.dtype}"
     signature = " > ".join(f"{o}({a})" if a else o for o, a in draft.marks) + dtype

@@ -6,6 +6,7 @@ that chains can be built and their cost be known without torch.
 
 from __future__ import annotations
 
+import keyword
 import math
 import re
 from collections.abc import Sequence
@@ -178,13 +179,25 @@ class Draft:
         """A name that nobody can guess, so that who answers the task has to read it."""
         pick = self.odd.choice
         kind = self.odd.random()
-        if kind < 0.35:
+        if kind < 0.3:
             return usual + pick(words.ENDINGS)
-        if kind < 0.5:
+        if kind < 0.4:
             return pick(words.WORDS)
-        if kind < 0.75:
+        if kind < 0.55:
             return f"{pick(words.WORDS)}_{pick(words.WORDS)}"
+        if kind < 0.8:
+            return self._letters()
         return "".join(pick(words.SYLLABLES) for _ in range(pick((2, 3, 3)))) + pick(("", "", "", "4", "7"))
+
+    def _letters(self) -> str:
+        """A name of any letters: what it is made of cannot be learnt, only copied."""
+        pick = self.odd.choice
+        parts = [
+            "".join(pick(words.LETTERS) for _ in range(self.odd.randint(1, 7))) for _ in range(pick((1, 1, 2, 2, 3)))
+        ]
+        found = "_".join(parts) + pick(("", "", "", "1", "2", "_0"))
+        found = found if self.odd.random() < 0.9 else found.upper()
+        return f"{found}_" if keyword.iskeyword(found) or len(found) == 1 else found
 
     def dim(self, role: str, value: int) -> Dim:
         """An extent under a name of its role (`words.EXTENTS`)."""

@@ -179,7 +179,7 @@ def tensor_matrix(t: Draft) -> None:
 
 
 def _einsum(t: Draft, a: Tensor, b: Tensor, lead: int) -> Tensor:
-    letters = t.pick("bijlk", "abcde", "nhwck", "xyzuv", "bstde")
+    letters = t.pick("bijlk", "abcde", "nhwck", "xyzuv", "bstde", "".join(t.random.sample(_LETTERS, 5)))
     outer, inner, col = letters[:lead], letters[3], letters[4]
     equation = t.number(
         t.pick(f"{outer}{inner},{inner}{col}->{outer}{col}", f"{outer}{inner}, {inner}{col} -> {outer}{col}")
@@ -189,6 +189,7 @@ def _einsum(t: Draft, a: Tensor, b: Tensor, lead: int) -> Tensor:
     return t.step(f"torch.einsum({equation}, {a}, {b})", (*a.shape[:-1], b.shape[-1]), "linear", flops=flops)
 
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _EQUATIONS = (
     ("ik,kj->ij", "a matrix product"), ("ki,kj->ij", "A transposed times B"), ("ik,jk->ij", "A times B transposed"),
     ("bik,bkj->bij", "a batched matrix product"), ("bik,bjk->bij", "batched A times B transposed"), ("i,j->ij",
@@ -214,7 +215,7 @@ def einsum(t: Draft) -> None:
         value = sizes.around(t.random, 16 if letter in "bh" else wish * t.random.choice((0.5, 1, 2)), 2)
         dims[letter] = t.dim(role, value)
     a, b = (t.input(r, [dims[c] for c in s]) for r, s in zip(("A", "B"), operands.split(","), strict=True))
-    names = t.pick("", "", "mnpqrs", "uvwxyz")
+    names = t.pick("", "mnpqrs", "uvwxyz", "".join(t.random.sample(_LETTERS, 6)), "".join(t.random.sample(_LETTERS, 6)))
     shown = equation.translate(dict(zip(map(ord, sorted(dims)), names, strict=False))) if names else equation
     flops = 2.0
     for d in dims.values():

@@ -8,6 +8,7 @@ Every value is read by a later one, so that nothing computed is for nothing.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -21,7 +22,21 @@ from kernelwright.tasks.generate.unary import memory_bound_input
 _LONGEST = 9
 _PARTIAL = frozenset("log sqrt rsqrt reciprocal log2 log1p".split())
 """Functions that some numbers have no value under."""
-_STATS = ("mean", "mean", "sum", "amax", "max", "amin", "min", "std", "var", "norm_l2", "norm_l1", "logsumexp", "mean_square")
+_STATS = (
+    "mean",
+    "mean",
+    "sum",
+    "amax",
+    "max",
+    "amin",
+    "min",
+    "std",
+    "var",
+    "norm_l2",
+    "norm_l1",
+    "logsumexp",
+    "mean_square",
+)
 
 
 @dataclass
@@ -45,7 +60,9 @@ class Program:
 
     def other(self) -> Tensor | None:
         """A value, an input or one of before, that broadcasts with the last one to its shape."""
-        found = [v for v in self.values if v.text != self.x.text and v.dtype == self.x.dtype and _fits(v.shape, self.x.shape)]
+        found = [
+            v for v in self.values if v.text != self.x.text and v.dtype == self.x.dtype and _fits(v.shape, self.x.shape)
+        ]
         return self.t.random.choice(found) if found else None
 
     def extent(self, axis: int) -> Extent:
@@ -104,7 +121,13 @@ def _function(p: Program) -> bool:
 def _scalar(p: Program) -> bool:
     t, x = p.t, p.x
     if t.chance(0.4):
-        p.add(binary.scalar(t, x, t.random.choice(("add", "sub", "mul", "div", "rsub", "clamp", "clamp_min", "clamp_max", "max", "min"))))
+        p.add(
+            binary.scalar(
+                t,
+                x,
+                t.random.choice(("add", "sub", "mul", "div", "rsub", "clamp", "clamp_min", "clamp_max", "max", "min")),
+            )
+        )
         return True
     op = t.pick("add", "sub", "mul", "div", "rsub")
     n = number(t)
@@ -154,7 +177,14 @@ def _parameter(p: Program) -> bool:
     if math.prod(size_of(e) for e in shape) > 1 << 22:
         return False
     role = t.pick("bias", "scale", "weight")
-    maker = t.pick("torch.randn({})", "torch.randn({})", "torch.rand({})", "torch.ones({})", "torch.zeros({})", "torch.randn({}) * 0.02")
+    maker = t.pick(
+        "torch.randn({})",
+        "torch.randn({})",
+        "torch.rand({})",
+        "torch.ones({})",
+        "torch.zeros({})",
+        "torch.randn({}) * 0.02",
+    )
     if not axes:
         weight = str(t.parameter(role, (1,), maker))
     elif len(axes) == 1 and t.chance(0.6):  # a vector, seen in another shape
@@ -225,7 +255,9 @@ def _reduce(p: Program) -> bool:
     axes = _axes(p)
     if not axes:
         return False
-    kind = reductions.BY_NAME[t.random.choice((*_STATS, "prod" if p.x.shape[axes[0]] < 64 else "mean", "argmax", "argmin"))]
+    kind = reductions.BY_NAME[
+        t.random.choice((*_STATS, "prod" if p.x.shape[axes[0]] < 64 else "mean", "argmax", "argmin"))
+    ]
     if len(axes) > 1 and not kind.several:
         axes = axes[-1:]
     keep = t.chance(0.5) and not kind.integer
@@ -301,7 +333,11 @@ def _product(p: Program) -> bool:
     b = t.input("B", shape, "randn")
     t.kept.add(b.text)
     if x.rank == 3 and not lead:
-        text = t.pick(f"{x} @ {b}.T", f"torch.matmul({x}, {b}.t())") if b_t else t.pick(f"{x} @ {b}", f"torch.matmul({x}, {b})")
+        text = (
+            t.pick(f"{x} @ {b}.T", f"torch.matmul({x}, {b}.t())")
+            if b_t
+            else t.pick(f"{x} @ {b}", f"torch.matmul({x}, {b})")
+        )
         t.mark("matmul", rank=3, b_t=int(b_t))
         p.add(t.step(text, (*x.shape[:-1], cols.value), flops=2.0 * x.elements * cols.value), "linear")
         return True
@@ -326,7 +362,12 @@ def _select(p: Program) -> bool:
              f"torch.sign({x}) * torch.clamp({x}.abs() - {n}, min=0)", f"torch.where({x}.abs() > {n}, {x}, 0.0)"]  # fmt: skip
     if x.shape == t.inputs[0].shape and not any(i.draw == "bool" for i in t.inputs) and t.chance(0.3):
         mask = t.input("mask", t.inputs[0].shape, "bool")
-        forms = [f"{x}.masked_fill({mask}, {m})", f"torch.where({mask}, {x}, {x} * {m})", f"{x} * {mask}", f"{x}.masked_fill(~{mask}, 0.0)"]
+        forms = [
+            f"{x}.masked_fill({mask}, {m})",
+            f"torch.where({mask}, {x}, {x} * {m})",
+            f"{x} * {mask}",
+            f"{x}.masked_fill(~{mask}, 0.0)",
+        ]
     t.mark("select")
     t.say("a selection")
     p.add(t.step(t.pick(*forms), x.shape), "mask")
@@ -351,7 +392,13 @@ def _layout(p: Program) -> bool:
     if kind == "flatten" and x.rank > 2:
         start = t.pick("1", "2") if x.rank > 3 else "1"
         shape = (*x.shape[: int(start)], math.prod(x.shape[int(start) :]))
-        p.add(t.step(t.pick(f"torch.flatten({x}, {start})", f"{x}.flatten({start})", f"{x}.flatten(start_dim={start})"), shape), "shape")
+        p.add(
+            t.step(
+                t.pick(f"torch.flatten({x}, {start})", f"{x}.flatten({start})", f"{x}.flatten(start_dim={start})"),
+                shape,
+            ),
+            "shape",
+        )
         p.image = p.image and start == "2"
         return True
     axis = t.random.randrange(1, x.rank)
@@ -365,7 +412,15 @@ def _layout(p: Program) -> bool:
         p.add(t.step(text, (*x.shape[:axis], cut, *x.shape[axis + 1 :])), "shape")
         return True
     if kind == "flip":
-        p.add(t.step(t.pick(f"torch.flip({x}, dims=[{axis}])", f"{x}.flip({axis})", f"torch.roll({x}, shifts=1, dims={axis})"), x.shape), "shape")
+        p.add(
+            t.step(
+                t.pick(
+                    f"torch.flip({x}, dims=[{axis}])", f"{x}.flip({axis})", f"torch.roll({x}, shifts=1, dims={axis})"
+                ),
+                x.shape,
+            ),
+            "shape",
+        )
         return True
     b = p.other()
     if kind == "cat" and b is not None and b.shape == x.shape:
@@ -378,7 +433,12 @@ def _layout(p: Program) -> bool:
         shape = (*x.shape[:axis], size // 2, *x.shape[axis + 1 :])
         first, second = Tensor(a, shape, x.dtype), Tensor(c, shape, x.dtype)
         t.kept |= {a, c}
-        p.add(t.step(t.pick(f"{first} * torch.sigmoid({second})", f"{first} * {second}", f"torch.tanh({first}) + {second}"), shape))
+        p.add(
+            t.step(
+                t.pick(f"{first} * torch.sigmoid({second})", f"{first} * {second}", f"torch.tanh({first}) + {second}"),
+                shape,
+            )
+        )
         return True
     t.marks.pop()
     return False
@@ -407,10 +467,104 @@ def _gate(p: Program) -> bool:
     return True
 
 
+def _spread(p: Program) -> bool:
+    """The variance or deviation along a dimension, in either way of counting."""
+    t, x = p.t, p.x
+    axes = [i for i in range(1, x.rank) if x.shape[i] > 2]
+    if not axes:
+        return False
+    axis = t.random.choice(axes)
+    shown = str(axis - x.rank if t.chance(0.4) else axis)
+    name, keep, unbiased = t.pick("var", "std"), t.chance(0.7), t.chance(0.4)
+    tail = f", unbiased={unbiased}" if t.chance(0.8) or not unbiased else ""
+    tail += ", keepdim=True" if keep else ""
+    t.mark(f"{name}_along", dim=f"{axis}of{x.rank}", unbiased=int(unbiased), keepdim=int(keep))
+    text = t.pick(f"{x}.{name}(dim={shown}{tail})", f"torch.{name}({x}, dim={shown}{tail})")
+    shape = tuple(1 if i == axis else e for i, e in enumerate(x.shape) if keep or i != axis)
+    p.add(t.step(text, shape, "var", flops=4.0 * x.elements), "var")
+    p.image = p.image and keep
+    if keep and t.chance(0.8):
+        p.add(
+            t.step(t.pick(f"{x} / ({p.x} + {t.pick('1e-5', '1e-6', '1.0')})", f"{x} * {p.x}", f"{x} - {p.x}"), x.shape)
+        )
+    return True
+
+
+def _halves(p: Program) -> bool:
+    """A gated unit along a dimension, or two parts of the same size."""
+    t, x = p.t, p.x
+    axes = [i for i in range(1, x.rank) if x.shape[i] % 2 == 0 and x.shape[i] > 2]
+    if not axes:
+        return False
+    axis = t.random.choice([*axes, p.axis] if p.axis in axes else axes)
+    shown = axis - x.rank if t.chance(0.4) else axis
+    shape = tuple(e // 2 if i == axis else e for i, e in enumerate(x.shape))
+    t.mark("glu_along", dim=f"{axis}of{x.rank}")
+    if t.chance(0.5):
+        p.add(t.step(f"{t.prefix()}.glu({x}, {t.pick('dim=', '')}{shown})", shape), "gate")
+        return True
+    half, lead = x.shape[axis] // 2, ", ".join([":"] * axis)
+    a = p.t.named(t.step(f"{x}[{lead}, :{half}]", shape))
+    b = p.t.named(t.step(f"{x}[{lead}, {half}:]", shape))
+    p.add(
+        t.step(
+            t.pick(f"{a} * torch.sigmoid({b})", f"{a} + {b}", f"torch.maximum({a}, {b})", f"{a} * torch.tanh({b})"),
+            shape,
+        ),
+        "gate",
+    )
+    return True
+
+
+def _affine(p: Program) -> bool:
+    """A product with a weight and a sum in one call, rows by features."""
+    t, x = p.t, p.x
+    if p.image or x.rank != 2 or not 8 <= x.shape[1] <= 4096 or x.elements > 2e7:
+        return False
+    inner = p.extent(1)
+    out = t.dim("out_features", sizes.around(t.random, sizes.log_uniform(t.random, 16, 1024), 8))
+    turned = t.chance(0.5)
+    weight = t.parameter("weight", (out, inner) if turned else (inner, out), "torch.randn({}) * 0.05")
+    bias = t.parameter("bias", (out,))
+    w = f"{weight}{t.pick('.T', '.t()')}" if turned else str(weight)
+    forms = [f"torch.addmm({bias}, {x}, {w})", f"{x} @ {w} + {bias}", f"torch.matmul({x}, {w}) + {bias}",
+             f"torch.addmm({bias}, {x}, {w}, beta={number(t)}, alpha={number(t)})", f"torch.mm({x}, {w}) + {bias}"]  # fmt: skip
+    if turned:
+        forms += [f"{t.prefix()}.linear({x}, {weight}, {bias})"] * 3 + [
+            f"{t.prefix()}.linear({x}, {weight}, bias={bias})"
+        ]
+    t.mark("linear", form="affine")
+    t.say("an affine map")
+    p.add(t.step(t.pick(*forms), (x.shape[0], out.value), "linear", flops=2.0 * x.elements * out.value), "linear")
+    return True
+
+
+def _counted(p: Program) -> bool:
+    """Scaling by an extent, as means and attention are written."""
+    t, x = p.t, p.x
+    axis = t.random.randrange(x.rank)
+    size = t.pick(
+        f"{x}.shape[{axis}]", f"{x}.size({axis})", f"{x}.shape[{axis - x.rank}]", f"{x}.size({axis - x.rank})"
+    )
+    forms = [
+        f"{x} / {size}",
+        f"{x} * ({size} ** -0.5)",
+        f"{x}.sum(dim={axis}, keepdim=True) / {size}" if axis else f"{x} / {size}",
+    ]
+    if t.chance(0.3):
+        t.math("")
+        forms.append(f"{x} / math.sqrt({size})")
+    text = t.random.choice(forms)
+    shape = tuple(1 if "sum" in text and i == axis else e for i, e in enumerate(x.shape))
+    t.mark("by_extent", dim=f"{axis}of{x.rank}")
+    p.add(t.step(text, shape))
+    return True
+
+
 _LINES: tuple[tuple[Callable[[Program], bool], float], ...] = (
     (_activation, 2.0), (_function, 1.2), (_scalar, 2.2), (_pair, 2.5), (_parameter, 2.2), (_statistic, 1.6), (_reduce, 0.8),
     (_softmax, 0.5), (_norm, 0.8), (_layer, 0.8), (_product, 0.4), (_pool, 0.5), (_select, 0.9), (_layout, 0.8), (_scan, 0.25),
-    (_gate, 0.9),
+    (_gate, 0.9), (_spread, 0.5), (_halves, 0.4), (_affine, 0.4), (_counted, 0.3),
 )  # fmt: skip
 
 
@@ -451,6 +605,8 @@ def _program(image: bool, anchored: bool) -> Callable[[Draft], None]:
         if len(t.marks) < 2:
             _activation(p)
             _scalar(p)
+        read = set(re.findall(r"\w+", "\n".join(t.lines)))
+        t.inputs = [one for one in t.inputs if one.name in read]
         t.finish(p.x)
 
     return make
@@ -460,4 +616,4 @@ def families() -> list[Family]:
     """Programs by what they work on, and whether they begin with a layer."""
     makers = [("program_rows", _program(False, False)), ("program_image", _program(True, False))]
     makers += [("program_linear", _program(False, True)), ("program_conv", _program(True, True))]
-    return rows("program", 40.0, makers)
+    return rows("program", 24.0, makers)

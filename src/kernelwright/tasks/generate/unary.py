@@ -129,7 +129,10 @@ def apply(t: Draft, x: Tensor, op: Unary, kind: str = "activation") -> Tensor:
 
 def _value(t: Draft, default: Option, others: tuple[Option, ...]) -> Option:
     if default == REQUIRED or t.chance(0.5):
-        return t.random.choice(others)
+        chosen = t.random.choice(others)
+        if isinstance(chosen, float) and t.chance(0.3):  # near one of them, so that numbers are read
+            return round(chosen * t.random.uniform(0.5, 1.5), t.random.choice((1, 2, 3))) or chosen
+        return chosen
     return default
 
 

@@ -142,6 +142,12 @@ WORDS = tuple(
 SYLLABLES = tuple(
     "ba be bo da do du fa fi fo ga go ka ke ki la lo lu ma mi mo na ne no pa po ra ri ro sa so ta ti va vo".split()
 )
+CONTAINERS = tuple("layers layers net blocks body stages modules_ ops seq branches stack".split())
+"""Attributes that hold several layers."""
+WEIGHTS = ("weight", "w", "kernel", "W", "filters", "bias", "b", "beta", "shift")
+"""What a layer's weights are called where the model has them itself."""
+LETTERS = "aaabbccddddeeeefffgghhiiijkkllllmmmnnnnoooppqrrrrssssttttuuvvwwxxyz"
+"""Letters of names that mean nothing."""
 ENDINGS = tuple("1 2 3 _1 _2 _a _b _in _layer _module _op _fn _x 1d 2d 3d _3d".split())
 """What usual names may end in."""
 SUBJECTS = (
