@@ -4,7 +4,7 @@
            [--cold MODEL] [--seeds 0,1] [--minutes 9] [--steps 20] [--tasks 16] [--answers 16] [--held-out 64]
            [--samples 8] [--judging gpu|cpu] [--max-tokens 2400] [--train-seconds 400] [--set KEY=VALUE]...
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
-           [--train-split train] [--split combos] [--hack-lr 1e-4]
+           [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -17,6 +17,8 @@ Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--s
 `--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
 right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
 The right answers of the seeded policy are generated, too (or `--rows`: reference and answer).
+
+`--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of.
 
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
@@ -113,6 +115,7 @@ class Plan:
         for side, seed, split in (("train", TRAIN_SEED, a.train_split), ("held_out", HELD_OUT_SEED, a.split)):
             path = self.out / f"pool_{side}.jsonl"
             words = ["tasks", "generate", "--count", str(a.pool), "--seed", str(seed), "--split", split]
+            words += ["--families", a.families] if a.families and side == "train" else []
             self.add(Job(f"pool_{side}", [*CLI, *words, "--out", str(path), "--json"], 120, gpus=0))
             line = [*CLI, "bench", str(path), "--policy", f"starter:{a.model}", "--samples", str(a.pool_answers)]
             line += ["--context", "recent", "--temperature", str(a.temperature), "--seed", str(POOL_ANSWERS_SEED)]
@@ -248,7 +251,7 @@ class Plan:
         a = self.asked
         for part in parts:
             if part == "recipes":
-                self.variants(["stanford_grpo", "kevin", "drkernel"])
+                self.variants(a.recipes.split(","))
             elif part == "ablation":
                 names = ["kevin", "kevin_one_turn", "drkernel", "drkernel_grpo", *TIMED]
                 self.variants([name for name in names if a.judging == "gpu" or name not in TIMED])
@@ -347,6 +350,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--pool-answers", type=int, default=4)
     parser.add_argument("--train-split", default="train")
     parser.add_argument("--split", default="combos")
+    parser.add_argument("--recipes", default="stanford_grpo,kevin,drkernel")
+    parser.add_argument("--families")
     parser.add_argument("--hack-lr", type=float, default=1e-4)
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--rows", type=Path)

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.inference import load_engine
-from kernelwright.inference.repeating import asking
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.engine import Engine
+from kernelwright.inference.repeating import asking
 from kernelwright.inference.sampling import Sampling
 from kernelwright.records import Message, Task
 from kernelwright.tasks import load_suite

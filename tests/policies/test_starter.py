@@ -18,7 +18,7 @@ from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
 from kernelwright.policies import Request, load_policy
-from kernelwright.policies.starter import Prompt, StarterPolicy
+from kernelwright.policies.starter import StarterPolicy
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
 

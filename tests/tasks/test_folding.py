@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from kernelwright.tasks.normal import normal_form
 
@@ -49,7 +51,13 @@ CASES = {
         "",
         "self.f = nn.Tanh()",
     ),
-    "branch in forward": ("self.b = b", "if self.b is not None:\n    x = x + self.b\nreturn x", "n, b=None", "", "return x"),
+    "branch in forward": (
+        "self.b = b",
+        "if self.b is not None:\n    x = x + self.b\nreturn x",
+        "n, b=None",
+        "",
+        "return x",
+    ),
     "comprehension": (
         "self.ls = nn.ModuleList([nn.Linear(n, n) for _ in range(k)])",
         "for l in self.ls:\n    x = torch.relu(l(x))\nreturn x",
@@ -71,15 +79,29 @@ CASES = {
         "",
         "self.ls[1](",
     ),
+    "the last layer": (
+        "self.ls = nn.ModuleList([nn.Linear(n, n) for _ in range(3)])",
+        "return self.ls[-1](x)",
+        "n",
+        "",
+        "self.ls[2](",
+    ),
     "appended": (
-        "layers = []\nfor i in range(k):\n    layers.append(nn.Linear(n, n))\n    if i < k - 1:\n        layers.append(nn.ELU())\n"
+        "layers = []\nfor i in range(k):\n    layers.append(nn.Linear(n, n))\n"
+        "    if i < k - 1:\n        layers.append(nn.ELU())\n"
         "self.net = nn.Sequential(*layers)",
         "return self.net(x)",
         "n, k=2",
         "",
         "nn.Sequential(nn.Linear(n, n), nn.ELU(), nn.Linear(n, n))",
     ),
-    "sequential": ("self.net = nn.Sequential(nn.Linear(n, n), nn.ReLU())", "return self.net(x)", "n", "", "self.net[1]("),
+    "sequential": (
+        "self.net = nn.Sequential(nn.Linear(n, n), nn.ReLU())",
+        "return self.net(x)",
+        "n",
+        "",
+        "self.net[1](",
+    ),
     "nested": (
         "self.net = nn.Sequential(nn.Sequential(nn.Linear(n, n)), nn.ReLU())",
         "return self.net(x)",
@@ -87,11 +109,28 @@ CASES = {
         "",
         "self.net[0][0](",
     ),
-    "table": ("self.f = ACTS[f]", "return self.f(x)", "n, f='b'", "ACTS = {'a': F.relu, 'b': torch.tanh}\n", "torch.tanh(x)"),
+    "table": (
+        "self.f = ACTS[f]",
+        "return self.f(x)",
+        "n, f='b'",
+        "ACTS = {'a': F.relu, 'b': torch.tanh}\n",
+        "torch.tanh(x)",
+    ),
     "getattr": ("self.f = getattr(F, f)", "return self.f(x)", "n, f='silu'", "", "F.silu(x)"),
-    "helper": ("self.c = block(n)", "return self.c(x)", "n", "def block(i, b=False):\n    return nn.Linear(i, i, bias=b)\n",
-               "nn.Linear(n, n, bias=False)"),
-    "helper in forward": ("pass", "return shifted(x)", "n", "def shifted(v, by=2.0):\n    return v * by + 1\n", "x * 2.0"),
+    "helper": (
+        "self.c = block(n)",
+        "return self.c(x)",
+        "n",
+        "def block(i, b=False):\n    return nn.Linear(i, i, bias=b)\n",
+        "nn.Linear(n, n, bias=False)",
+    ),
+    "helper in forward": (
+        "pass",
+        "return shifted(x)",
+        "n",
+        "def shifted(v, by=2.0):\n    return v * by + 1\n",
+        "x * 2.0",
+    ),
     "pair": (
         "self.k = k if isinstance(k, tuple) else (k, k)",
         "return F.avg_pool2d(x.view(1, 4, 4, 4), self.k)",
@@ -101,7 +140,7 @@ CASES = {
     ),
     "sum in place": ("self.a = a", "x = x * 2\nx += self.a\nreturn x", "n, a=0.5", "", "t1 + 0.5"),
     "assert": ("pass", "assert x.dim() == 2\nreturn x * 2", "n", "", "return t1"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CASES)

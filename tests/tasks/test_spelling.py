@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+pytest.importorskip("torch")
+
+import torch
 
 from kernelwright.tasks.generate import generate
 from kernelwright.tasks.generate.spelling import functional, gathered, respelt

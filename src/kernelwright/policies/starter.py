@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
-from kernelwright.inference.repeating import Asking, asking
 from kernelwright.inference.chat import source_of, task_prompt
+from kernelwright.inference.repeating import Asking, asking
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
 

@@ -10,40 +10,12 @@ from __future__ import annotations
 
 import ast
 import copy
-import math
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kernelwright import syntax
+from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
 
-MAX_ROUNDS = 24
-"""Repetitions up to which a loop is written out."""
-LARGEST_NUMBER = 7
-"""Whole numbers above it may be sizes: they keep their names."""
-_LARGEST = 2**40
-_ROOTS = ("torch", "nn", "F", "math")
-_SUMS: dict[type[ast.AST], Callable[..., Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.USub: operator.neg, ast.Not: operator.not_,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
-    ast.GtE: operator.ge, ast.Is: operator.is_, ast.IsNot: operator.is_not,
-    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
-}  # fmt: skip
-_CALLS: dict[str, Callable[..., Any]] = {
-    "int": int, "float": float, "bool": bool, "len": len, "tuple": tuple, "list": list, "max": max, "min": min,
-    "abs": abs, "round": round, "sum": sum, "sorted": sorted, "range": lambda *a: tuple(range(*a)), "str.lower": str.lower,
-    "enumerate": lambda *a: tuple(enumerate(*a)), "zip": lambda *a: tuple(zip(*a, strict=False)),
-    "reversed": lambda a: tuple(reversed(a)), "math.sqrt": math.sqrt, "math.ceil": math.ceil,
-    "math.floor": math.floor, "math.log": math.log, "math.log2": math.log2, "math.exp": math.exp,
-    "math.prod": math.prod, "math.pow": math.pow,
-}  # fmt: skip
-_TYPES = {"int": int, "float": float, "bool": bool, "str": str, "tuple": tuple, "list": list}
 _FRESH = ("relu", "linear", "matmul", "conv1d", "conv2d", "conv3d", "sigmoid", "tanh", "gelu", "silu", "softmax", "mul")
-
-
-class Unknown(Exception):
-    """An expression whose value the text does not tell."""
 
 
 def fold(
@@ -407,7 +379,20 @@ class _Fold(ast.NodeTransformer):
             at = value_of(node.slice)
             if isinstance(at, int) and -len(node.value.elts) <= at < len(node.value.elts):
                 return node.value.elts[at]
-        return self._computed(node)
+        return self._computed(self._counted(node))
+
+    def _counted(self, node: ast.Subscript) -> ast.expr:
+        """`self.layers[-1]` by its number from the beginning."""
+        owner = node.value
+        made = (
+            self.body.made.full.get(owner.attr) if isinstance(owner, ast.Attribute) and _is_self(owner.value) else None
+        )
+        layers = _layers(made)
+        if layers is not None and is_value(node.slice) and isinstance(node.ctx, ast.Load):
+            at = value_of(node.slice)
+            if type(at) is int and -len(layers) <= at < 0:
+                node.slice = written(at + len(layers))
+        return node
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -436,7 +421,7 @@ class _Fold(ast.NodeTransformer):
             return helped
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[root, ast.Constant(value=str(name))]):
-                if isinstance(root, ast.Name) and root.id in _ROOTS:
+                if isinstance(root, ast.Name) and root.id in ROOTS:
                     return ast.Attribute(root, name, ast.Load())
             case ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get"), args=[key, *rest]) if is_value(
                 key
@@ -498,104 +483,6 @@ class _Put(ast.NodeTransformer):
         return copy.deepcopy(self.given.get(node.id, node))
 
 
-def value_of(node: ast.expr) -> Any:
-    """The value of a constant expression. Raises `Unknown`."""
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() | None):
-            return node.value
-        case ast.Tuple(elts=elements):
-            return tuple(map(value_of, elements))
-        case ast.List(elts=elements):
-            return list(map(value_of, elements))
-        case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SUMS:
-            return _tried(_SUMS[type(sign)], value_of(operand))
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            a, b = value_of(left), value_of(right)
-            if isinstance(a, int | float) and isinstance(b, int | float) and abs(a) <= 2**20 and abs(b) <= 64:
-                return _tried(operator.pow, a, b)
-        case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SUMS:
-            a, b = value_of(left), value_of(right)
-            if isinstance(sign, ast.Mult) and not all(isinstance(v, int | float) for v in (a, b)):
-                if max(v for v in (a, b, 0) if isinstance(v, int)) > MAX_ROUNDS:
-                    raise Unknown
-            return _tried(_SUMS[type(sign)], a, b)
-        case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SUMS:
-            return _tried(_SUMS[type(sign)], value_of(left), value_of(right))
-        case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Name(id=kind)]) if kind in _TYPES:
-            return isinstance(value_of(one), _TYPES[kind])
-        case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Tuple(elts=kinds)]):
-            names = [k.id for k in kinds if isinstance(k, ast.Name) and k.id in _TYPES]
-            if len(names) == len(kinds):
-                return isinstance(value_of(one), tuple(_TYPES[k] for k in names))
-        case ast.Call(func=ast.Attribute(value=text, attr="lower"), args=[], keywords=[]):
-            return _tried(str.lower, value_of(text))
-        case ast.Call(func=called, args=arguments, keywords=[]) if ast.unparse(called) in _CALLS:
-            if ast.unparse(called) == "range" and not all(abs(_whole(a)) <= 4096 for a in arguments):
-                raise Unknown
-            return _tried(_CALLS[ast.unparse(called)], *map(value_of, arguments))
-        case ast.Subscript(value=inner, slice=ast.Slice(lower=a, upper=b, step=c)):
-            return _tried(
-                operator.getitem, value_of(inner), slice(*(None if v is None else value_of(v) for v in (a, b, c)))
-            )
-        case ast.Subscript(value=inner, slice=index):
-            return _tried(operator.getitem, value_of(inner), value_of(index))
-    raise Unknown
-
-
-def _whole(node: ast.expr) -> int:
-    value = value_of(node)
-    if not isinstance(value, int):
-        raise Unknown
-    return value
-
-
-def _tried(function: Callable[..., Any], *values: Any) -> Any:
-    try:
-        found = function(*values)
-    except (ArithmeticError, TypeError, ValueError, LookupError):
-        raise Unknown from None
-    if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST):
-        raise Unknown
-    return found
-
-
-def written(value: Any) -> ast.expr:
-    """The expression of a constant."""
-    return syntax.expression(repr(value))
-
-
-def is_value(node: ast.expr) -> bool:
-    """Whether it is a constant, written out."""
-    if isinstance(node, ast.UnaryOp):
-        return isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
-    if isinstance(node, ast.Tuple | ast.List):
-        return all(map(is_value, node.elts))
-    return isinstance(node, ast.Constant) and not isinstance(node.value, bytes | complex | type(...))
-
-
-def is_known(node: ast.expr) -> bool:
-    """A constant, a function or class of torch's by its name, a layer of a list, or a table of such."""
-    if isinstance(node, ast.Dict):
-        return all(k is not None and is_value(k) for k in node.keys) and all(map(is_known, node.values))
-    if isinstance(node, ast.Attribute | ast.Subscript):
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        return isinstance(root, ast.Name) and root.id in _ROOTS
-    return is_value(node)
-
-
-def is_small(node: ast.expr) -> bool:
-    """Whether it may be written wherever its name stands: no size, no long list."""
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return abs(node.value) <= LARGEST_NUMBER
-    if isinstance(node, ast.UnaryOp):
-        return is_small(node.operand)
-    if isinstance(node, ast.Tuple | ast.List):
-        return len(node.elts) <= LARGEST_NUMBER and all(map(is_small, node.elts))
-    return True
-
-
 def _entry(table: ast.Dict, key: Any) -> ast.expr | None:
     for name, value in zip(table.keys, table.values, strict=True):
         if name is not None and is_value(name) and value_of(name) == key:
@@ -638,7 +525,7 @@ def _is_made(node: ast.expr) -> bool:
         return False
     while isinstance(called, ast.Attribute | ast.Subscript):
         called = called.value
-    return isinstance(called, ast.Name) and called.id in (*_ROOTS[:3], "self", "super")
+    return isinstance(called, ast.Name) and called.id in (*ROOTS[:3], "self", "super")
 
 
 def _is_items(node: ast.expr) -> bool:

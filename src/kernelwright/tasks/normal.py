@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.folding import fold, is_known, is_value
+from kernelwright.tasks.constants import is_known, is_value
+from kernelwright.tasks.folding import fold
 from kernelwright.tasks.steps import in_steps
 
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")

@@ -304,12 +304,12 @@ class Draft:
         """Text of arguments, partly by position."""
         parts, by_position = [], True
         count = 2 if self.chance(0.5) else len(arguments) if self.chance(self.style.positional) else 0
-        for number, (keyword, text) in enumerate(arguments):
+        for number, (name, text) in enumerate(arguments):
             if text is None:
                 by_position = False
                 continue
-            by_position = by_position and (number < count or not keyword)
-            parts.append(text if by_position or not keyword else f"{keyword}={text}")
+            by_position = by_position and (number < count or not name)
+            parts.append(text if by_position or not name else f"{name}={text}")
         return ", ".join(parts)
 
     def parameter(self, role: str, shape: Sequence[Extent], maker: str = "") -> Tensor:

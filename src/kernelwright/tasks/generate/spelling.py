@@ -19,18 +19,31 @@ _DIMS = "sum mean amax amin logsumexp"
 _ORDER: dict[str, tuple[str, ...]] = {
     **dict.fromkeys("sum mean prod amax amin argmax argmin max min logsumexp".split(), ("dim", "keepdim")),
     **dict.fromkeys("softmax log_softmax cumsum cumprod unsqueeze squeeze glu".split(), ("dim",)),
-    "clamp": ("min", "max"), "leaky_relu": ("negative_slope",), "elu": ("alpha",), "celu": ("alpha",),
-    "hardtanh": ("min_val", "max_val"), "softshrink": ("lambd",), "hardshrink": ("lambd",), "softplus": ("beta", "threshold"),
-    "max_pool1d": ("kernel_size", "stride", "padding"), "max_pool2d": ("kernel_size", "stride", "padding"),
-    "max_pool3d": ("kernel_size", "stride", "padding"), "avg_pool1d": ("kernel_size", "stride", "padding"),
-    "avg_pool2d": ("kernel_size", "stride", "padding"), "avg_pool3d": ("kernel_size", "stride", "padding"),
-    "normalize": ("p", "dim"), "norm": ("p", "dim", "keepdim"), "transpose": ("dim0", "dim1"),
-    "flatten": ("start_dim", "end_dim"), "threshold": ("threshold", "value"),
-}  # fmt: skip
+    "clamp": ("min", "max"),
+    "leaky_relu": ("negative_slope",),
+    "elu": ("alpha",),
+    "celu": ("alpha",),
+    "hardtanh": ("min_val", "max_val"),
+    "softshrink": ("lambd",),
+    "hardshrink": ("lambd",),
+    "softplus": ("beta", "threshold"),
+    "max_pool1d": ("kernel_size", "stride", "padding"),
+    "max_pool2d": ("kernel_size", "stride", "padding"),
+    "max_pool3d": ("kernel_size", "stride", "padding"),
+    "avg_pool1d": ("kernel_size", "stride", "padding"),
+    "avg_pool2d": ("kernel_size", "stride", "padding"),
+    "avg_pool3d": ("kernel_size", "stride", "padding"),
+    "normalize": ("p", "dim"),
+    "norm": ("p", "dim", "keepdim"),
+    "transpose": ("dim0", "dim1"),
+    "flatten": ("start_dim", "end_dim"),
+    "threshold": ("threshold", "value"),
+}
 """Arguments behind the tensor, in their order."""
 _BOTH = frozenset(
-    "sum mean prod amax amin argmax argmin max min logsumexp softmax log_softmax cumsum cumprod unsqueeze squeeze clamp norm "
-    "transpose flatten var std abs exp log sqrt rsqrt sigmoid tanh relu sin cos erf floor ceil square neg reciprocal log1p "
+    "sum mean prod amax amin argmax argmin max min logsumexp softmax log_softmax cumsum cumprod unsqueeze squeeze "
+    "clamp norm transpose flatten var std abs exp log sqrt rsqrt sigmoid tanh relu sin cos erf floor ceil square neg "
+    "log1p reciprocal "
     "expm1 sign pow matmul mm bmm maximum minimum add sub mul div flip cummax cummin tril triu".split()
 )
 """Functions of torch that are methods of tensors, too."""
@@ -89,12 +102,16 @@ def _other(call: ast.Call, random: Random) -> str:
     text = ast.unparse(tensor)
     if name in _BOTH and random.random() < 0.5 and not (of_module and root == "F"):
         if of_module:
-            simple = isinstance(tensor, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
-            return f"{text if simple else f'({text})'}.{name}({shown})"
+            return f"{_before_dot(tensor)}.{name}({shown})"
         return f"torch.{name}({', '.join(filter(None, (text, shown)))})"
     if of_module:
         return f"{root}.{name}({', '.join(filter(None, (text, shown)))})"
-    return f"{ast.unparse(owner) if isinstance(owner, ast.Name | ast.Call | ast.Attribute | ast.Subscript) else f'({text})'}.{name}({shown})"
+    return f"{_before_dot(owner)}.{name}({shown})"
+
+
+def _before_dot(node: ast.expr) -> str:
+    simple = isinstance(node, ast.Name | ast.Call | ast.Attribute | ast.Subscript)
+    return ast.unparse(node) if simple else f"({ast.unparse(node)})"
 
 
 Given = list[tuple[str, ast.expr]]
