@@ -177,6 +177,11 @@ class Fusion:
         """C names that the statements declare."""
         return self._own
 
+    @property
+    def known(self) -> Mapping[Node, str]:
+        """C texts of values, by node; of several in one variable the last is there."""
+        return self._known
+
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""
         if node in self._known:

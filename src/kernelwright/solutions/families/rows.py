@@ -266,6 +266,9 @@ class RowKernel:
         self.operands = Operands(first="x")
         counts = (node for node in nodes(group.root) if node.op == "count" and group.owns(node))
         self.known: dict[Node, str] = {node: f"(n - {node.text})" for node in counts}
+        self._between: dict[Node, str] = {}
+        """Values on the way to those of the row, between the loops, and the names that are declared there."""
+        self._declared: set[str] = set()
         self.text: list[str] = []
         roots = (group.root, *(m.args[0] for m in group.members))
         self.reads = frozenset(n for root in roots for n in writer.reads(Node("", (root,)), self._inside))
@@ -290,7 +293,7 @@ class RowKernel:
         else:
             guard = "" if self.threads else "    if (threadIdx.x == 0) {\n"
             fusion = self._row_fusion("        " if guard else "    ")
-            value = fusion.start(root, self.known)
+            value = fusion.start(root, self.known) if guard else self._started(fusion, root)
             if guard and not fusion.statements:
                 self.text.append(f"    if (threadIdx.x == 0) y[row] = {value};")
             else:
@@ -361,10 +364,21 @@ class RowKernel:
         for node in dict.fromkeys(wanted):
             if all(m in self.known for m in nodes(node) if m.op == "reduce" and group.owns(m)):
                 fusion = self._row_fusion("    ")
-                value = fusion.start(node, self.known)
+                value = self._started(fusion, node)
                 self.text += fusion.statements
                 self.known[node] = value
                 self._taken.add(value)
+
+    def _started(self, fusion: Fusion, node: Node) -> str:
+        """The C text of a row's value outside of loops, where nothing may be declared twice."""
+        hidden = self._declared - self._taken
+        self._taken.update(hidden)
+        value = fusion.start(node, {**self.known, **self._between})
+        self._taken.difference_update(hidden)
+        self._declared |= fusion.variables
+        last = {name: n for n, name in fusion.known.items() if name in self._declared}  # a variable may be used again
+        self._between.update({n: name for name, n in last.items()})
+        return value
 
     def _variable(self, node: Node) -> str:
         kind, plan = _NAMES[node.text], self.writer.plan
