@@ -142,6 +142,15 @@ def test_a_planned_answer_is_right(evaluator: Evaluator, family: str) -> None:
     assert result.verdict == "correct", f"{result.reason}\n{text}"
 
 
+def test_values_of_a_row_that_share_a_part_declare_it_once(evaluator: Evaluator) -> None:
+    body = "t1 = x.mean(1, keepdim=True)\nt2 = t1 * t1\nt3 = torch.exp(t2 + 1)\nt4 = torch.sqrt(t2)\nreturn x * t3 + t4"
+    source = task(body, "torch.randn(4, 6, 50)")
+    text = write(source, plan=True)
+    assert text.count("float t2 = ") == 1
+    result = evaluator.evaluate(Task(task_id="t", source=source), candidate_from_text(text, "test"))
+    assert result.verdict == "correct", f"{result.reason}\n{text}"
+
+
 def test_every_operator_that_is_told_is_one_of_the_plan() -> None:
     for pair in pairs(5, 100, traces=False):
         head = re.findall(r"^# ([tu]\d+) = ", pair.answer, re.MULTILINE)

@@ -52,6 +52,16 @@ CASES = {
     "standardised over a middle dimension": task(
         "m = x.mean(1, keepdim=True)\n        return (x - m) / (x.std(dim=1, keepdim=True) + 1e-5)"
     ),
+    "variance along one dimension, maximum along another": task(
+        "t = x - x.var(1, keepdim=True)\n        return t - t.amax(2, keepdim=True)"
+    ),
+    "standardised over dimensions apart": task(
+        "return (x - x.mean((0, 2), keepdim=True)) / (x.var((0, 2), keepdim=True) + 1e-5)"
+    ),
+    "rows of two lengths": task(
+        "s = x.sum(2, keepdim=True)\n        return torch.cat([x / (1 + s * s), x], dim=2) - s"
+    ),
+    "rows of a transposed tensor": task("return torch.cumsum(torch.softmax(torch.relu(x).transpose(1, 2), 2).mT, 2)"),
     "mean over dimensions apart": task("return torch.mean(x * 2, dim=(0, 2), keepdim=True)"),
     "log softmax after a residual": task("return F.log_softmax(torch.relu(x) + y, dim=-1)", PAIR, "x, y"),
     "cosine loss": task("return torch.mean(1 - F.cosine_similarity(x, y, dim=1))", FLAT, "x, y"),

@@ -30,6 +30,11 @@ def same(a: Shape, b: Shape) -> bool:
     return len(a) == len(b) and all((p == 1) == (q == 1) for p, q in zip(a, b, strict=True))
 
 
+def matches(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are alike as in `same`, and no size that the text declares tells them apart."""
+    return same(a, b) and all(p == q or -1 in (p, q) for p, q in zip(a, b, strict=True))
+
+
 def region(root: Node, reads: Container[Node] = ()) -> Iterator[Node]:
     """The elementwise operators that are computed together with `root`, each once; `reads` are not entered."""
     seen: set[Node] = set()
@@ -136,8 +141,6 @@ class Fusion:
     axes: Mapping[int, str] = field(default_factory=dict)
     indent: str = "    "
     operands: Operands = field(default_factory=Operands)
-    counts: str = ""
-    """C name of the number of elements that a row has, where rows are reduced."""
     bearer: str = "{y}"
     """Which tensor of the host has the shape `shape`: the output, or the operand that the caller passes as `{x}`."""
     walked: tuple[int, ...] = ()
@@ -173,6 +176,11 @@ class Fusion:
     def variables(self) -> set[str]:
         """C names that the statements declare."""
         return self._own
+
+    @property
+    def known(self) -> Mapping[Node, str]:
+        """C texts of values, by node; of several in one variable the last is there."""
+        return self._known
 
     def value(self, node: Node) -> str:
         """A variable or literal with a node's value."""
@@ -277,12 +285,17 @@ class Fusion:
 
     def _counted(self, node: Node) -> str:
         """The number of elements that a reduction goes over, or a size, as a float."""
-        if node.op == "count" and self.counts:
-            return f"({self.counts} - {node.text})"
         tensor = self.writer.tensor(node.args[0])
         if node.op == "count":
-            return self.operands.name("count", "float", f"{tensor}.numel() - {node.text}")
+            return self.operands.name("count", "float", self.counted(node, tensor))
         return self.operands.name("size", "float", f"{tensor}.shape[{node.text}]")
+
+    def counted(self, node: Node, tensor: str) -> str:
+        """Python text of a count: all elements of a tensor, or those along some of its dimensions."""
+        dims = ast.literal_eval(node.option("dims"))
+        if len(dims) == len(self.writer.shape(node.args[0])):
+            return f"{tensor}.numel() - {node.text}"
+        return f"{' * '.join(f'{tensor}.shape[{d}]' for d in dims)} - {node.text}"
 
     def _still_used(self) -> set[str]:
         return {name for node, name in self._known.items() if self._left[node] > 0}

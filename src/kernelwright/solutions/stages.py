@@ -230,6 +230,15 @@ class Writer:
             return found
         return self.tensor(node)
 
+    def moved(self, name: str) -> bool:
+        """Whether a tensor is a view whose dimensions may lie in another order in memory: `empty_like` keeps that."""
+        node = next((n for n, view in self.views.items() if view == name), None)
+        while node is not None and node in self.views:
+            if node.op not in ("piece", "narrow", "index", "select"):
+                return True
+            node = node.args[0]
+        return False
+
     def flat(self, node: Node) -> str:
         """Python text of a contiguous tensor with a node's elements, in whatever shape."""
         while node.op in RESHAPES and node not in self._tensors:

@@ -209,10 +209,8 @@ class TritonFusion(Fusion):
         return self.operands.name(name, "float", f"float({text})")
 
     def _counted(self, node: Node) -> str:
-        if node.op == "count" and self.counts:
-            return f"({self.counts} - {node.text})"
         tensor = self.writer.tensor(node.args[0])
-        size = f"{tensor}.numel() - {node.text}" if node.op == "count" else f"{tensor}.shape[{node.text}]"
+        size = self.counted(node, tensor) if node.op == "count" else f"{tensor}.shape[{node.text}]"
         return self.operands.name(node.op, "float", f"float({size})")
 
     def _read(self, node: Node) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from kernelwright.solutions.facts import Shape
-from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, same
+from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
 from kernelwright.solutions.operators import FUSED
 from kernelwright.solutions.reading import Node, Unreadable, nodes
 from kernelwright.solutions.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
@@ -77,9 +77,7 @@ class Group:
         return self._levels[node]
 
     def _level(self, node: Node) -> str:
-        if node.op == "count":
-            return "row"
-        if node.op == "reduce":
+        if node.op in ("reduce", "count"):  # a count along other dimensions is another number
             return "row" if self.owns(node) else "free"
         if node.op not in FUSED:
             return "free"
@@ -88,11 +86,12 @@ class Group:
         return "row" if self._is_row(self.writer.shape(node)) else "full"
 
     def _is_row(self, shape: Shape) -> bool:
-        return same(shape, kept(self.full, self.dims)) or same(shape, left(self.full, self.dims))
+        return matches(shape, kept(self.full, self.dims)) or matches(shape, left(self.full, self.dims))
 
     def owns(self, node: Node) -> bool:
-        """Whether a reduction runs along this group's rows."""
-        return node.op == "reduce" and dims_of(node) == self.dims and same(self.writer.shape(node.args[0]), self.full)
+        """Whether a reduction or a count runs along this group's rows."""
+        along = node.op in ("reduce", "count") and dims_of(node) == self.dims
+        return along and matches(self.writer.shape(node.args[0]), self.full)
 
     def collect(self, node: Node) -> None:
         """Takes in the reductions that a node depends on. Raises `Unreadable` where a row's value meets elements in
@@ -105,7 +104,7 @@ class Group:
             for arg in node.args:
                 self.collect(arg)
             if self.level(node) == "full":
-                if not same(self.writer.shape(node), self.full):
+                if not matches(self.writer.shape(node), self.full):
                     raise Unreadable("rows of different shapes in one expression")
                 for arg in node.args:
                     if self.level(arg) == "row" and arg.op != "count" and not self._lined_up(arg):
@@ -117,24 +116,40 @@ class Group:
 
 
 def group_of(writer: Writer, root: Node) -> Group | None:
-    """The group that computes `root`, or None where it is not made of reductions along the same rows."""
+    """The group that computes `root`, or None where it is not made of reductions along the same rows.
+
+    One that takes in a statistic along other rows, whose count tells it, only where there is no other.
+    """
+    return _group_of(writer, root, False) or _group_of(writer, root, True)
+
+
+def _group_of(writer: Writer, root: Node, foreign: bool) -> Group | None:
     for node in _reductions(root):
         shape, dims = writer.shape(node.args[0]), dims_of(node)
         if len(dims) == len(shape) > 1 and node != root:
             continue  # a number: it is brought together by all blocks first
+        if not _together(dims):
+            continue
         group = Group(writer, root, shape, dims)
         try:
             group.collect(root)
         except Unreadable:
+            continue
+        if not foreign and any(n.op == "count" and not group.owns(n) for n in leaves(root)):
             continue
         if group.level(root) != "free" and _is_whole(group, root):
             return group
     return None
 
 
+def _together(dims: tuple[int, ...]) -> bool:
+    """Whether dimensions lie side by side, so that a row's elements are the same distance apart."""
+    return dims == tuple(range(dims[0], dims[-1] + 1)) if dims else True
+
+
 def _is_whole(group: Group, root: Node) -> bool:
     """Whether the root is a row's value or has the rows' own shape."""
-    return group.level(root) == "row" or same(group.writer.shape(root), group.full)
+    return group.level(root) == "row" or matches(group.writer.shape(root), group.full)
 
 
 def _reductions(root: Node) -> Iterator[Node]:
@@ -172,7 +187,7 @@ def reduction(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         raise Unreadable(f"no template for {node.text}")
     if len(dims) == len(shape):
         return whole(writer, node)
-    if dims != tuple(range(dims[0], dims[-1] + 1)):
+    if not _together(dims):
         return _apart(writer, node, dims, shape)
     found = group_of(writer, node)
     assert found is not None
@@ -249,7 +264,11 @@ class RowKernel:
         self.threads = bool(self.inner) and writer.schedule.thread_rows
         """Whether a thread owns a row, rather than a block."""
         self.operands = Operands(first="x")
-        self.known: dict[Node, str] = {}
+        counts = (node for node in nodes(group.root) if node.op == "count" and group.owns(node))
+        self.known: dict[Node, str] = {node: f"(n - {node.text})" for node in counts}
+        self._between: dict[Node, str] = {}
+        """Values on the way to those of the row, between the loops, and the names that are declared there."""
+        self._declared: set[str] = set()
         self.text: list[str] = []
         roots = (group.root, *(m.args[0] for m in group.members))
         self.reads = frozenset(n for root in roots for n in writer.reads(Node("", (root,)), self._inside))
@@ -274,7 +293,7 @@ class RowKernel:
         else:
             guard = "" if self.threads else "    if (threadIdx.x == 0) {\n"
             fusion = self._row_fusion("        " if guard else "    ")
-            value = fusion.start(root, self.known)
+            value = fusion.start(root, self.known) if guard else self._started(fusion, root)
             if guard and not fusion.statements:
                 self.text.append(f"    if (threadIdx.x == 0) y[row] = {value};")
             else:
@@ -345,10 +364,21 @@ class RowKernel:
         for node in dict.fromkeys(wanted):
             if all(m in self.known for m in nodes(node) if m.op == "reduce" and group.owns(m)):
                 fusion = self._row_fusion("    ")
-                value = fusion.start(node, self.known)
+                value = self._started(fusion, node)
                 self.text += fusion.statements
                 self.known[node] = value
                 self._taken.add(value)
+
+    def _started(self, fusion: Fusion, node: Node) -> str:
+        """The C text of a row's value outside of loops, where nothing may be declared twice."""
+        hidden = self._declared - self._taken
+        self._taken.update(hidden)
+        value = fusion.start(node, {**self.known, **self._between})
+        self._taken.difference_update(hidden)
+        self._declared |= fusion.variables
+        last = {name: n for n, name in fusion.known.items() if name in self._declared}  # a variable may be used again
+        self._between.update({n: name for name, n in last.items()})
+        return value
 
     def _variable(self, node: Node) -> str:
         kind, plan = _NAMES[node.text], self.writer.plan
@@ -368,7 +398,7 @@ class RowKernel:
         taken = {"y", "i", "j", "n", "row", "base", "rows", "inner"}
         self._taken.update(taken)
         axes, dims = self._axes(), self.group.dims
-        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "n", "{x}", dims, self.reads)
+        return Fusion(self.writer, self.group.full, place, axes, indent, self.operands, "{x}", dims, self.reads)
 
     def _row_fusion(self, indent: str) -> Fusion:
         group = self.group
@@ -376,7 +406,7 @@ class RowKernel:
         if not group._is_row(shape):
             shape, bearer = kept(group.full, group.dims), "{x}"
         self._taken.update({"y", "i", "j", "n", "row", "base", "rows", "inner"})
-        return Fusion(self.writer, shape, "row", {}, indent, self.operands, "n", bearer, (), self.reads)
+        return Fusion(self.writer, shape, "row", {}, indent, self.operands, bearer, (), self.reads)
 
     def _axes(self) -> dict[int, str]:
         """The walked dimension's own index, where only one is walked."""
@@ -453,6 +483,8 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         return [n for n in found if n.op not in NUMBERS and not self.group.owns(n)]
 
     def _full_output(self, x: str) -> str:
+        if self.writer.moved(x):
+            return f"torch.empty({x}.shape, device={x}.device)"
         return f"torch.empty_like({x}{'' if x in self.writer.floats else ', dtype=torch.float32'})"
 
 

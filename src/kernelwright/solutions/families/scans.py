@@ -68,7 +68,8 @@ extern "C" __global__ void {name}({pointers}{sizes}{numbers}{epilogue.parameters
         writer.line(f"{width} = {' * '.join(f'{x}.shape[{d}]' for d in inner)}")
     writer.line(f"{rows} = {x}.numel() // {n}")
     dtype = ", dtype=torch.int64" if indices else "" if x in writer.floats else ", dtype=torch.float32"
-    writer.line(f"{y} = torch.empty_like({x}{dtype})")
+    made = f"empty({x}.shape{dtype}, device={x}.device)" if writer.moved(x) else f"empty_like({x}{dtype})"
+    writer.line(f"{y} = torch.{made}")
     block = writer.schedule.block
     given = f"{tensors}{y}{'' if by_block else f', {rows}'}, {n}{f', {width}' if inner else ''}"
     grid = rows if by_block else f"({rows} + {block - 1}) // {block}"
