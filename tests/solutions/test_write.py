@@ -48,6 +48,17 @@ CASES = {
         "        self.s = nn.Parameter(torch.rand(1) + 1)",
     ),
     "outer broadcast": task("return x * y", "torch.randn(7, 1, 30), torch.randn(1, 5, 1)", "x, y"),
+    "a slope a channel": task("return self.a(x * 2)", "torch.randn(3, 4, 5, 6)", init="self.a = nn.PReLU(4, init=0.1)"),
+    "a word of C++": task("return (x + self.const).sum(1)", init="self.const = 0.5"),
+    "layers in a loop": task(
+        "for l in self.ls:\n            x = torch.relu(l(x))\n        return x",
+        "torch.randn(9, 50)",
+        init="self.ls = nn.ModuleList([nn.Linear(50, 50) for _ in range(2)])",
+    ),
+    "one layer or another": task(
+        "return self.act(x)",
+        init="if True:\n            self.act = nn.ELU()\n        else:\n            self.act = nn.ReLU()",
+    ),
     "rows of one kind and of another": task("return torch.softmax(x, dim=1) + torch.softmax(x, dim=2)"),
     "standardised over a middle dimension": task(
         "m = x.mean(1, keepdim=True)\n        return (x - m) / (x.std(dim=1, keepdim=True) + 1e-5)"

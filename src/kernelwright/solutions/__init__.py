@@ -66,7 +66,29 @@ def schedules(source: str) -> list[Schedule]:
 
 
 def understood(source: str) -> tuple[Reference, Facts, Node]:
-    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`."""
+    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`.
+
+    Of a text that is not understood as it is, those of its normal form: without loops over layers, choices by a
+    constructor's argument and helpers of one line.
+    """
+    from kernelwright import syntax
+    from kernelwright.solutions.reading import Unreadable, readable
+    from kernelwright.tasks.normal import normal_form
+
+    try:
+        with readable():
+            return _understood(source)
+    except Unreadable as error:
+        try:
+            with readable():
+                found = _understood(normal_form(source))
+                found[0].own = syntax.parse(source)
+                return found
+        except Unreadable:
+            raise error from None
+
+
+def _understood(source: str) -> tuple[Reference, Facts, Node]:
     from kernelwright.solutions import families
     from kernelwright.solutions.facts import read_facts
     from kernelwright.solutions.forward import expression

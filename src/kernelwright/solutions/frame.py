@@ -40,7 +40,10 @@ def _bare(arguments: ast.arguments) -> ast.arguments:
 
 def constructor(reference: Reference) -> str:
     """The reference's constructor without docstring, so that arguments, attributes and weights keep their names."""
-    found = next((n for n in reference.model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
+    model = next(
+        (n for n in _own(reference).body if isinstance(n, ast.ClassDef) and n.name == "Model"), reference.model
+    )
+    found = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if found is None:
         return ""
     bare = copy.copy(found)
@@ -51,20 +54,25 @@ def constructor(reference: Reference) -> str:
     return textwrap.indent(text, "    ") + "\n\n"
 
 
+def _own(reference: Reference) -> ast.Module:
+    """The file that an answer's constructor is from."""
+    return reference.own or reference.tree
+
+
 def imports(reference: Reference, used: str) -> str:
     """Imports and module constants that the constructor or forward name, and what a candidate always needs."""
     names = _names(used)
+    needed = list(_needed(reference, names))
+    names |= {n.id for node in needed for n in ast.walk(node) if isinstance(n, ast.Name)}
     lines = ["import torch", "import torch.nn as nn"]
-    constants = []
     if "math" in names:
         lines.insert(0, "import math")
-    for node in reference.tree.body:
+    for node in _own(reference).body:
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             given = _given(node)
             if given & names and not given & {"torch", "nn", "math"} and ast.unparse(node) not in lines:
                 lines.append(ast.unparse(node))
-    for node in _needed(reference, names):
-        constants.append(ast.unparse(node))
+    constants = [ast.unparse(node) for node in needed]
     helpers = sorted(names & {"_single", "_pair", "_triple"})
     if helpers:
         lines.append(f"from torch.nn.modules.utils import {', '.join(helpers)}")
@@ -78,7 +86,7 @@ def lacking(reference: Reference, init: str, has: set[str]) -> list[str]:
     found = [n for n in _needed(reference, wanted) if not _given(n) & has]
     wanted |= {n.id for node in found for n in ast.walk(node) if isinstance(n, ast.Name)}
     brought = [
-        n for n in reference.tree.body if isinstance(n, ast.Import | ast.ImportFrom) and _given(n) & wanted - has
+        n for n in _own(reference).body if isinstance(n, ast.Import | ast.ImportFrom) and _given(n) & wanted - has
     ]
     return [ast.unparse(n) for n in [*brought, *found]]
 
@@ -94,7 +102,9 @@ def _given(node: ast.stmt) -> set[str]:
 
 def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
     """Module-level assignments and functions that are named, also by one another, in their order."""
-    tree = [n for n in reference.tree.body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))]
+    tree = [
+        n for n in _own(reference).body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))
+    ]
     wanted = set(names)
     chosen: list[ast.stmt] = []
     for node in reversed(tree):

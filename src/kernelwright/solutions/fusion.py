@@ -79,6 +79,18 @@ POSITIONS: dict[str, Callable[[Fusion, Node], str]] = {}
 """Operators among `FUSED` whose value depends on where the element is: C text of it, given their operands' values."""
 
 
+CPP_WORDS = frozenset(
+    (
+        "alignas alignof and asm auto bitand bitor bool break case catch char class compl const constexpr continue "
+        "decltype default delete do double else enum explicit export extern false float for friend goto half if "
+        "inline int long mutable namespace new noexcept not nullptr operator or private protected public register "
+        "return short signed sizeof static struct switch template this throw true try typedef typename union "
+        "unsigned using virtual void volatile while xor"
+    ).split()
+)
+"""What an attribute may be called and a parameter of a kernel may not."""
+
+
 @dataclass
 class Operands:
     """The parameters of a kernel that its statements read, and the C names in use in it."""
@@ -104,7 +116,7 @@ class Operands:
 
     def fresh(self, name: str) -> str:
         """A C name that nothing else in the kernel uses."""
-        found, count = name, 2
+        found, count = f"{name}_" if name in CPP_WORDS else name, 2
         while found in self.taken:
             found, count = f"{name}{count}", count + 1
         self.taken.add(found)

@@ -180,6 +180,16 @@ def _variance(writer: Writer, node: Node) -> Node:
     return value if node.op == "var" else call("sqrt", value)
 
 
+@rule("prelu")
+def _prelu(writer: Writer, node: Node) -> Node:
+    """A slope for all values, or one for each channel, which is dimension 1 whatever follows it."""
+    x, weight = node.args
+    rank, shape = len(writer.shape(x)), writer.shape(weight)
+    if shape == (1,) or rank <= 2 or len(shape) != 1:
+        return node
+    return Node("prelu", (x, Node("reshape", (weight,), options=(("shape", repr((-1,) + (1,) * (rank - 2))),))))
+
+
 @rule("clamp")
 def _clamp(writer: Writer, node: Node) -> Node:
     x = node.args[0]

@@ -84,6 +84,7 @@ class Reference:
     tree: ast.Module
     model: ast.ClassDef
     forward: ast.FunctionDef
+    """What is read; the constructor that an answer gets is `own`'s where that is another text."""
     inputs: tuple[str, ...]
     modules: dict[str, tuple[str, ast.Call]] = field(default_factory=dict)
     """Attributes made as `self.NAME = nn.CLASS(...)`: class name and call. Layers within others by their path, e.g.
@@ -97,6 +98,8 @@ class Reference:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Sizes of values that the text calls by hidden names (see `forward`)."""
     hidden: dict[str, Node] = field(default_factory=dict)
+    own: ast.Module | None = None
+    """The task as it was given, where this is its normal form."""
     named: dict[Node, str] = field(default_factory=dict)
     """What forward calls its values: the first name of each, in the order of the text."""
 
@@ -162,6 +165,8 @@ def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
                 raise Unreadable(f"no template for a layer made by {ast.unparse(item)[:40]}")
             _read_layer(f"{path}[{i}]", item, reference)
     elif called.startswith(("nn.", "torch.nn.")):
+        if path in reference.modules and ast.dump(reference.modules[path][1]) != ast.dump(call):
+            raise Unreadable(f"no template for self.{path}, which is one layer or another")
         reference.modules[path] = (kind, call)
     elif block := next((n for n in reference.tree.body if isinstance(n, ast.ClassDef) and n.name == called), None):
         reference.blocks[path] = block
