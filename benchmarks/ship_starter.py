@@ -23,8 +23,9 @@ from kernelwright.training.card import card
 
 SUITES = (
     "dev80: 80 problems of KernelBench's level 1; of splits that are kept out of training, 200 generated tasks each: "
-    "combos (combinations of operators), fused (level 2's style), families (operators that training has in chains only); "
-    "others: benchmarks/others, 60 and 80 tasks by other hands; the generator was widened with an eye on the first 60"
+    "combos (combinations of operators), fused (level 2's style), families (operators that training has in chains "
+    "only); "
+    "others: benchmarks/others, 60 and 80 tasks by other hands, the generator widened with an eye on the first 60"
 )
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
