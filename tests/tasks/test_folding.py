@@ -95,6 +95,20 @@ CASES = {
         "",
         "nn.Sequential(nn.Linear(n, n), nn.ELU(), nn.Linear(n, n))",
     ),
+    "appended to a list of the model's": (
+        "self.ls = nn.ModuleList()\nfor _ in range(k):\n    self.ls.append(nn.Linear(n, n))",
+        "for l in self.ls:\n    x = l(x)\nreturn x",
+        "n, k=2",
+        "",
+        "self.ls = nn.ModuleList([nn.Linear(n, n), nn.Linear(n, n)])",
+    ),
+    "appended to a sequence": (
+        "self.net = nn.Sequential()\nself.net.append(nn.Linear(n, n))\nself.net.append(nn.ReLU())",
+        "return self.net(x)",
+        "n",
+        "",
+        "self.net[1](",
+    ),
     "sequential": (
         "self.net = nn.Sequential(nn.Linear(n, n), nn.ReLU())",
         "return self.net(x)",
@@ -172,6 +186,21 @@ KEPT = {
     "unknown branch": ("if torch.rand(()) < 2:\n    self.a = 2.0\nelse:\n    self.a = 1.0", "return x * self.a"),
     "loop of unknown length": ("self.a = 0.0", "for i in range(x.shape[0]):\n    x = x * (i + 1)\nreturn x"),
     "break": ("pass", "for i in range(3):\n    x = x + i\n    if i == 1:\n        break\nreturn x"),
+    "added by a name": (
+        "self.net = nn.Sequential()\nself.net.add_module('a', nn.ReLU())\nself.net.add_module('b', nn.Tanh())",
+        "return self.net(x)",
+    ),
+    "appended perhaps": (
+        "self.ls = nn.ModuleList([nn.ReLU()])\nif torch.rand(()) < 2:\n    self.ls.append(nn.Tanh())",
+        "for l in self.ls:\n    x = l(x)\nreturn x",
+    ),
+    "a layer put in place of another": (
+        "self.net = nn.Sequential(nn.ReLU())\nself.net[0] = nn.Tanh()",
+        "return self.net(x)",
+    ),
+    "handed on": ("self.e = eps", "def read(m):\n    return m.e\nreturn x + read(self)"),
+    "a function inside": ("self.e = 1.0", "def twice(eps):\n    return eps * 2\nreturn twice(x) + self.e"),
+    "named in passing": ("if (eps := 2.0) > 1:\n    self.e = eps", "return x * self.e"),
     "shared in place": ("pass", "y = x * 1\nz = y\ny += 1\nreturn z + y"),
     "shadowed": ("self.f = lambda eps: eps * 2", "return self.f(x)"),
     "hidden by a comprehension": ("n = 3\nself.a = sum(n for n in (1, 2))", "return x * self.a"),

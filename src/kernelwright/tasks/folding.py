@@ -93,8 +93,12 @@ class _Seen:
 
     def __init__(self, model: ast.ClassDef) -> None:
         self.stores: dict[str, int] = {}
-        self.odd = False
+        # A base class, or whoever is handed the module, may read attributes, too.
+        self.odd = [ast.unparse(base) for base in model.bases] not in (["nn.Module"], ["torch.nn.Module"])
+        owners = {id(n.value) for n in ast.walk(model) if isinstance(n, ast.Attribute)}
         for node in ast.walk(model):
+            if isinstance(node, ast.Name) and node.id == "self" and id(node) not in owners:
+                self.odd = True
             if isinstance(node, ast.Attribute) and _is_self(node.value) and not isinstance(node.ctx, ast.Load):
                 self.stores[node.attr] = self.stores.get(node.attr, 0) + 1
             if isinstance(node, ast.Name) and node.id in ("setattr", "vars", "hasattr", "exec", "eval"):
@@ -111,6 +115,8 @@ class _Body:
     ) -> None:
         self.names, self.made, self.helpers, self.seen, self.forward = names, made, helpers, seen, forward
         self.fresh: set[str] = set()
+        self.lists: dict[str, ast.Assign] = {}
+        """Attributes that are lists of layers -> where they are made: what is appended later is written there."""
 
     def run(self, statements: list[ast.stmt]) -> list[ast.stmt]:
         """What is left of statements that are run one after another."""
@@ -130,6 +136,9 @@ class _Body:
         return left
 
     def _left(self, node: ast.stmt) -> list[ast.stmt]:
+        if any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)):
+            self.forget(node)
+            return [node]
         match node:
             case ast.Assign(targets=[target]):
                 return self.assign(node, target)
@@ -144,9 +153,10 @@ class _Body:
                 if rounds is not None and not any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node)):
                     return [s for one in rounds for s in self.round(target, one, node.body)]
             case ast.Expr(value=value):
-                if self.append(value):
+                if self.append(value) or self.append_layer(value):
                     return []
                 before = self.released(node)
+                self.forget(node)
                 node.value = self.fold(value)
                 return before if isinstance(node.value, ast.Constant) else [*before, node]
             case ast.Return(value=value) if value is not None:
@@ -200,6 +210,7 @@ class _Body:
                 self.made.note(target.attr, small, small, full)
                 if _layers(value) is not None:
                     self.made.full[target.attr] = value
+                    self.lists[target.attr] = node
             return [node]
         self.forget(target)
         return [node]
@@ -230,6 +241,28 @@ class _Body:
                     longer = ast.List([*items.elts, *more], ast.Load())
                     self.names.note(name, longer, longer, longer)
                     return True
+        return False
+
+    def append_layer(self, call: ast.expr) -> bool:
+        """`self.layers.append(...)`."""
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name) as owner, attr="append"), args=[one]):
+                made = self.lists.get(name)
+                if made is None or not _is_self(owner.value) or name not in self.made.full:
+                    return False
+                container = made.value
+                assert isinstance(container, ast.Call)
+                new = self.fold(one)
+                if not isinstance(new, ast.Call):
+                    return False
+                if _last(container.func) == "Sequential":
+                    container.args.append(new)
+                elif container.args:
+                    container.args[0].elts.append(new)  # type: ignore[attr-defined]
+                else:
+                    container.args.append(ast.List([new], ast.Load()))
+                self.made.full[name] = container
+                return True
         return False
 
     def rounds(self, iterated: ast.expr) -> list[ast.expr] | None:
@@ -271,8 +304,14 @@ class _Body:
         return self.run(copy.deepcopy(body))
 
     def forget(self, node: ast.AST) -> None:
-        """Whatever a statement may set is no longer known."""
+        """Whatever a statement may set is no longer known, nor what layers a list has that it may change."""
         for inner in ast.walk(node):
+            called = inner.func if isinstance(inner, ast.Call) else inner
+            if isinstance(called, ast.Attribute | ast.Subscript) and _is_attribute(called.value):
+                if called is not inner or not isinstance(called.ctx, ast.Load):
+                    name = called.value.attr  # type: ignore[attr-defined]
+                    self.made.drop(name)
+                    self.lists.pop(name, None)
             if isinstance(inner, ast.Name) and not isinstance(inner.ctx, ast.Load):
                 self.names.drop(inner.id)
                 self.fresh.discard(inner.id)
@@ -326,6 +365,10 @@ class _Fold(ast.NodeTransformer):
             both = isinstance(node.op, ast.And)
             return written(next((v for v in values if bool(v) != both), values[-1]))
         return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _loaded(n)}
+        return self._inside(node, bound | {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)})  # type: ignore[no-any-return]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
         return self._inside(node, {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)})
@@ -495,7 +538,7 @@ def _layers(node: ast.expr | None) -> list[ast.expr] | None:
     if not isinstance(node, ast.Call) or node.keywords or _last(node.func) not in ("Sequential", "ModuleList"):
         return None
     items = node.args
-    if _last(node.func) == "ModuleList":
+    if _last(node.func) == "ModuleList" and items:
         if len(items) != 1 or not isinstance(items[0], ast.List | ast.Tuple):
             return None
         items = items[0].elts
