@@ -87,3 +87,14 @@ def test_mistakes_are_planted_in_their_share_and_marked() -> None:
     assert len({p.mistake for p in wrong.pairs}) > 3
     pairs_of = zip(right.pairs, wrong.pairs, strict=True)
     assert all(a.task == b.task and a.answer != b.answer for a, b in pairs_of)
+
+
+def test_shares_of_chunks_that_are_chains_or_programs_alone() -> None:
+    made = list(pairs(6, 200, chains=0.4, programs=0.6))
+    groups = {"program" if p.task.family.startswith("program_") else "other" for p in made}
+    assert groups == {"program", "other"}
+    assert all(p.task.family.startswith("program_") for p in pairs(6, 40, programs=1.0))
+    with pytest.raises(ConfigError, match="more than all"):
+        pairs(6, 10, chains=0.6, programs=0.6)
+    with pytest.raises(ConfigError, match="not a share"):
+        pairs(6, 10, programs=-0.1)

@@ -77,7 +77,9 @@ class Recipe:
             if not 0.0 <= share <= 1.0:
                 raise ConfigError(f"{name} {share} is not a share", hint="use a number from 0 to 1")
         if self.chains + self.programs > 1.0:
-            raise ConfigError(f"chains {self.chains} and programs {self.programs} are more than all chunks")
+            raise ConfigError(
+                f"chains {self.chains} and programs {self.programs} are more than all chunks", hint="lower one of them"
+            )
         if self.schedules not in ("canonical", "all"):
             raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
         if self.per_task is not None and self.per_task < 1:
