@@ -223,3 +223,27 @@ def test_a_list_of_sizes_is_gone_through() -> None:
     text = normal_form(source)
     assert "self.net[1](" in text and normal_form(text) == text
     assert torch.allclose(result(text), result(source))
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "\n".join(f"{'    ' * i}for a{i} in range(20):" for i in range(6)) + "\n" + "    " * 6 + "self.a = a0",
+        "l = [1]\nfor _ in range(24):\n    l = l + l\nself.a = l[0]",
+        "l = [nn.ReLU()]\nfor _ in range(24):\n    l = l + l\nself.a = 1",
+        "self.a = sum(a + b + c + d for a in range(20) for b in range(20) for c in range(20) for d in range(20))",
+        "self.a = 9 ** 9 ** 9 ** 9",
+        "self.a = 'a' * 10**9",
+        "self.a = (1,) * 10**9",
+        "s = 'ab'\nfor _ in range(24):\n    s = s + s\nself.a = s",
+        "self.a = 10**300 * 10**300",
+        "self.a = 1e300 * 1e300 - 1e300 * 1e300",
+        "self.a = 1 // 0",
+        "self.a = (1, 2)[5]",
+        "self.a = {'x': 1}['y']",
+        "self.a = ['x'][n]",
+    ],
+)
+def test_what_grows_without_end_or_fails_is_left_alone(init: str) -> None:
+    text = normal_form(task(init, "return x * 2"))
+    assert len(text) < 40_000 and normal_form(text)

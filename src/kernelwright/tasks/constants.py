@@ -15,6 +15,8 @@ from kernelwright import syntax
 
 MAX_ROUNDS = 24
 """Repetitions up to which a loop is written out, and a list is repeated."""
+LONGEST = 4096
+"""Elements of a list, and characters of a text, that are computed with."""
 LARGEST_NUMBER = 7
 """Whole numbers above it may be sizes: they keep their names."""
 _LARGEST = 2**40
@@ -129,6 +131,8 @@ def _tried(function: Callable[..., Any], *values: Any) -> Any:
         found = function(*values)
     except (ArithmeticError, TypeError, ValueError, LookupError):
         raise Unknown from None
+    if isinstance(found, str | tuple | list) and len(found) > LONGEST:
+        raise Unknown
     if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST):
         raise Unknown
     return found

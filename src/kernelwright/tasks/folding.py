@@ -15,6 +15,8 @@ from typing import Any
 
 from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
 
+MAX_WRITTEN = 256
+"""Rounds of all loops of a model that are written out, one loop inside another counted as often as it runs."""
 _FRESH = ("relu", "linear", "matmul", "conv1d", "conv2d", "conv3d", "sigmoid", "tanh", "gelu", "silu", "softmax", "mul")
 
 
@@ -93,6 +95,7 @@ class _Seen:
 
     def __init__(self, model: ast.ClassDef) -> None:
         self.stores: dict[str, int] = {}
+        self.rounds = 0
         # A base class, or whoever is handed the module, may read attributes, too.
         self.odd = [ast.unparse(base) for base in model.bases] not in (["nn.Module"], ["torch.nn.Module"])
         owners = {id(n.value) for n in ast.walk(model) if isinstance(n, ast.Attribute)}
@@ -268,7 +271,10 @@ class _Body:
     def rounds(self, iterated: ast.expr) -> list[ast.expr] | None:
         """What a loop's variable stands for in each round; None where that is not known."""
         found = self.elements(self.full(iterated))
-        return found if found is not None and len(found) <= MAX_ROUNDS else None
+        if found is None or len(found) > MAX_ROUNDS or self.seen.rounds + len(found) > MAX_WRITTEN:
+            return None
+        self.seen.rounds += len(found)
+        return found
 
     def elements(self, node: ast.expr) -> list[ast.expr] | None:
         """The elements of a list, of a list of layers, or of what enumerate, zip and reversed make of them."""
@@ -440,7 +446,7 @@ class _Fold(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         lists = [v.elts for v in (node.left, node.right) if isinstance(v, ast.List)]
-        if isinstance(node.op, ast.Add) and len(lists) == 2:
+        if isinstance(node.op, ast.Add) and len(lists) == 2 and sum(map(len, lists)) <= MAX_WRITTEN:
             return ast.List([*lists[0], *lists[1]], ast.Load())
         return self._computed(node)
 
