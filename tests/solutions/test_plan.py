@@ -15,8 +15,8 @@ from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import schedules, write
 from kernelwright.solutions.mistakes import mistakes
-from kernelwright.solutions.plan import without_plan
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.plan import Plan, without_plan
+from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.generate import generate
 from kernelwright.tasks.normal import normal_form
@@ -157,7 +157,15 @@ def test_every_operator_that_is_told_is_one_of_the_plan() -> None:
         numbers = [int(name[1:]) for name in head if name[0] == "t"]
         assert head and numbers == sorted(set(numbers))
         names = re.findall(r"\b[tu]\d+\b", " ".join([*_lines(pair.answer, "// t"), *_lines(pair.answer, "# t")]))
-        assert set(names) <= set(head)
+        inputs = re.findall(r"^# (\w+): \d+d$", pair.answer, re.MULTILINE)
+        assert set(names) <= {*head, *inputs}
+
+
+def test_an_input_may_be_called_as_operators_are() -> None:
+    u1 = Node("input", text="u1")
+    inner = Node("exp", (u1,))
+    plan = Plan(Node("add", (Node("tanh", (inner,)), u1)), {inner: "t1"})
+    assert plan.lines == {"t1": "exp(u1)", "u2": "tanh(t1)", "u3": "add(u2, u1)"}
 
 
 def test_a_stream_of_pairs_has_none_where_none_is_wanted() -> None:

@@ -43,7 +43,9 @@ class Plan:
         """Name -> the operator with its operands: `sigmoid(t1)`."""
         once = Counter(named.values())
         self._given = {n: name for n, name in named.items() if NAME.fullmatch(name) and once[name] == 1}
-        self._free = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
+        taken = {node.text for node in nodes(root)}  # an input may be called so, too
+        numbered = (f"{'u' if self._given else 't'}{k}" for k in itertools.count(1))
+        self._free = (name for name in numbered if name not in taken)
         self.ranks: dict[str, int] = {}
         """Name, also of an input -> how many dimensions it has, where that is known."""
         self.attributes: dict[str, str] = {}
