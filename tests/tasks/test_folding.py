@@ -215,6 +215,13 @@ def test_what_is_not_certain_stays_right(name: str) -> None:
     assert torch.allclose(result(text), result(source))
 
 
+def test_what_another_method_adds_is_not_known() -> None:
+    source = task("self.net = nn.Sequential()\nself.build()", "return self.net(x)")
+    method = "    def build(self):\n        self.net.append(nn.Tanh())\n    def forward"
+    source = source.replace("    def forward", method)
+    assert torch.allclose(result(normal_form(source)), result(source))
+
+
 def test_a_list_of_sizes_is_gone_through() -> None:
     init = (
         "ls = []\nfor a, b in zip(sizes[:-1], sizes[1:]):\n    ls += [nn.Linear(a, b)]\nself.net = nn.Sequential(*ls)"

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
+from kernelwright.tasks.layers import chained, last_name, layers_of
 
 MAX_WRITTEN = 256
 """Rounds of all loops of a model that are written out, one loop inside another counted as often as it runs."""
@@ -96,6 +97,7 @@ class _Seen:
     def __init__(self, model: ast.ClassDef) -> None:
         self.stores: dict[str, int] = {}
         self.rounds = 0
+        self.methods = {n.name for n in model.body if isinstance(n, ast.FunctionDef)}
         # A base class, or whoever is handed the module, may read attributes, too.
         self.odd = [ast.unparse(base) for base in model.bases] not in (["nn.Module"], ["torch.nn.Module"])
         owners = {id(n.value) for n in ast.walk(model) if isinstance(n, ast.Attribute)}
@@ -205,13 +207,13 @@ class _Body:
         if isinstance(target, ast.Name):
             self.fresh.discard(target.id)
             self.names.note(target.id, value, small, full)
-            if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and _last(value.func) in _FRESH):
+            if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and last_name(value.func) in _FRESH):
                 self.fresh.add(target.id)
             return [] if target.id in self.names.light else [node]
         if isinstance(target, ast.Attribute) and _is_self(target.value) and not self.forward:
             if self.seen.stores.get(target.attr) == 1 and not self.seen.odd:
                 self.made.note(target.attr, small, small, full)
-                if _layers(value) is not None:
+                if layers_of(value) is not None:
                     self.made.full[target.attr] = value
                     self.lists[target.attr] = node
             return [node]
@@ -258,7 +260,7 @@ class _Body:
                 new = self.fold(one)
                 if not isinstance(new, ast.Call):
                     return False
-                if _last(container.func) == "Sequential":
+                if last_name(container.func) == "Sequential":
                     container.args.append(new)
                 elif container.args:
                     container.args[0].elts.append(new)  # type: ignore[attr-defined]
@@ -281,7 +283,7 @@ class _Body:
         if isinstance(node, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
             return list(node.elts)
         if isinstance(node, ast.Attribute) and _is_self(node.value):
-            layers = _layers(self.made.full.get(node.attr))
+            layers = layers_of(self.made.full.get(node.attr))
             return None if layers is None else [self._layer(node, i) for i in range(len(layers))]
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             inner, bounds = self.elements(node.value), (node.slice.lower, node.slice.upper, node.slice.step)
@@ -313,6 +315,10 @@ class _Body:
         """Whatever a statement may set is no longer known, nor what layers a list has that it may change."""
         for inner in ast.walk(node):
             called = inner.func if isinstance(inner, ast.Call) else inner
+            if isinstance(called, ast.Attribute) and _is_self(called.value) and called.attr in self.seen.methods:
+                for name in self.lists:
+                    self.made.drop(name)
+                self.lists.clear()
             if isinstance(called, ast.Attribute | ast.Subscript) and _is_attribute(called.value):
                 if called is not inner or not isinstance(called.ctx, ast.Load):
                     name = called.value.attr  # type: ignore[attr-defined]
@@ -436,7 +442,7 @@ class _Fold(ast.NodeTransformer):
         made = (
             self.body.made.full.get(owner.attr) if isinstance(owner, ast.Attribute) and _is_self(owner.value) else None
         )
-        layers = _layers(made)
+        layers = layers_of(made)
         if layers is not None and is_value(node.slice) and isinstance(node.ctx, ast.Load):
             at = value_of(node.slice)
             if type(at) is int and -len(layers) <= at < 0:
@@ -478,7 +484,7 @@ class _Fold(ast.NodeTransformer):
                 return _entry(table, value_of(key)) or (rest[0] if rest else written(None))
         layers = self._sequential(node.func)
         if layers is not None and len(node.args) == 1 and not node.keywords:
-            return _chained(node.func, layers, node.args[0])
+            return chained(node.func, layers, node.args[0])
         return self._computed(node)
 
     def _sequential(self, called: ast.expr) -> list[ast.expr] | None:
@@ -486,7 +492,7 @@ class _Fold(ast.NodeTransformer):
         if not self.body.forward or not isinstance(called, ast.Attribute) or not _is_self(called.value):
             return None
         made = self.body.made.full.get(called.attr)
-        return _layers(made) if isinstance(made, ast.Call) and _last(made.func) == "Sequential" else None
+        return layers_of(made) if isinstance(made, ast.Call) and last_name(made.func) == "Sequential" else None
 
     def _helped(self, node: ast.Call) -> ast.expr | None:
         """What a helper of one expression returns, with its arguments in their places."""
@@ -539,27 +545,6 @@ def _entry(table: ast.Dict, key: Any) -> ast.expr | None:
     return None
 
 
-def _layers(node: ast.expr | None) -> list[ast.expr] | None:
-    """The layers of an `nn.Sequential(...)` or `nn.ModuleList([...])`."""
-    if not isinstance(node, ast.Call) or node.keywords or _last(node.func) not in ("Sequential", "ModuleList"):
-        return None
-    items = node.args
-    if _last(node.func) == "ModuleList" and items:
-        if len(items) != 1 or not isinstance(items[0], ast.List | ast.Tuple):
-            return None
-        items = items[0].elts
-    return None if any(isinstance(i, ast.Starred) or not isinstance(i, ast.Call) for i in items) else items
-
-
-def _chained(container: ast.expr, layers: list[ast.expr], value: ast.expr) -> ast.expr:
-    """A Sequential's layers, one called with what the one before returns."""
-    for number, layer in enumerate(layers):
-        one = ast.Subscript(copy.deepcopy(container), written(number), ast.Load())
-        inner = _layers(layer) if _last(layer.func) == "Sequential" else None  # type: ignore[attr-defined]
-        value = _chained(one, inner, value) if inner is not None else ast.Call(one, [value], [])
-    return value
-
-
 def _has_integers(node: ast.expr) -> bool:
     """Whether it is a whole number, or holds some: a size perhaps."""
     return any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
@@ -596,10 +581,6 @@ def _is_self(node: ast.expr) -> bool:
 
 def _is_attribute(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and _is_self(node.value)
-
-
-def _last(node: ast.expr) -> str:
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _elements(node: ast.expr) -> list[ast.expr]:
