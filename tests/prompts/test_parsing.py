@@ -33,6 +33,7 @@ def test_bare_file() -> None:
     assert text_of(FILE) == FILE
     assert "no fenced code block" in failure(FILE.replace("ModelNew", "Other"))
     assert "no fenced code block" in failure(FILE + "Here you are.")
+    assert "taken whole it is not Python: " in failure(FILE.replace("class ModelNew", "x = (\nclass ModelNew"))
 
 
 def test_last_whole_file_wins() -> None:

@@ -48,7 +48,7 @@ def parse_answer(
     if not blocks and _is_file(text, entry_point):
         blocks = [_Block("", text, True)]
     if not blocks:
-        return ParseFailure("the answer has no fenced code block; put the whole file between ```python and ```")
+        return ParseFailure(f"the answer has no fenced code block{_unfenced(text, entry_point)}")
     named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)
     whole = [b for b in blocks if b.closed and named.search(b.text)]
     if not whole:
@@ -94,6 +94,20 @@ def parse_program(text: str, provenance: Provenance | None = None) -> Candidate 
         return ParseFailure("no CUDA block defines main")
     source = SourceFile(path="program.cu", content=whole[-1].text)
     return Candidate(sources=(source,), language="cuda", entry_point="main", provenance=provenance or Provenance())
+
+
+def _unfenced(text: str, entry_point: str) -> str:
+    """What to do about an answer without a block; of one that looks like a file, what keeps it from being one."""
+    advice = "; put the whole file between ```python and ```"
+    if not text.lstrip().startswith(("import ", "from ", "#", '"""')) or f"class {entry_point}" not in text:
+        return advice
+    try:
+        syntax.parse(text)
+    except SyntaxError as error:
+        return f", and taken whole it is not Python: {error.msg} (line {error.lineno})"
+    except (ValueError, RecursionError, MemoryError):
+        return ", and taken whole it cannot be parsed"
+    return advice
 
 
 def _is_file(text: str, entry_point: str) -> bool:
