@@ -267,8 +267,8 @@ def train(call: Call, wish: Wish, config: str, gpu: int | None) -> None:
     room = call.left - sum(RESERVED.values())
     seconds: list[str] = []
     if config == wish.configs[0] and wish.train_seconds:
-        # compiling, writing and sampling take about 45 s beside the updates
-        fitting = wish.train_seconds if wish.over_calls else min(wish.train_seconds, room - 45.0)
+        # compiling, writing and sampling take about 55 s beside the updates
+        fitting = wish.train_seconds if wish.over_calls else min(wish.train_seconds, room - 60.0)
         seconds = ["--seconds", f"{max(10.0, fitting):.0f}"]
     made = len(list((model(call, config) / "data" / "training").glob("*.pairs.npy")))
     line = wish.starter(call, config, *seconds, "--only", "train", "--shards", str(made), "--samples", "256")
