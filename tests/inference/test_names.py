@@ -89,7 +89,6 @@ def test_generated_names_are_known_and_others_come_back() -> None:
         ("hidden_rows", "conv_2"),  # known with a number
         ("hidden_rows", "seq"),  # short
         ("hidden_rows", "total"),  # answers have one of their own
-        ("hidden_rows", "signed"),  # a word of CUDA's
         ("q_norm_gain", "rand"),  # torch has one
         (
             "class Model(",
@@ -106,6 +105,15 @@ def test_what_keeps_its_name(before: str, after: str) -> None:
     kept = next((name for name in ("q_norm_gain", "width_of_rows") if name in after), after)
     assert kept not in names.values() and text.count(kept) == prompt.count(kept)
     assert restored(text, names) == prompt
+
+
+def test_a_word_of_cuda_is_none_within_the_kernels() -> None:
+    prompt = task_prompt(SOURCE.replace("q_norm_gain", "template"))
+    text, names = familiar(prompt)
+    (alias,) = [a for a, name in names.items() if name == "template"]
+    assert "template" not in text and restored(text, names) == prompt
+    answer = f'# t1 = mul(x, self.{alias})\nk = Module(r"""\nvoid k(float {alias}) {{}}\n""")\nk(self.{alias})'
+    assert restored(answer, names) == answer.replace(f"float {alias}", "float template_").replace(alias, "template")
 
 
 @pytest.mark.parametrize("text", ["", "no task", "class Model:", "class Other:\n    pass", "x = " + "(" * 5000])

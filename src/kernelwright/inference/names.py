@@ -29,10 +29,12 @@ _WORD = re.compile(r"[A-Za-z_]\w*")
 _SHORTEST = 4
 """Letters of a name that is replaced: answers have short names of their own, which it must not meet when it is back."""
 _OWN = {*dir(builtins), *keyword.kwlist, *keyword.softkwlist, "kernels", "start", "torch", "total"}
-_OWN |= set("auto char class const delete double enum explicit export extern inline long namespace operator".split())
-_OWN |= set("private public register short signed sizeof static struct switch template this typename union".split())
-_OWN |= set("unsigned using virtual void volatile".split())
-"""Longer words that answers, Python or CUDA have a use for."""
+_CUDA = set("auto char class const delete double enum explicit export extern inline long namespace operator".split())
+_CUDA |= set("private public register short signed sizeof static struct switch template this typename union".split())
+_CUDA |= set("unsigned using virtual void volatile".split())
+"""Longer words that answers or Python have a use for."""
+_TEXT = '"""'
+"""Around the kernels of an answer."""
 
 
 @functools.lru_cache(maxsize=128)
@@ -55,8 +57,19 @@ def familiar(text: str) -> tuple[str, Names]:
 
 
 def restored(answer: str, names: Names) -> str:
-    """An answer, or whole words of it, under the task's own names."""
-    return _WORD.sub(lambda word: names.get(word.group(), word.group()), answer) if names else answer
+    """An answer, or the beginning of one that ends with a whole word, under the task's own names.
+
+    What is a word of CUDA's has an underscore within the kernels.
+    """
+    if not names:
+        return answer
+    inside = {alias: f"{name}_" if name in _CUDA else name for alias, name in names.items()}
+    parts = answer.split(_TEXT)
+    return _TEXT.join(_renamed(part, inside if number == 1 else names) for number, part in enumerate(parts))
+
+
+def _renamed(text: str, names: Names) -> str:
+    return _WORD.sub(lambda word: names.get(word.group(), word.group()), text)
 
 
 class _Found:
