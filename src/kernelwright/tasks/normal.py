@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import is_known, is_value
+from kernelwright.tasks.constants import is_known, is_value, written
 from kernelwright.tasks.folding import fold
 from kernelwright.tasks.steps import in_steps
 
@@ -69,7 +69,7 @@ class _Page:
             given = self._defaults(init.args)
         functions = {n.name: n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name not in _FUNCTIONS}
         tables = _tables(tree)
-        known = {name: _written(value) for name, value in self.known.items()} | tables
+        known = {name: written(value) for name, value in self.known.items()} | tables
         self.spare = {*self.known, *tables}
         fold(self.model, known, given, functions)
         for node in self.model.body:
@@ -194,7 +194,7 @@ class _Fold(ast.NodeTransformer):
         self.known = known
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        return _written(self.known[node.id]) if _read(node) and node.id in self.known else node
+        return written(self.known[node.id]) if _read(node) and node.id in self.known else node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
@@ -208,7 +208,7 @@ class _Fold(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         try:
-            return _written(_value(node, {}))
+            return written(_value(node, {}))
         except ValueError:
             return node
 
@@ -293,18 +293,13 @@ def _bounded(value: Any) -> Any:
     return value
 
 
-def _written(value: Any) -> ast.expr:
-    """The expression of a constant."""
-    return syntax.expression(repr(value))
-
-
 def _literal(node: ast.expr) -> ast.expr | None:
     """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
     try:
         value = _value(node, {})
     except ValueError:
         return None
-    return None if isinstance(value, list) else _written(value)
+    return None if isinstance(value, list) else written(value)
 
 
 def _odd(statement: ast.stmt) -> bool:
