@@ -5,12 +5,13 @@
            [--samples 8] [--judging gpu|cpu] [--max-tokens 2400] [--train-seconds 400] [--set KEY=VALUE]...
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
+           [--timed-tasks 32] [--over-calls]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
 with `--judging cpu` the functional machine judges: no times, many more steps. `--minutes` is that of this call: what is
 not done then is begun, or gone on with, by the next call on OUT, and no training is begun that would leave no time for
-its "after". OUT/results.json is written after each job, by `rl_report`.
+its "after", but with `--over-calls`. OUT/results.json is written after each job, by `rl_report`.
 
 Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--suite`); those to train on are of
 `--train-split`, of another seed. A policy that is right always or never on a task learns nothing from it: with
@@ -18,9 +19,11 @@ Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--s
 right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
 The right answers of the seeded policy are generated, too (or `--rows`: reference and answer).
 
-`--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of.
+`--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
+`--suite` and `--pool`, only tasks to train on are chosen so.
 
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
+timed       what `recipes` trained, and MODEL, on the first `--timed-tasks` tasks on the GPU: fast_1, speedup
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
 hacking     a policy seeded with 5 % exploits (the reference renamed), paid by KernelBench's evaluator and by ours
 judge       a cold start with and without the judge term (`rl_judge`: rules on text, in place of a language model)
@@ -52,7 +55,7 @@ from rl_judge import served
 from kernelwright.evaluation.options import visible_gpus
 
 CLI = [sys.executable, "-m", "kernelwright.cli"]
-PARTS = ("recipes", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
+PARTS = ("recipes", "timed", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
 CLIPS = ["train.clip_low=0.2", "train.clip_high=0.28"]
 KEVIN = ["reward.name=kevin", "reward.parameters={cap = 10.0}", "advantage.name=kevin", "train.normalise=constant"]
 KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.updates=2", "rollout.context=summary", *CLIPS]
@@ -98,28 +101,33 @@ class Plan:
         self.jobs += [job for job in jobs if job.name not in known]
 
     def tasks(self) -> str:
-        """The job that writes the tasks to measure on: of a split that no training task is of."""
+        """The job that writes the tasks: those to measure on are of a split that no training task is of."""
         a = self.asked
-        if a.suite is not None:
-            self.add(Job("tasks", lambda *_: {"suite": str(self.held_out)}, 10, gpus=0))
-        elif a.pool:
+        if a.pool:
             self.pools()
+        elif a.suite is not None:
+            self.add(Job("tasks", lambda *_: {"suite": str(self.held_out)}, 10, gpus=0))
         else:
             words = ["tasks", "generate", "--count", str(a.held_out), "--seed", str(HELD_OUT_SEED), "--split", a.split]
             self.add(Job("tasks", [*CLI, *words, "--out", str(self.held_out), "--json"], 120, gpus=0))
         return "tasks"
 
+    def suite(self) -> tuple[str, ...]:
+        """What has to be done before anything is measured: nothing where there is a suite."""
+        return () if self.asked.suite is not None else (self.tasks(),)
+
     def pools(self) -> None:
-        """Of generated tasks, on both sides, those that MODEL has right sometimes."""
+        """Of generated tasks, on both sides, those that MODEL has right sometimes; without one that is a suite."""
         a, needs = self.asked, []
-        for side, seed, split in (("train", TRAIN_SEED, a.train_split), ("held_out", HELD_OUT_SEED, a.split)):
+        sides = [("train", TRAIN_SEED, a.train_split), ("held_out", HELD_OUT_SEED, a.split)]
+        for side, seed, split in sides[: 1 if a.suite is not None else 2]:
             path = self.out / f"pool_{side}.jsonl"
             words = ["tasks", "generate", "--count", str(a.pool), "--seed", str(seed), "--split", split]
             words += ["--families", a.families] if a.families and side == "train" else []
             self.add(Job(f"pool_{side}", [*CLI, *words, "--out", str(path), "--json"], 120, gpus=0))
             line = [*CLI, "bench", str(path), "--policy", f"starter:{a.model}", "--samples", str(a.pool_answers)]
             line += ["--context", "recent", "--temperature", str(a.temperature), "--seed", str(POOL_ANSWERS_SEED)]
-            line += ["--backend", "cpu", "--small-sizes", "--trials", "3", *self.jobs_flag]
+            line += ["--backend", "cpu", "--small-sizes", "--trials", "3"]
             line += ["--run", str(self.out / "bench" / f"pool_{side}"), "--json"]
             self.add(Job(f"answers_{side}", line, 300, (f"pool_{side}",), environment=self.limits()))
             needs.append(f"answers_{side}")
@@ -161,9 +169,9 @@ class Plan:
         ]
         flags = [word for setting in words for word in ("--set", setting)]
         line = [*CLI, "train", "rl", "starter_rl", "--out", str(self.out / "runs" / name), *flags, "--json"]
-        seconds = a.train_seconds + START_SECONDS
+        least = 5.0 if a.over_calls else a.train_seconds + START_SECONDS + AFTER_SECONDS
         needs = (*more.pop("needs", ()), *((self.tasks(),) if a.pool else ()))
-        return Job(f"train-{name}", line, a.train_seconds + 120, needs, least=seconds + AFTER_SECONDS, **more)
+        return Job(f"train-{name}", line, a.train_seconds + 120, needs, least=least, **more)
 
     def train_tasks(self, pooled: bool) -> list[str]:
         """Settings that say what is trained on."""
@@ -172,18 +180,20 @@ class Plan:
         return [f"tasks.split={self.asked.train_split}", f"tasks.seed={TRAIN_SEED}"]
 
     def bench(self, name: str, model: str, turns: int, needs: tuple[str, ...] = (), **more: Any) -> Job:
-        """A model on the held-out tasks, asked as it was trained."""
+        """A model on the held-out tasks, asked as it was trained; `timed-…`: on the first of them, on the GPU."""
         context = ["--context", "summary" if "kevin" in name or turns == 4 else "recent"]
-        line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--turns", str(turns), *context]
+        timed = name.startswith("timed-")
+        suite = self.out / "timed.jsonl" if timed else self.held_out
+        line = [*CLI, "bench", str(suite), "--policy", f"starter:{model}", "--turns", str(turns), *context]
         line += ["--samples", str(max(2, self.asked.samples // turns)), "--stop", "never"]
-        line += ["--run", str(self.out / "bench" / name), *self.measured()]
+        line += ["--run", str(self.out / "bench" / name), *self.measured(timed)]
         line += ["--greedy"] if turns == 1 else []
-        return Job(f"bench-{name}", line, 400, (self.tasks(), *needs), environment=self.limits(), **more)
+        return Job(f"bench-{name}", line, 400, (*self.suite(), *needs), environment=self.limits(), **more)
 
-    def measured(self) -> list[str]:
+    def measured(self, timed: bool = False) -> list[str]:
         """How held-out answers are drawn and judged."""
         words = ["--temperature", str(self.asked.temperature), "--trials", "3", *self.jobs_flag, "--json"]
-        if self.asked.judging == "cpu":
+        if self.asked.judging == "cpu" and not timed:
             return [*words, "--backend", "cpu", "--small-sizes"]
         return [*words, "--filter", "--timing-seconds", "0.15"]
 
@@ -200,6 +210,24 @@ class Plan:
                 if name == "kevin_one_turn":  # against kevin, which is asked so
                     self.add(self.bench("before-4", self.asked.model, 4))
                     self.add(self.bench(f"{run}-asked-4", trained, 4, (job.name,)))
+
+    def timed(self) -> None:
+        """What the recipes trained, on the GPU. It is there to be timed, so that it waits for all that is trained."""
+        self.add(
+            Job(
+                "timed-tasks",
+                lambda *_: rl_report.first(self.held_out, self.out, self.asked.timed_tasks),
+                10,
+                self.suite(),
+                gpus=0,
+            )
+        )
+        for seed in self.asked.seeds:
+            for name in self.asked.recipes.split(","):
+                turns, run = VARIANTS[name][0], f"{name}-{seed}"
+                trained = str(self.out / "runs" / run)
+                self.add(self.bench(f"timed-before-{turns}", self.asked.model, turns, ("timed-tasks",)))
+                self.add(self.bench(f"timed-{run}", trained, turns, ("timed-tasks", f"train-{run}")))
 
     def hacking(self) -> None:
         """Seeded with exploits, then trained without guards and with them."""
@@ -244,7 +272,7 @@ class Plan:
             line = [*CLI, "bench", str(self.held_out), "--policy", f"starter:{model}", "--grid", shapes]
             line += ["--context", "top_w", "--stop", "never", "--run", str(self.out / "bench" / f"grid-{name}")]
             line += self.measured()
-            self.add(Job(f"grid-{name}", line, 500, (self.tasks(), *needs), environment=self.limits()))
+            self.add(Job(f"grid-{name}", line, 500, (*self.suite(), *needs), environment=self.limits()))
 
     def build(self, parts: list[str]) -> list[Job]:
         """All jobs of the parts, in the order in which they are worth having."""
@@ -264,7 +292,7 @@ class Plan:
             elif part == "processes":
                 self.processes()
             else:
-                {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling}[part]()
+                {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling, "timed": self.timed}[part]()
         return self.jobs
 
     def kills(self) -> Job:
@@ -352,6 +380,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--split", default="combos")
     parser.add_argument("--recipes", default="stanford_grpo,kevin,drkernel")
     parser.add_argument("--families")
+    parser.add_argument("--over-calls", action="store_true")
+    parser.add_argument("--timed-tasks", type=int, default=32)
     parser.add_argument("--hack-lr", type=float, default=1e-4)
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--rows", type=Path)

@@ -111,10 +111,10 @@ def numbers(summary: dict[str, Any]) -> dict[str, Any]:
 def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
     """Of each measured model but the one that training began with: paired differences to that one, asked alike."""
     found = {name: _bench(out, name) for name in names}
-    begun = {(b.settings["turns"], _cold(name)): name for name, b in found.items() if name.startswith("before")}
+    begun = {_asked(name, b): name for name, b in found.items() if name.removeprefix("timed-").startswith("before")}
     made = {}
     for name, bench in found.items():
-        before = begun.get((bench.settings["turns"], _cold(name)))
+        before = begun.get(_asked(name, bench))
         if before is not None and name != before:
             made[name] = {"against": before, **_compared(out, before, name)}
     return made
@@ -128,9 +128,9 @@ def _compared(out: Path, before: str, after: str) -> dict[str, Any]:
     return rows
 
 
-def _cold(name: str) -> bool:
-    """Whether a measured model is the cold one, or made of it."""
-    return name == "before-cold" or name.startswith("judge_")
+def _asked(name: str, bench: Any) -> tuple[int, bool, bool]:
+    """What two benches must have in common: turns, times, and the model that all began with."""
+    return bench.settings["turns"], name.startswith("timed-"), name == "before-cold" or name.startswith("judge_")
 
 
 @cache
@@ -150,7 +150,7 @@ def pick(out: Path, fewest: int, most: int) -> dict[str, Any]:
     `most`.
     """
     found: dict[str, Any] = {}
-    for side in ("train", "held_out"):
+    for side in [name for name in ("train", "held_out") if (out / f"pool_{name}.jsonl").is_file()]:
         right = {t.task_id: sum(s.correct for s in t.counted) / max(len(t.counted), 1) for t in _pool(out, side)}
         rows = _rows(out / f"pool_{side}.jsonl")
         mixed = [row for row in rows if 0.0 < right.get(row["task_id"], 0.0) < 1.0]
@@ -161,6 +161,13 @@ def pick(out: Path, fewest: int, most: int) -> dict[str, Any]:
         found[side] = {"pool": len(rows), "right": sum(right.values()) / max(len(right), 1)}
         found[side] |= {"sometimes_right": len(mixed), "never_right": len(never), "taken": len(taken)}
     return {"chosen_by": "some but not all answers right, in samples that are not part of any measurement", **found}
+
+
+def first(suite: Path, out: Path, count: int) -> dict[str, Any]:
+    """The first tasks of a suite as `timed.jsonl`."""
+    lines = suite.read_text(encoding="utf-8").splitlines(keepends=True)[:count]
+    (out / "timed.jsonl").write_text("".join(lines), encoding="utf-8")
+    return {"tasks": len(lines)}
 
 
 def _pool(out: Path, side: str) -> Any:

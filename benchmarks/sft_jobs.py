@@ -125,6 +125,7 @@ def drawn(out: Path, folder: Path, params: Params, model: str) -> dict[str, Any]
 
     from kernelwright.inference import load_engine
     from kernelwright.inference.chat import task_prompt
+    from kernelwright.inference.repeating import asking
     from kernelwright.inference.sampling import Sampling
     from kernelwright.records import Message
 
@@ -133,22 +134,24 @@ def drawn(out: Path, folder: Path, params: Params, model: str) -> dict[str, Any]
         path = folder / f"answers-{suite}.jsonl"
         if path.is_file():
             continue
-        rows, prompts, samplings = [], [], []
+        rows, prompts, samplings, said = [], [], [], []
         for name, task in load_tasks(out / "suites" / f"{suite}.jsonl").items():
-            words = "\n\n".join([*([params["tag"]] if params.get("tag") else []), task_prompt(task.source)])
+            asked = asking(task_prompt(task.source))
+            words = "\n\n".join([*([params["tag"]] if params.get("tag") else []), asked.text])
             ids = engine.tokenizer.prompt([Message(role="user", content=words)])
             if len(ids) >= engine.config.context - 1:
                 continue
             for number in range(params["samples"]):
                 rows.append({"task_id": name, "sample": number})
                 prompts.append(ids)
+                said.append(asked)
                 seed = 100_000 * params["seed"] + 1000 * number + len(rows) % 997
                 samplings.append(Sampling(params["temperature"], 1.0, 0, params["max_tokens"], seed))
         began = time.monotonic()
         done = engine.generate(prompts, samplings)
         seconds, tokens = time.monotonic() - began, sum(len(answer.ids) for answer in done)
-        for row, answer in zip(rows, done, strict=True):
-            row |= {"candidate": answer.text, "tokens": len(answer.ids), "finish": answer.finish_reason}
+        for row, answer, asked in zip(rows, done, said, strict=True):
+            row |= {"candidate": asked.answered(answer.text), "tokens": len(answer.ids), "finish": answer.finish_reason}
         part = path.with_suffix(".part")
         part.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
         part.rename(path)

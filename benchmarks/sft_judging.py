@@ -35,6 +35,7 @@ def options_of(backend: str, timed: bool) -> EvalOptions:
         backend="gpu" if backend == "gpu" else "cpu",
         trials=3,
         seed=1,
+        small_sizes=backend != "gpu",
         baselines=("eager",) if timed else (),
         timing_seconds=0.5 if timed else 0.0,
     )
