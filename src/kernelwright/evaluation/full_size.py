@@ -206,6 +206,8 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         baselines=timed,
     )
     bench.layout = answer.header
+    if answer.header["slice_rows"]:
+        bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
     bench.weights = bench.session.make(data, weight_seed, keep=False) if randomise else "seed"

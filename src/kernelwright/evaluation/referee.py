@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import io
 import math
@@ -27,7 +28,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, wire
+from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, slicing, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
 from kernelwright.tasks import draws, gradients
@@ -36,6 +37,10 @@ from kernelwright.tasks import workloads as task_workloads
 
 COPIES = 12
 """Room that checking needs, in multiples of the larger of inputs and outputs: shared, copied, in float64, compared."""
+SLICED_COPIES = 8
+"""The same where the reference divides, so that float64 and comparing need room for some rows only."""
+SLICE_BYTES = 1 << 29
+"""Inputs or outputs of the rows that are worked out at a time, at most."""
 HUGE_BYTES = 1 << 31
 KEPT_BYTES = 1 << 28
 """Outputs of up to so many bytes are kept for the comparison with a repeated call."""
@@ -79,6 +84,7 @@ class Referee:
         """The baselines' block."""
         self.before: list[torch.Tensor] | None = None
         self.slots, self.stride = 1, 0
+        self.slicing: slicing.Slicing | None = None
 
     def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Makes the model and the shared block; answers with constructor arguments and weights for the runner."""
@@ -88,10 +94,11 @@ class Referee:
         nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
-        self._fits(sum(t.nbytes for t in given), header["memory_bytes"])
+        budget = header["memory_bytes"]
+        self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
         with FlopCounterMode(display=False) as counter:
             made = self._honest(values, 0)
-        self._fits(max(sum(t.nbytes for t in group) for group in (given, made)), header["memory_bytes"])
+        self.slicing = self._sliced(values, made, budget)
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
         again = self._honest(values, 1) if total <= SLOT_BYTES else made
@@ -124,6 +131,7 @@ class Referee:
             "input_bytes": nbytes[0],
             "output_bytes": nbytes[1],
             "largest_input": elements,
+            "slice_rows": self.slicing.step if self.slicing else 0,
             "flops": counter.get_total_flops(),
         }
         return facts, tensors
@@ -147,14 +155,35 @@ class Referee:
         self.state = {k: v.to(self.device.name) for k, v in state.items()}
         return packed
 
-    def _fits(self, input_bytes: int, budget: int) -> None:
-        """Raises `TooLarge` when the copies that checking makes do not fit."""
+    def _room(self, nbytes: int, budget: int, copies: int) -> int:
+        """Bytes that are left beside so many copies. Raises `TooLarge` where there is no room for them."""
         facts = self.device.facts()
         room = min(facts["free_bytes"], budget or facts["free_bytes"])
-        need = COPIES * input_bytes
+        need = copies * nbytes
         if need > room:
             gigabytes = need / 2**30, room / 2**30
             raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
+        return int(room - need)
+
+    def _sliced(self, values: Any, made: list[torch.Tensor], budget: int) -> slicing.Slicing | None:
+        """How to check in slices where there is no room for more; None where the whole has room.
+
+        Raises `TooLarge` where neither has.
+        """
+        nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
+        try:
+            self._room(nbytes, budget, COPIES)
+            return None
+        except TooLarge as error:
+            left = self._room(nbytes, budget, SLICED_COPIES)
+            rows = max((t.shape[0] for t in made if t.dim()), default=1)
+            step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
+            found = slicing.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
+            if found is None:
+                raise TooLarge(
+                    f"{error}; the reference does not divide into rows that could be checked by turns"
+                ) from None
+            return found
 
     def fill(self, message: Message) -> dict[str, Any]:
         """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
@@ -197,7 +226,22 @@ class Referee:
         call_seed, thorough, tolerance = header["call_seed"], header["thorough"], header["tolerance"]
         if (not thorough or self._huge(got)) and (close := self._close(got, values, call_seed, tolerance)) is not None:
             return close
-        exact = task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
+        if self.slicing is not None:
+            return [_facts(r) for r in self._by_turns(header, got, values, self.slicing)]
+
+        def again() -> Any:  # what is compared has the room that the inputs had
+            return task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
+
+        held = [values]
+        del values
+        return [_facts(r) for r in self._compared(header, got, held, again, thorough)]
+
+    def _compared(
+        self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
+    ) -> list[compare.Comparison]:
+        """Outputs against the reference's. `held` has the inputs, taken out of it here; `again` makes them anew."""
+        values, call_seed, tolerance = held.pop(), header["call_seed"], header["tolerance"]
+        exact = self._exact(values, call_seed)
         honest = self._honest(values, call_seed)
         if thorough:
             honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
@@ -213,11 +257,26 @@ class Referee:
         del honest
 
         def nearby(run: int) -> list[torch.Tensor] | None:
-            again = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
             noise, sign = second_look.noise(header["seed"], run)
-            return task_inputs.nearby_outputs(self.model, self.state, again, call_seed, noise, sign)
+            return task_inputs.nearby_outputs(self.model, self.state, again(), call_seed, noise, sign)
 
-        return [_facts(r) for r in compare.looked_twice(results, exact, nearby, blockwise.taken)]
+        return compare.looked_twice(results, exact, nearby, blockwise.taken)
+
+    def _by_turns(
+        self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: slicing.Slicing
+    ) -> list[compare.Comparison]:
+        """The same slice by slice, up to the first with a wrong element; rulers are those of the first slice."""
+        turns: list[list[compare.Comparison]] = []
+        for part in way.parts():
+            cut = way.inputs(values, part)
+            again = functools.partial(way.inputs, values, part)
+            rows = [t[part] for t in got]
+            turns.append(self._compared(header, rows, [cut], again, header["thorough"] and part.start == 0))
+            if not all(r.passed for r in turns[-1]):
+                where = f"in rows {part.start} to {part.stop - 1} of {way.rows}, counted from there: "
+                turns[-1] = [r if r.passed else dataclasses.replace(r, reason=where + r.reason) for r in turns[-1]]
+                break
+        return [_worst(list(column)) for column in zip(*turns, strict=True)]
 
     def _huge(self, outputs: list[torch.Tensor]) -> bool:
         """Whether rulers of its own cost this size too much; then those of a smaller size serve."""
@@ -287,6 +346,9 @@ class Referee:
     def _honest(self, values: Any, call_seed: int) -> list[torch.Tensor]:
         return task_inputs.reference_outputs(self.model, values, None, call_seed)
 
+    def _exact(self, values: Any, call_seed: int) -> list[torch.Tensor]:
+        return task_inputs.reference_outputs(self.model, values, torch.float64, call_seed)
+
     def _at(self, place: Place, slot: int, block: torch.Tensor | None = None) -> torch.Tensor:
         block = self.shared if block is None else block
         assert block is not None
@@ -295,7 +357,7 @@ class Referee:
     def drop(self) -> None:
         """Forgets the task before."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
-        self.low_error, self.before = None, None
+        self.low_error, self.before, self.slicing = None, None, None
         for block in (self.shared, self.aside):
             if block is not None:
                 self.device.release(block, owner=True)
@@ -308,6 +370,18 @@ class Referee:
 def _facts(result: compare.Comparison) -> dict[str, Any]:
     """A comparison as a message carries it."""
     return {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name != "doubt"}
+
+
+def _worst(turns: list[compare.Comparison]) -> compare.Comparison:
+    """One output's comparison out of those of its slices."""
+    chosen = next((r for r in turns if not r.passed), turns[-1])
+    return dataclasses.replace(
+        chosen,
+        max_abs_error=max((r.max_abs_error for r in turns if r.max_abs_error is not None), default=None),
+        max_rel_error=max((r.max_rel_error for r in turns if r.max_rel_error is not None), default=None),
+        honest_error=max((r.honest_error for r in turns if r.honest_error is not None), default=None),
+        forgiven=sum(r.forgiven for r in turns),
+    )
 
 
 def _tiles(place: Place, generator: torch.Generator, device: str) -> torch.Tensor:

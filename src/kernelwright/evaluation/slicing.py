@@ -1,0 +1,97 @@
+"""References whose outputs' rows hang on the same rows of the inputs: they can be worked out a few rows at a time.
+
+The float64 run of a large task takes several times the room of its inputs and outputs. Where the reference divides
+along the first dimension, as elementwise operators, norms of a row and products with a fixed matrix do, the judge needs
+that room for some rows only. Whether it does is tried on a few rows in float64, never assumed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kernelwright.evaluation import wire
+
+Run = Callable[[Any], list[torch.Tensor]]
+"""The reference's outputs in float64 on given inputs."""
+
+TRIED_ROWS = 4
+"""Worked out together and in halves, at each place that is tried."""
+PLACES = 4
+MOST_ALONE = 4
+"""So many inputs at most are tried as the only one that is cut."""
+SAME = 1e-9
+"""Relative to the largest value: how far two float64 runs that do the same may be apart."""
+ROUGHLY = 0.02
+"""The same for a float64 run and one in the task's own dtype."""
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """Which of a call's tensors are cut along their first dimension, how long that is, and the rows of a slice."""
+
+    cut: tuple[int, ...]
+    rows: int
+    step: int
+
+    def parts(self) -> Iterator[slice]:
+        """All rows, `step` at a time."""
+        for start in range(0, self.rows, self.step):
+            yield slice(start, min(self.rows, start + self.step))
+
+    def inputs(self, values: Any, part: slice) -> Any:
+        """The inputs of some rows: views of what is cut, everything else as it is."""
+        tensors = wire.tensors_of(values)
+        return wire.replace_tensors(values, [t[part] if k in self.cut else t for k, t in enumerate(tensors)])
+
+
+def find(values: Any, made: Sequence[torch.Tensor], run: Run, step: int, seed: int) -> Slicing | None:
+    """How the reference divides; None where no way was found.
+
+    `made` are the whole outputs in the task's own dtype: rows worked out alone must be roughly theirs, too, so that a
+    reference that looks at the number of rows does not count as one that divides.
+    """
+    rows = {t.shape[0] if t.dim() else 0 for t in made}
+    count = rows.pop() if len(rows) == 1 else 0
+    if count < 2:
+        return None
+    fitting = [k for k, t in enumerate(wire.tensors_of(values)) if t.dim() and t.shape[0] == count]
+    ways = list(dict.fromkeys([tuple(fitting), *((k,) for k in fitting[:MOST_ALONE])])) if fitting else []
+    for cut in ways:
+        way = Slicing(cut, count, max(1, min(step, count)))
+        if _divides(way, values, made, run, random.Random(seed)):
+            return way
+    return None
+
+
+def _divides(way: Slicing, values: Any, made: Sequence[torch.Tensor], run: Run, chance: random.Random) -> bool:
+    """Whether some rows give the same together, in halves, and as part of the whole, wherever that is tried."""
+    width = min(TRIED_ROWS, way.rows)
+    starts = {0, way.rows - width, *(chance.randint(0, way.rows - width) for _ in range(PLACES - 2))}
+    try:
+        for start in sorted(starts):
+            middle, end = start + width // 2, start + width
+            together = run(way.inputs(values, slice(start, end)))
+            halves = [run(way.inputs(values, slice(a, b))) for a, b in ((start, middle), (middle, end))]
+            for k, whole in enumerate(made):
+                joined = torch.cat([half[k] for half in halves])
+                if not (_near(joined, together[k], SAME) and _near(joined, whole[start:end], ROUGHLY)):
+                    return False
+    except Exception:  # a reference may raise anything on fewer rows: then it does not divide
+        return False
+    return True
+
+
+def _near(a: torch.Tensor, b: torch.Tensor, relative: float) -> bool:
+    if a.shape != b.shape:
+        return False
+    if not (a.is_floating_point() or a.is_complex()):
+        return torch.equal(a, b.to(a.dtype))
+    wide = b.to(a.dtype)
+    finite = wide.abs().nan_to_num(0.0, 0.0, 0.0)
+    room = relative * float(finite.max()) if finite.numel() else 0.0
+    return torch.allclose(a, wide, rtol=relative, atol=room, equal_nan=True)
