@@ -8,7 +8,8 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kernelwright import syntax
@@ -19,7 +20,7 @@ LONGEST = 4096
 """Elements of a list, and characters of a text, that are computed with."""
 LARGEST_NUMBER = 7
 """Whole numbers above it may be sizes: they keep their names."""
-_LARGEST = 2**40
+_LARGEST: dict[type, float] = {bool: 1, int: 2**40, float: 1e300}
 ROOTS = ("torch", "nn", "F", "math")
 _SUMS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
@@ -75,52 +76,57 @@ class Unknown(Exception):
     """An expression whose value the text does not tell."""
 
 
-def value_of(node: ast.expr) -> Any:
-    """The value of a constant expression. Raises `Unknown`."""
+def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) -> Any:
+    """The value of a constant expression, in which names may stand for values that are known. Raises `Unknown`."""
+
+    def of(part: ast.expr) -> Any:
+        return value_of(part, known)
+
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
             return node.value
+        case ast.Name(id=name) if name in known:
+            return known[name]
         case ast.Tuple(elts=elements):
-            return tuple(map(value_of, elements))
+            return tuple(map(of, elements))
         case ast.List(elts=elements):
-            return list(map(value_of, elements))
+            return list(map(of, elements))
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SUMS:
-            return _tried(_SUMS[type(sign)], value_of(operand))
+            return _tried(_SUMS[type(sign)], of(operand))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            a, b = value_of(left), value_of(right)
+            a, b = of(left), of(right)
             if isinstance(a, int | float) and isinstance(b, int | float) and abs(a) <= 2**20 and abs(b) <= 64:
                 return _tried(operator.pow, a, b)
         case ast.BinOp(left=left, op=sign, right=right) if type(sign) in _SUMS:
-            a, b = value_of(left), value_of(right)
+            a, b = of(left), of(right)
             if isinstance(sign, ast.Mult) and not all(isinstance(v, int | float) for v in (a, b)):
                 if max(v for v in (a, b, 0) if isinstance(v, int)) > MAX_ROUNDS:
                     raise Unknown
+            if isinstance(sign, ast.Mod) and isinstance(a, str):
+                raise Unknown  # "%999999999d" % 1
             return _tried(_SUMS[type(sign)], a, b)
         case ast.Compare(left=left, ops=[sign], comparators=[right]) if type(sign) in _SUMS:
-            return _tried(_SUMS[type(sign)], value_of(left), value_of(right))
+            return _tried(_SUMS[type(sign)], of(left), of(right))
         case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Name(id=kind)]) if kind in _TYPES:
-            return isinstance(value_of(one), _TYPES[kind])
+            return isinstance(of(one), _TYPES[kind])
         case ast.Call(func=ast.Name(id="isinstance"), args=[one, ast.Tuple(elts=kinds)]):
             names = [k.id for k in kinds if isinstance(k, ast.Name) and k.id in _TYPES]
             if len(names) == len(kinds):
-                return isinstance(value_of(one), tuple(_TYPES[k] for k in names))
+                return isinstance(of(one), tuple(_TYPES[k] for k in names))
         case ast.Call(func=ast.Attribute(value=text, attr="lower"), args=[], keywords=[]):
-            return _tried(str.lower, value_of(text))
+            return _tried(str.lower, of(text))
         case ast.Call(func=called, args=arguments, keywords=[]) if ast.unparse(called) in _CALLS:
-            if ast.unparse(called) == "range" and not all(abs(_whole(a)) <= 4096 for a in arguments):
+            if ast.unparse(called) == "range" and not all(abs(_whole(of(a))) <= 4096 for a in arguments):
                 raise Unknown
-            return _tried(_CALLS[ast.unparse(called)], *map(value_of, arguments))
+            return _tried(_CALLS[ast.unparse(called)], *map(of, arguments))
         case ast.Subscript(value=inner, slice=ast.Slice(lower=a, upper=b, step=c)):
-            return _tried(
-                operator.getitem, value_of(inner), slice(*(None if v is None else value_of(v) for v in (a, b, c)))
-            )
+            return _tried(operator.getitem, of(inner), slice(*(None if v is None else of(v) for v in (a, b, c))))
         case ast.Subscript(value=inner, slice=index):
-            return _tried(operator.getitem, value_of(inner), value_of(index))
+            return _tried(operator.getitem, of(inner), of(index))
     raise Unknown
 
 
-def _whole(node: ast.expr) -> int:
-    value = value_of(node)
+def _whole(value: Any) -> int:
     if not isinstance(value, int):
         raise Unknown
     return value
@@ -133,7 +139,7 @@ def _tried(function: Callable[..., Any], *values: Any) -> Any:
         raise Unknown from None
     if isinstance(found, str | tuple | list) and len(found) > LONGEST:
         raise Unknown
-    if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST):
+    if isinstance(found, complex) or (isinstance(found, int | float) and not abs(found) <= _LARGEST[type(found)]):
         raise Unknown
     return found
 

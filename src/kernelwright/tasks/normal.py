@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import ast
 import functools
-import operator
 import re
-from collections.abc import Callable
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import is_known, is_value, written
+from kernelwright.tasks.constants import Unknown, is_known, is_value, value_of, written
 from kernelwright.tasks.folding import fold
 from kernelwright.tasks.steps import in_steps
 
@@ -24,14 +22,6 @@ IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional 
 _SAME = ("from torch import nn", "from torch.nn import functional as F")
 _LONGEST = 16
 """Elements of a constant that is written where it is used."""
-_LARGEST = 2**40
-_SUMS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Div: operator.truediv,
-}
 _SHORT = {"torch.nn": "nn", "nn.functional": "F"}
 _FUNCTIONS = ("get_inputs", "get_init_inputs")
 
@@ -207,10 +197,7 @@ class _Fold(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        try:
-            return written(_value(node, {}))
-        except ValueError:
-            return node
+        return _literal(node) or node
 
 
 def _constants(tree: ast.Module) -> Constants:
@@ -227,13 +214,12 @@ def _constants(tree: ast.Module) -> Constants:
         if not isinstance(statement, ast.Assign):
             continue
         try:
-            value = _value(statement.value, known)
-            if isinstance(value, list):
-                continue
+            value = value_of(statement.value, known)
+        except Unknown:
+            continue
+        if not isinstance(value, list) and not (isinstance(value, tuple) and len(value) > _LONGEST):
             for target in statement.targets:
                 known |= _pairs(target, value)
-        except ValueError:
-            continue
     return {name: value for name, value in known.items() if times.get(name) == 1}
 
 
@@ -257,47 +243,11 @@ def _pairs(target: ast.expr, value: Any) -> Constants:
     return {}
 
 
-def _value(node: ast.expr, known: Constants) -> Any:
-    """The value of a constant expression. Raises `ValueError` for any other."""
-    match node:
-        case ast.Constant(value=bool() | int() | float() | str() | None):
-            return _bounded(node.value)
-        case ast.Name(id=name) if name in known:
-            return known[name]
-        case ast.Tuple(elts=elements) | ast.List(elts=elements) if len(elements) <= _LONGEST:
-            items = [_value(e, known) for e in elements]
-            return tuple(items) if isinstance(node, ast.Tuple) else items
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_number(_value(operand, known))
-        case ast.BinOp(left=left, op=sign, right=right):
-            a, b = _number(_value(left, known)), _number(_value(right, known))
-            if isinstance(sign, ast.Pow) and 0 <= b <= 64 and abs(a) <= 64:
-                return _bounded(a**b)
-            if type(sign) in _SUMS:
-                try:
-                    return _bounded(_SUMS[type(sign)](a, b))
-                except ArithmeticError:
-                    raise ValueError("no number") from None
-    raise ValueError("no constant")
-
-
-def _number(value: Any) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError("no number")
-    return value
-
-
-def _bounded(value: Any) -> Any:
-    if isinstance(value, int | float) and not abs(value) <= (_LARGEST if isinstance(value, int) else 1e300):
-        raise ValueError("too large")
-    return value
-
-
 def _literal(node: ast.expr) -> ast.expr | None:
     """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
     try:
-        value = _value(node, {})
-    except ValueError:
+        value = value_of(node)
+    except Unknown:
         return None
     return None if isinstance(value, list) else written(value)
 
