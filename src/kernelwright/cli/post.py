@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli_train import train_app
+from kernelwright.cli.train import train_app
 
 __all__ = ["train_app"]
 

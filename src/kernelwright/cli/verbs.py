@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
-from kernelwright.cli_bench import app as bench_app
-from kernelwright.cli_corpus import register as register_corpus
-from kernelwright.cli_generate import tasks_generate
-from kernelwright.cli_machine import machine_app
-from kernelwright.cli_options import cores as _cores
-from kernelwright.cli_options import eval_options as _options
-from kernelwright.cli_post import train_app
-from kernelwright.cli_serve import serve
-from kernelwright.cli_solutions import solutions_app
-from kernelwright.cli_warm import warm
+from kernelwright.cli.bench import app as bench_app
+from kernelwright.cli.corpus import register as register_corpus
+from kernelwright.cli.generate import tasks_generate
+from kernelwright.cli.machine import machine_app
+from kernelwright.cli.options import cores as _cores
+from kernelwright.cli.options import eval_options as _options
+from kernelwright.cli.post import train_app
+from kernelwright.cli.serve import serve
+from kernelwright.cli.solutions import solutions_app
+from kernelwright.cli.warm import warm
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
@@ -565,7 +565,3 @@ def _unforeseen(error: Exception) -> None:
         traceback.print_exception(error, file=file)
     first = str(error).splitlines()[0] if str(error) else ""
     _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
-
-
-if __name__ == "__main__":
-    main()

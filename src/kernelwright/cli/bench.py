@@ -87,7 +87,7 @@ def bench(
     the policy does not give are counted apart.
     """
     from kernelwright import programbench
-    from kernelwright.cli_options import cores, eval_options
+    from kernelwright.cli.options import cores, eval_options
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}

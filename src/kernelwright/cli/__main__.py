@@ -1,0 +1,5 @@
+"""`python -m kernelwright.cli`."""
+
+from kernelwright.cli.verbs import main
+
+main()
