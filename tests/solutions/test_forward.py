@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernelwright.solutions import write
-from kernelwright.solutions.facts import Declared, read_facts
+from kernelwright.solutions.declared import Declared
+from kernelwright.solutions.facts import read_facts
 from kernelwright.solutions.forward import expression
 from kernelwright.solutions.reading import Node, Unreadable, read
 

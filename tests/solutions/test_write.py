@@ -49,6 +49,19 @@ CASES = {
     ),
     "outer broadcast": task("return x * y", "torch.randn(7, 1, 30), torch.randn(1, 5, 1)", "x, y"),
     "a slope a channel": task("return self.a(x * 2)", "torch.randn(3, 4, 5, 6)", init="self.a = nn.PReLU(4, init=0.1)"),
+    "split by a size": task("a, b, c = x.split(20, dim=2)\n        return torch.cat([a * b, c.relu()], 2)"),
+    "split by sizes": task("a, b = torch.split(x, [1, 5], 1)\n        return a * b.sigmoid()"),
+    "one piece of a split": task("return x.split(x.shape[1] // 2, 1)[1].softmax(-1)"),
+    "sizes of what is not computed": task(
+        "t = self.n(x) + x * x\n        return (t / t.size(-2)).norm(dim=1, keepdim=True) * x",
+        init="self.n = nn.LayerNorm(50)",
+    ),
+    "a buffer out of local ones": task(
+        "return torch.where(self.band, x, torch.zeros_like(x)).sum(-1)",
+        "torch.randn(3, 40, 40)",
+        init="i = torch.arange(40)\n        off = i[None, :] - i[:, None]\n"
+        "        self.register_buffer('band', (off >= -9) & (off <= 3))",
+    ),
     "a word of C++": task("return (x + self.const).sum(1)", init="self.const = 0.5"),
     "layers in a loop": task(
         "for l in self.ls:\n            x = torch.relu(l(x))\n        return x",

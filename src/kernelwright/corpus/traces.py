@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelwright import syntax
-from kernelwright.solutions.facts import Declared, read_facts
+from kernelwright.solutions.declared import Declared
+from kernelwright.solutions.facts import read_facts
 from kernelwright.solutions.reading import Unreadable, read
 
 _BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "long": 8, "int": 4, "bool": 1}

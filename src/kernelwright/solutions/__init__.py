@@ -54,7 +54,7 @@ def schedules(source: str) -> list[Schedule]:
     Raises `Unreadable`.
     """
     from kernelwright.solutions import variants
-    from kernelwright.solutions.facts import Declared
+    from kernelwright.solutions.declared import Declared
 
     writer, node = _lowered(source, CANONICAL)
     halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
@@ -108,7 +108,10 @@ def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Write
 
     reference, facts, node = understood(source)
     writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)
-    return writer, lower(writer, node)
+    root = lower(writer, node)
+    # Values whose sizes are asked for are the same nodes as those that are computed only once they are lowered, too.
+    reference.hidden.update({name: lower(writer, hidden) for name, hidden in reference.hidden.items()})
+    return writer, root
 
 
 __all__ = ["CANONICAL", "Schedule", "schedules", "write"]

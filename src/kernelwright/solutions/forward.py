@@ -24,7 +24,7 @@ from kernelwright.solutions.names import (
 from kernelwright.solutions.numbers import rewritten
 from kernelwright.solutions.operators import COMPARISONS, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
-from kernelwright.solutions.settling import settled
+from kernelwright.solutions.settling import piece, settled
 
 Value = Any
 """What a name of forward stands for: a `Node`, a tuple of values, or None."""
@@ -154,6 +154,8 @@ class _Reader:
     def _parts(self, value: Value, count: int) -> Sequence[Value]:
         if isinstance(value, Node) and value.op == "number":  # the sizes of a tensor
             return [Node("number", text=f"{value.text}[{i}]") for i in range(count)]
+        if isinstance(value, Node) and value.op == "split":
+            return [piece(value, i) for i in range(count)]
         if not isinstance(value, (tuple, list)) or len(value) != count:
             raise Unreadable(f"forward takes {count} values from something else")
         return value
@@ -283,6 +285,8 @@ class _Reader:
             return inner[index]
         if inner.op == "number":
             return Node("number", text=self.text(node, values))
+        if inner.op == "split" and isinstance(index := self._known(node.slice, values), int) and index >= 0:
+            return piece(inner, index)
         return self._indexed(inner, node.slice, values)
 
     def _indexed(self, inner: Node, index: ast.expr, values: dict[str, Value]) -> Node:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from typing import Any
 
+from kernelwright import syntax
 from kernelwright.solutions.facts import Facts
 from kernelwright.solutions.reading import Node, Unreadable
 
@@ -54,7 +56,7 @@ def _dropout(facts: Facts, node: Node) -> Node:
     raise Unreadable("no template for dropout that drops something")
 
 
-def _several(facts: Facts, node: Node) -> tuple[Node, ...]:
+def _several(facts: Facts, node: Node) -> Node | tuple[Node, ...]:
     """Pieces of a tensor along a dimension, or a statistic with its mean."""
     x = node.args[0]
     if node.op in ("var_mean", "std_mean"):
@@ -66,4 +68,14 @@ def _several(facts: Facts, node: Node) -> tuple[Node, ...]:
         return tuple(
             Node("piece", (x,), options=(("count", str(count)), ("dim", dim), ("part", str(i)))) for i in range(count)
         )
+    if node.op == "split":
+        sizes = syntax.expression(node.option("split_size"))
+        known = isinstance(sizes, ast.List | ast.Tuple)
+        return tuple(piece(node, i) for i in range(len(sizes.elts))) if known else node  # type: ignore[attr-defined]
     raise Unreadable(f"no template for {node.op}")
+
+
+def piece(split: Node, number: int) -> Node:
+    """One of the tensors that a split gives; how many there are, its size does not tell where it is one number."""
+    options = (("dim", split.option("dim") or "0"), ("part", str(number)), ("sizes", split.option("split_size")))
+    return Node("piece", split.args, options=options)

@@ -31,7 +31,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelwright.solutions.facts import Declared, Facts, Shape, broadcast, read_facts
+from kernelwright.solutions.declared import Declared, Shape, broadcast
+from kernelwright.solutions.facts import Facts, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.lanes import vectorised
 from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC

@@ -13,7 +13,7 @@ from typing import Any
 
 from kernelwright import syntax
 from kernelwright.solutions import _lowered, frame
-from kernelwright.solutions.facts import value_or
+from kernelwright.solutions.declared import value_or
 from kernelwright.solutions.families import products, rows
 from kernelwright.solutions.fusion import NUMBERS, POSITIONS, READERS, Fusion, Operands, leaves, region
 from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC

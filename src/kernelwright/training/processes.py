@@ -7,6 +7,7 @@ and all tracebacks are in the run's folder, `processes/rank-N.log`. Ctrl-C ends 
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import json
 import os
@@ -179,7 +180,7 @@ def _error(folder: Path, rank: int, code: int) -> Exception:
 
 
 def child(folder: Path, work: Callable[[], None]) -> None:
-    """Does one process's work. What it raises is left for the parent in `folder`, and the process ends at once."""
+    """Does one process's work and ends it at once. What was raised is left for the parent in `folder`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     name = f"rank-{os.environ['RANK']}"
     try:
@@ -194,10 +195,13 @@ def child(folder: Path, work: Callable[[], None]) -> None:
         part.write_text(json.dumps(row), encoding="utf-8")
         part.rename(folder / f"{name}.json")
         _leave(1)
+    atexit._run_exitfuncs()
+    _leave(0)
 
 
 def _leave(status: int) -> None:
-    """Ends at once: a process group of torch may wait for processes that are no longer there."""
+    """Ends at once: a process group of torch may wait for processes that are no longer there, and where its threads
+    still run when the interpreter ends, C++ aborts a process that has done its work."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

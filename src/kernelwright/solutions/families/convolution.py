@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kernelwright.solutions import convolution_ways as ways
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.schedule import Schedule

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelwright import syntax
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.families.remaps import dim_of
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule

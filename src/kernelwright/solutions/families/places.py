@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
 from kernelwright.solutions.fusion import Fusion, Operands

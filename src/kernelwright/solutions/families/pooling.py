@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kernelwright import syntax
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
-from kernelwright.solutions.facts import Shape, value_or
+from kernelwright.solutions.declared import Shape, value_or
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule

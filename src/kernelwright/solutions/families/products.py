@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
-from kernelwright.solutions.facts import Declared, Shape
+from kernelwright.solutions.declared import Declared, Shape
 from kernelwright.solutions.families.views import order
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable

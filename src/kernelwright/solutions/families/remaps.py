@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 
 from kernelwright import syntax
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.fusion import POSITIONS, READERS, Fusion, Reader
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Writer, shape_rule

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
 from kernelwright.solutions.operators import FUSED
 from kernelwright.solutions.reading import Node, Unreadable, nodes

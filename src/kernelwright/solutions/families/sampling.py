@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from kernelwright.solutions import tiles
 from kernelwright.solutions import windows as win
-from kernelwright.solutions.facts import Shape
+from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule

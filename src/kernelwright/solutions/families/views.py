@@ -6,7 +6,7 @@ import ast
 import math
 
 from kernelwright import syntax
-from kernelwright.solutions.facts import Shape, broadcast
+from kernelwright.solutions.declared import Shape, broadcast
 from kernelwright.solutions.families.remaps import strided
 from kernelwright.solutions.fusion import READERS
 from kernelwright.solutions.reading import Node, Unreadable
@@ -183,9 +183,22 @@ def _select(writer: Writer, node: Node) -> Shape:
 @shape_rule("piece")
 def _piece(writer: Writer, node: Node) -> Shape:
     shape = list(writer.shape(node.args[0]))
-    at, count = _dim(writer.option(node, "dim"), len(shape)), int(node.option("count"))
+    at = _dim(writer.option(node, "dim"), len(shape))
+    if node.option("sizes"):
+        shape[at] = _split(writer, node, shape[at])
+        return tuple(shape)
+    count = int(node.option("count"))
     shape[at] = -1 if shape[at] == -1 else -(-shape[at] // count)
     return tuple(shape)
+
+
+def _split(writer: Writer, node: Node, whole: int) -> int:
+    """The size of a piece; -1 where the text does not tell it."""
+    sizes, part = syntax.expression(node.option("sizes")), int(node.option("part"))
+    if isinstance(sizes, ast.List | ast.Tuple):
+        return _sizes(writer, f"({ast.unparse(sizes.elts[part])},)")[0]
+    size = _sizes(writer, f"({ast.unparse(sizes)},)")[0]
+    return size if size == -1 or whole == -1 else max(0, min(size, whole - part * size))
 
 
 def _text(writer: Writer, node: Node) -> str:
@@ -211,6 +224,8 @@ def _text(writer: Writer, node: Node) -> str:
         return f".narrow({option('dim')}, {option('start')}, {option('length')})"
     if node.op == "select":
         return f".select({option('dim')}, {option('index')})"
+    if node.op == "piece" and option("sizes"):
+        return f".split({option('sizes')}, {option('dim')})[{option('part')}]"
     if node.op == "piece":
         return f".chunk({option('count')}, {option('dim')})[{option('part')}]"
     return f"[{node.text}]"
