@@ -39,6 +39,8 @@ class Unknown(Exception):
     """The text does not say."""
 
 
+_LONGEST = 4096
+"""Rounds of a comprehension that are followed."""
 _MATH = {
     **{name: getattr(math, name) for name in ("sqrt", "log", "exp", "floor", "ceil", "prod", "log2")},
     **{"int": int, "float": float, "len": len, "tuple": tuple, "list": list, "max": max, "min": min, "abs": abs},
@@ -104,6 +106,11 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         return _COMPARISONS[type(node.ops[0])](_evaluate(node.left, names), _evaluate(node.comparators[0], names))
     if isinstance(node, ast.IfExp):
         return _evaluate(node.body if _evaluate(node.test, names) else node.orelse, names)
+    if isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
+        each = node.generators[0]
+        items = _evaluate(each.iter, names)
+        if isinstance(each.target, ast.Name) and not each.ifs and len(items) <= _LONGEST:
+            return [_evaluate(node.elt, {**names, each.target.id: item}) for item in items]
     if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
         return _evaluate(node.value, names)[_evaluate(node.slice, names)]
     if isinstance(node, ast.Call) and dotted(node.func).endswith(".size"):
@@ -246,7 +253,7 @@ def _returned_by(function: ast.FunctionDef, call: ast.Call, names: dict[str, Any
     arguments = {name: or_none(node, names) for name, node in given.items()}
     inside |= {name: value for name, value in arguments.items() if value is not None}
     for statement in function.body:
-        if isinstance(statement, ast.Assign):
+        if isinstance(statement, ast.Assign | ast.AnnAssign):
             assign(statement, inside)
         elif isinstance(statement, ast.Return) and statement.value is not None:
             return declared(statement.value, inside)
@@ -383,13 +390,15 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
     return Declared(shape, inner.dtype)
 
 
-def assign(node: ast.Assign, names: dict[str, Any]) -> None:
-    """Follows `a = value` and `a, b = values`; what is not known is forgotten."""
+def assign(statement: ast.stmt, names: dict[str, Any]) -> None:
+    """Follows `a = value`, `a: T = value` and `a, b = values`; what is not known is forgotten."""
+    if not isinstance(statement, ast.Assign | ast.AnnAssign) or statement.value is None:
+        return
     try:
-        value = thing(node.value, names)
+        value = thing(statement.value, names)
     except Unknown:
         value = None
-    for target in node.targets:
+    for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
         if isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(value) == len(target.elts):
             names.update({t.id: v for t, v in zip(target.elts, value, strict=True) if isinstance(t, ast.Name)})
         elif isinstance(target, ast.Name):

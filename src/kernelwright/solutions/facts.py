@@ -14,7 +14,7 @@ from typing import Any
 from kernelwright import syntax
 from kernelwright.solutions.declared import Declared, Shape, Sizes, Unknown, assign, evaluate, or_none, thing
 from kernelwright.solutions.names import MODULE_ARGUMENTS
-from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted
+from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted, layers_of
 
 
 @dataclass
@@ -54,8 +54,11 @@ def read_facts(reference: Reference) -> Facts:
     facts = Facts()
     functions = {n.name: n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
     for node in reference.tree.body:
-        if isinstance(node, ast.Assign):
-            assign(node, facts.constants)
+        assign(node, facts.constants)
+    for node in reference.model.body:  # attributes of the class
+        for target, value in assigned(node):
+            if isinstance(target, ast.Name) and (known := or_none(value, facts.constants)) is not None:
+                facts.attributes[target.id] = known
     methods = {n.name: n for n in reference.model.body if isinstance(n, ast.FunctionDef)}
     if "__init__" in methods:
         given = _returned(functions["get_init_inputs"], facts.constants) if "get_init_inputs" in functions else []
@@ -71,9 +74,8 @@ def _returned(function: ast.FunctionDef, constants: dict[str, Any]) -> list[Any]
     """The items that a function without parameters returns in a list; None for what is not known."""
     names = dict(constants)
     for statement in function.body:
-        if isinstance(statement, ast.Assign):
-            assign(statement, names)
-        elif isinstance(statement, ast.Return) and statement.value is not None:
+        assign(statement, names)
+        if isinstance(statement, ast.Return) and statement.value is not None:
             items = statement.value.elts if isinstance(statement.value, (ast.List, ast.Tuple)) else []
             if isinstance(statement.value, ast.Name) and isinstance(names.get(statement.value.id), (list, tuple)):
                 return list(names[statement.value.id])
@@ -84,7 +86,8 @@ def _returned(function: ast.FunctionDef, constants: dict[str, Any]) -> list[Any]
 def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, reference: Reference) -> None:
     """Attributes with known values, and parameters and buffers with known shapes."""
     functions = {f"def {n.name}": n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
-    names = {**facts.constants, **functions, **_bound(init, [], [], {})}
+    own = {f"self.{k}": v for k, v in facts.attributes.items()}
+    names = {**facts.constants, **functions, **own, **_bound(init, [], [], {})}
     for argument, value in zip(init.args.args[1:], given, strict=False):
         names[argument.arg] = value
     _read_body(init, names, facts, reference, "")
@@ -96,10 +99,12 @@ def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, refer
         for target, value in assigned(statement):
             if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
                 _set_attribute(prefix + target.attr, value, names, facts, reference)
-        if isinstance(statement, ast.Assign):
-            assign(statement, names)
-        elif isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        assign(statement, names)
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             call = statement.value
+            if dotted(call.func) in ("self.eval", "self.train"):
+                training = dotted(call.func) == "self.train" and not [a for a in call.args if not or_none(a, names)]
+                facts.attributes |= {f"{m}.training": training for m in reference.modules if m.startswith(prefix)}
             if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
                 name = or_none(call.args[0], names)
                 _set_attribute(f"{prefix}{name}", call.args[1], names, facts, reference)
@@ -122,8 +127,7 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
 def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> bool:
     """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
     if name in reference.lists:
-        items = call.args[0].elts if call.args and isinstance(call.args[0], (ast.List, ast.Tuple)) else call.args
-        for path, item in zip(reference.lists[name], items, strict=False):
+        for path, item in zip(reference.lists[name], layers_of(call), strict=False):
             if isinstance(item, ast.Call):
                 _layer(path, item, names, facts, reference)
         return True
@@ -142,6 +146,8 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         given[parameter] = or_none(value, names)
     for keyword in call.keywords:
         given[str(keyword.arg)] = or_none(keyword.value, names)
+    if kind == "PairwiseDistance":
+        given["norm"] = given["p"]  # as the module calls it
     facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})
     _weights(name, kind, given, facts)
     return True

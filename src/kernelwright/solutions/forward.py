@@ -154,7 +154,7 @@ class _Reader:
     def _parts(self, value: Value, count: int) -> Sequence[Value]:
         if isinstance(value, Node) and value.op == "number":  # the sizes of a tensor
             return [Node("number", text=f"{value.text}[{i}]") for i in range(count)]
-        if isinstance(value, Node) and value.op == "split":
+        if isinstance(value, Node) and value.op in ("split", "unbind"):
             return [piece(value, i) for i in range(count)]
         if not isinstance(value, (tuple, list)) or len(value) != count:
             raise Unreadable(f"forward takes {count} values from something else")
@@ -285,7 +285,7 @@ class _Reader:
             return inner[index]
         if inner.op == "number":
             return Node("number", text=self.text(node, values))
-        if inner.op == "split" and isinstance(index := self._known(node.slice, values), int) and index >= 0:
+        if inner.op in ("split", "unbind") and isinstance(index := self._known(node.slice, values), int) and index >= 0:
             return piece(inner, index)
         return self._indexed(inner, node.slice, values)
 
@@ -333,7 +333,8 @@ class _Reader:
             owner = self.reference.blocks.get(self.scope.removeprefix("self.").removesuffix("."), self.reference.model)
             method = _method_of(owner, path.rpartition(".")[2])
             if method is not None:
-                return self._inline(method, node, values, self.scope, method.args.args[1:])
+                static = "staticmethod" in [dotted(d) for d in method.decorator_list]
+                return self._inline(method, node, values, self.scope, method.args.args[0 if static else 1 :])
         return None
 
     def _function(self, name: str) -> ast.FunctionDef | None:

@@ -39,19 +39,40 @@ def _bare(arguments: ast.arguments) -> ast.arguments:
 
 
 def constructor(reference: Reference) -> str:
-    """The reference's constructor without docstring, so that arguments, attributes and weights keep their names."""
+    """The reference's constructor without docstring, so that arguments, attributes and weights keep their names.
+
+    Before it the attributes of the class, behind it the methods that it calls.
+    """
     model = next(
         (n for n in _own(reference).body if isinstance(n, ast.ClassDef) and n.name == "Model"), reference.model
     )
+    own = [ast.unparse(n) for n in model.body if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
+    attributes = textwrap.indent("\n".join(own), "    ") + "\n\n" if own else ""
     found = next((n for n in model.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
     if found is None:
-        return ""
+        return attributes
     bare = copy.copy(found)
     bare.args, bare.returns = _bare(found.args), None
     if found.body and isinstance(found.body[0], ast.Expr) and isinstance(found.body[0].value, ast.Constant):
         bare.body = found.body[1:] or [ast.Pass()]
-    text = ast.unparse(bare).replace("super(Model, self)", "super()")
-    return textwrap.indent(text, "    ") + "\n\n"
+    texts = [ast.unparse(n) for n in (bare, *_helpers(model, found))]
+    text = "\n\n".join(texts).replace("super(Model, self)", "super()")
+    return attributes + textwrap.indent(text, "    ") + "\n\n"
+
+
+def _helpers(model: ast.ClassDef, init: ast.FunctionDef) -> list[ast.FunctionDef]:
+    """The methods that a constructor calls, also by one another, in the order of the class."""
+    methods = {
+        n.name: n for n in model.body if isinstance(n, ast.FunctionDef) and n.name not in ("__init__", "forward")
+    }
+    called: set[str] = set()
+    waiting = [init]
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            if isinstance(node, ast.Attribute) and node.attr in methods.keys() - called:
+                called.add(node.attr)
+                waiting.append(methods[node.attr])
+    return [method for name, method in methods.items() if name in called]
 
 
 def _own(reference: Reference) -> ast.Module:

@@ -11,8 +11,8 @@ logcumsumexp cummax cummin matmul mm bmm flip mse_loss l1_loss smooth_l1_loss hu
 roll gather index_select masked_fill cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
 poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad
-tril triu cat stack chunk split unbind permute transpose reshape flatten unflatten unsqueeze squeeze expand expand_as
-repeat movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
+tril triu cat stack chunk split unbind aminmax permute transpose reshape flatten unflatten unsqueeze squeeze expand
+expand_as repeat movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
 """
 FUNCTIONS = {
     **{name: name for name in (*_SAME.split(), *ELEMENTWISE, *COMPARISONS, *LOGIC)},
@@ -70,7 +70,9 @@ _LOSS = ("size_average", "reduce", "reduction")
 _BINARY = """pow add sub mul div minimum maximum remainder fmod floor_divide atan2 hypot matmul mm bmm logical_and
 logical_or logical_xor gt ge lt le eq ne expand_as reshape_as"""
 ARGUMENTS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sum", "mean", "prod", "max", "min", "amax", "amin", "argmax", "argmin"), ("dim", "keepdim")),
+    **dict.fromkeys(
+        ("sum", "mean", "prod", "max", "min", "amax", "amin", "aminmax", "argmax", "argmin"), ("dim", "keepdim")
+    ),
     **dict.fromkeys(("softmax", "log_softmax", "softmin"), ("dim", "_stacklevel", "dtype")),
     **dict.fromkeys(("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "glu", "unsqueeze", "squeeze"), ("dim",)),
     **dict.fromkeys(_BINARY.split(), ("*other",)),
@@ -240,7 +242,7 @@ MODULE_ARGUMENTS = {
     "MarginRankingLoss": "margin=0.0 size_average=None reduce=None reduction='mean'",
     "CosineEmbeddingLoss": "margin=0.0 size_average=None reduce=None reduction='mean'",
     "CosineSimilarity": "dim=1 eps=1e-08",
-    "PairwiseDistance": "norm=2.0 eps=1e-06 keepdim=False",
+    "PairwiseDistance": "p=2.0 eps=1e-06 keepdim=False",
     "TripletMarginLoss": "margin=1.0 p=2.0 eps=1e-06 swap=False size_average=None reduce=None reduction='mean'",
     "CrossEntropyLoss": (
         "weight=None size_average=None ignore_index=-100 reduce=None reduction='mean' label_smoothing=0.0"

@@ -148,6 +148,17 @@ def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return [(target, value)]
 
 
+def layers_of(call: ast.Call) -> list[ast.expr]:
+    """The layers of a `Sequential` or `ModuleList`, as arguments, in a list, or with names in an `OrderedDict`."""
+    if len(call.args) != 1:
+        return call.args
+    first = call.args[0]
+    if isinstance(first, ast.Call) and dotted(first.func).split(".")[-1] == "OrderedDict" and len(first.args) == 1:
+        pairs = first.args[0].elts if isinstance(first.args[0], ast.List | ast.Tuple) else []
+        return [p.elts[1] if isinstance(p, ast.Tuple) and len(p.elts) == 2 else p for p in pairs]
+    return first.elts if isinstance(first, ast.List | ast.Tuple) else call.args
+
+
 def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
     """Notes what an attribute is: a weight, a layer, layers in a row, or a block of the same file."""
     called = dotted(call.func)
@@ -156,9 +167,7 @@ def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
         return
     kind = called.split(".")[-1]
     if kind in ("Sequential", "ModuleList") and called.startswith(("nn.", "torch.nn.")):
-        items = call.args
-        if kind == "ModuleList" and len(items) == 1 and isinstance(items[0], (ast.List, ast.Tuple)):
-            items = items[0].elts
+        items = layers_of(call)
         reference.lists[path] = [f"{path}[{i}]" for i in range(len(items))]
         for i, item in enumerate(items):
             if not isinstance(item, ast.Call):

@@ -26,7 +26,7 @@ def settled(facts: Facts, node: Node) -> Any:
         return Node(op, node.args, node.text, kept)
     if op == "dropout":
         return _dropout(facts, node)
-    if op in ("chunk", "split", "unbind", "var_mean", "std_mean"):
+    if op in ("chunk", "split", "unbind", "var_mean", "std_mean", "aminmax"):
         return _several(facts, node)
     if op == "div" and node.option("rounding_mode"):
         way = _option(facts, node, "rounding_mode")
@@ -72,10 +72,14 @@ def _several(facts: Facts, node: Node) -> Node | tuple[Node, ...]:
         sizes = syntax.expression(node.option("split_size"))
         known = isinstance(sizes, ast.List | ast.Tuple)
         return tuple(piece(node, i) for i in range(len(sizes.elts))) if known else node  # type: ignore[attr-defined]
-    raise Unreadable(f"no template for {node.op}")
+    if node.op == "aminmax":
+        return (Node("amin", node.args, options=node.options), Node("amax", node.args, options=node.options))
+    return node  # unbind
 
 
 def piece(split: Node, number: int) -> Node:
-    """One of the tensors that a split gives; how many there are, its size does not tell where it is one number."""
+    """One of the tensors that a split or unbind gives; how many there are, the text alone does not tell."""
+    if split.op == "unbind":
+        return Node("select", split.args, options=(("dim", split.option("dim") or "0"), ("index", str(number))))
     options = (("dim", split.option("dim") or "0"), ("part", str(number)), ("sizes", split.option("split_size")))
     return Node("piece", split.args, options=options)

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -501,7 +501,7 @@ def elementwise(writer: Writer, node: Node) -> str:
         each = 4 * schedule.block
     else:
         writer.kernel(_by_elements(name, fusion, text, parameters, strided))
-    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
+    writer.line(f"{y} = {_allocation(writer, node, reads, shape, out)}")
     writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
     return y
 
@@ -529,9 +529,9 @@ extern "C" __global__ void {name}({parameters}) {{
 """
 
 
-def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> str:
+def _allocation(writer: Writer, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:
     """Python text that allocates the result of elementwise operators."""
-    every = [leaf for leaf in every if leaf.op not in NUMBERS]
+    every = [leaf for leaf in leaves(root, reads) if leaf.op not in NUMBERS]
     shaped = [leaf for leaf in every if writer.shape(leaf) != ()] or every
     dtype = ", dtype=torch.bool" if out == "bool" else ""
     for leaf in shaped:
@@ -543,8 +543,16 @@ def _allocation(writer: Writer, every: list[Node], shape: Shape, out: str) -> st
                 return f"torch.empty_like({x}{dtype})"
             return f"torch.empty({x}.shape{dtype}, device={x}.device)"
     names = [writer.bearer(leaf) for leaf in shaped]
-    if not names:
-        sizes = ", ".join(str(s) for s in shape)
-        return f"torch.empty(({sizes},), device=next(self.parameters()).device)"
-    sizes = f"torch.broadcast_shapes({', '.join(f'{name}.shape' for name in names)})"
-    return f"torch.empty({sizes}{dtype}, device={names[0]}.device)"
+    parts = [f"{name}.shape" for name in names]
+    parts += [_range_sizes(node) for node in region(root, reads) if node.op == "arange"]
+    sizes = parts[0] if len(parts) == 1 else f"torch.broadcast_shapes({', '.join(parts)})"
+    where = names[0] if names else writer.reference.inputs[0]
+    return f"torch.empty({sizes or shape}{dtype}, device={where}.device)"
+
+
+def _range_sizes(node: Node) -> str:
+    """Python text of the sizes of a range along one of some dimensions."""
+    start, end, step = node.option("start") or "0", node.option("end"), node.option("step") or "1"
+    length = end if (start, step) == ("0", "1") else f"-int(({start} - ({end})) // ({step}))"
+    at, rank = int(node.option("at") or "0"), int(node.option("rank") or "1")
+    return f"({', '.join(length if d == at else '1' for d in range(rank))},)"

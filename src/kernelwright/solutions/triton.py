@@ -263,7 +263,7 @@ def {name}({pointers}y, n{numbers}, BLOCK: tl.constexpr):
 {chr(10).join(fusion.statements)}
     tl.store(y + i, {value}, mask=mask)
 """)
-    writer.line(f"{y} = {_allocation(writer, leaves(node, reads), shape, out)}")
+    writer.line(f"{y} = {_allocation(writer, node, reads, shape, out)}")
     grid = f"(triton.cdiv({y}.numel(), {_BLOCK}),)"
     writer.start(name, grid, f"{tensors}{y}, {y}.numel(){values}, BLOCK={_BLOCK}")
     return y

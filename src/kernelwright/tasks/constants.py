@@ -91,6 +91,10 @@ def value_of(node: ast.expr, known: Mapping[str, Any] = MappingProxyType({})) ->
             return tuple(map(of, elements))
         case ast.List(elts=elements):
             return list(map(of, elements))
+        case ast.Dict(keys=keys, values=values) if None not in keys:
+            return _tried(dict, list(zip(map(of, keys), map(of, values), strict=True)))  # type: ignore[arg-type]
+        case ast.Call(func=ast.Name(id="dict"), args=[], keywords=given) if all(k.arg for k in given):
+            return {k.arg: of(k.value) for k in given}
         case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SUMS:
             return _tried(_SUMS[type(sign)], of(operand))
         case ast.BinOp(left=left, op=ast.Pow(), right=right):

@@ -155,8 +155,10 @@ class _Body:
                     return self.run(node.body if value_of(decided) else node.orelse)
             case ast.For(target=target, orelse=[]):
                 rounds = self.rounds(node.iter)
-                if rounds is not None and not any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node)):
-                    return [s for one in rounds for s in self.round(target, one, node.body)]
+                given = [_matched(target, one) for one in rounds or []]
+                broken = any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
+                if rounds is not None and None not in given and not broken:
+                    return [s for pairs in given for s in self.round(pairs or [], node.body)]
             case ast.Expr(value=value):
                 if self.append(value) or self.append_layer(value):
                     return []
@@ -302,13 +304,10 @@ class _Body:
     def _layer(self, layers: ast.expr, number: int) -> ast.expr:
         return ast.Subscript(copy.deepcopy(layers), written(number), ast.Load())
 
-    def round(self, target: ast.expr, value: ast.expr, body: list[ast.stmt]) -> list[ast.stmt]:
-        """One round of a loop."""
-        names = _elements(target)
-        values = _elements(value) if len(names) > 1 else [value]
-        for name, one in zip(names, values, strict=False):
-            if isinstance(name, ast.Name):
-                self.names.set(name.id, one)
+    def round(self, given: list[tuple[str, ast.expr]], body: list[ast.stmt]) -> list[ast.stmt]:
+        """One round of a loop, in which names stand for these values."""
+        for name, value in given:
+            self.names.set(name, value)
         return self.run(copy.deepcopy(body))
 
     def forget(self, node: ast.AST) -> None:
@@ -409,12 +408,12 @@ class _Fold(ast.NodeTransformer):
         outer = self.body.names
         try:
             for value in rounds:
-                names = _elements(one.target)
-                values = _elements(value) if len(names) > 1 else [value]
+                given = _matched(one.target, value)
+                if given is None:
+                    raise Unknown
                 self.body.names = outer.copy()
-                for name, part in zip(names, values, strict=False):
-                    if isinstance(name, ast.Name):
-                        self.body.names.set(name.id, part)
+                for name, part in given:
+                    self.body.names.set(name, part)
                 tests = [self.body.full(test) for test in one.ifs]
                 if not all(map(is_value, tests)):
                     raise Unknown
@@ -583,8 +582,15 @@ def _is_attribute(node: ast.expr) -> bool:
     return isinstance(node, ast.Attribute) and _is_self(node.value)
 
 
-def _elements(node: ast.expr) -> list[ast.expr]:
-    return list(node.elts) if isinstance(node, ast.Tuple | ast.List) else [node]
+def _matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | None:
+    """Names of a loop's target with what they stand for, nested ones too; None where the two do not match."""
+    match target, value:
+        case ast.Name(id=name), _:
+            return [(name, value)]
+        case ((ast.Tuple(elts=a) | ast.List(elts=a)), (ast.Tuple(elts=b) | ast.List(elts=b))) if len(a) == len(b):
+            inner = list(map(_matched, a, b))
+            return None if None in inner else [pair for pairs in inner for pair in pairs or []]
+    return None
 
 
 def _loaded(node: ast.Name) -> bool:

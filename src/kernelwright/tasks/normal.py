@@ -186,6 +186,12 @@ class _Fold(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return written(self.known[node.id]) if _read(node) and node.id in self.known else node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        if isinstance(node.value, ast.Name) and isinstance(self.known.get(node.value.id), dict):
+            return _literal(node, self.known) or node  # an item of a table
+        self.generic_visit(node)
+        return node
+
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
         arguments: list[ast.expr] = []
@@ -201,7 +207,8 @@ class _Fold(ast.NodeTransformer):
 
 
 def _constants(tree: ast.Module) -> Constants:
-    """Names of the module that have one value, which is a number, a text, or a tuple: what nobody can change."""
+    """Names of the module that have one value, which is a number, a text, or a tuple: what nobody can change; and
+    tables of such that nothing but their items is read of."""
     times: dict[str, int] = {}
     for statement in tree.body:
         for node in ast.walk(statement):
@@ -220,7 +227,14 @@ def _constants(tree: ast.Module) -> Constants:
         if not isinstance(value, list) and not (isinstance(value, tuple) and len(value) > _LONGEST):
             for target in statement.targets:
                 known |= _pairs(target, value)
-    return {name: value for name, value in known.items() if times.get(name) == 1}
+    whole = _whole(tree)
+    return {k: v for k, v in known.items() if times.get(k) == 1 and not (isinstance(v, dict) and k in whole)}
+
+
+def _whole(tree: ast.Module) -> set[str]:
+    """Names that are read otherwise than for an item."""
+    items = {n.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and _read(n) and n not in items}
 
 
 def _tables(tree: ast.Module) -> dict[str, ast.expr]:
@@ -243,13 +257,13 @@ def _pairs(target: ast.expr, value: Any) -> Constants:
     return {}
 
 
-def _literal(node: ast.expr) -> ast.expr | None:
+def _literal(node: ast.expr, known: Constants | None = None) -> ast.expr | None:
     """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
     try:
-        value = value_of(node)
+        value = value_of(node, known or {})
     except Unknown:
         return None
-    return None if isinstance(value, list) else written(value)
+    return None if isinstance(value, list | dict) else written(value)
 
 
 def _odd(statement: ast.stmt) -> bool:
@@ -283,8 +297,8 @@ def _free(node: ast.AST) -> set[str]:
     return inner
 
 
-def _read(name: ast.Name) -> bool:
-    return isinstance(name.ctx, ast.Load)
+def _read(node: ast.Name | ast.Subscript) -> bool:
+    return isinstance(node.ctx, ast.Load)
 
 
 def _assigned(statement: ast.stmt) -> set[str]:

@@ -148,10 +148,11 @@ def _picked(fusion: Fusion, node: Node) -> str:
     pointer, chosen = fusion.pointer(x), fusion.pointer(index)
     shape = writer.shape(x)
     n = fusion.integer("classes", f"{writer.tensor(x)}.shape[1]")
+    number = f"{chosen}[{place}]" if index.op in ("input", "tensor") else f"(long long){chosen}[{place}]"
     if all(s == 1 for s in shape[2:]):
-        return f"{pointer}[{place} * {n} + {chosen}[{place}]]"
+        return f"{pointer}[{place} * {n} + {number}]"
     inner = fusion.count(range(1, len(shape) - 1))
-    return f"{pointer}[({place} / {inner} * {n} + {chosen}[{place}]) * {inner} + {place} % {inner}]"
+    return f"{pointer}[({place} / {inner} * {n} + {number}) * {inner} + {place} % {inner}]"
 
 
 READERS["pick"] = Reader(_picked, lambda writer, node: writer.tensor(node.args[1]))

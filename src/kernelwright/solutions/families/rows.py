@@ -470,15 +470,16 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
         for node in self._full_leaves():
             if same(self.writer.shape(node), self.group.full):
                 return self.writer.bearer(node)
-        every = [self.writer.bearer(n) for n in self._full_leaves() if self.writer.shape(n)]
+        whole = self._full_leaves(*(m.args[0] for m in self.group.members))  # what is not reduced
+        every = [self.writer.bearer(n) for n in whole if self.writer.shape(n)]
         x = self.writer.fresh("x")
         listed = ", ".join(f"{name}.shape" for name in every)
         self.writer.line(f"{x} = torch.empty(torch.broadcast_shapes({listed}), device={every[0]}.device)")
         return x
 
-    def _full_leaves(self) -> list[Node]:
+    def _full_leaves(self, *roots: Node) -> list[Node]:
         found: dict[Node, None] = {}
-        for root in (self.group.root, *(m.args[0] for m in self.group.members)):
+        for root in roots or (self.group.root, *(m.args[0] for m in self.group.members)):
             found.update((n, None) for n in leaves(root, self.reads))
         return [n for n in found if n.op not in NUMBERS and not self.group.owns(n)]
 
