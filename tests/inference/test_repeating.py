@@ -74,6 +74,16 @@ def test_the_constructor_is_the_tasks_with_what_it_needs() -> None:
     assert with_constructor(answer, source) == answer
 
 
+def test_the_constructor_comes_with_what_the_class_has_for_it() -> None:
+    own = "    WIDTH: int = 8\n\n    def _noise(self, n):\n        return spread(self._half(n) * 2)\n\n"
+    own += "    def _half(self, n):\n        return n // 2\n\n    def unused(self):\n        return 0\n\n"
+    task = TASK.replace("spread(n))", "self._noise(n))").replace("    def __init__", own + "    def __init__")
+    answer = with_constructor(HEAD + CLASS + COPY + REST, task_prompt(task))
+    inside = answer.partition(CLASS)[2]
+    assert "WIDTH" in inside and "def _noise" in inside and "def _half" in inside and "unused" not in inside
+    assert with_constructor(answer, task_prompt(task)) == answer
+
+
 def test_what_the_file_has_is_not_brought_again() -> None:
     head = "import math\nfrom functools import partial\nGAIN = 0.1\ndef spread(n):\n    return GAIN\n" + HEAD
     answer = with_constructor(head + CLASS + COPY + REST, task_prompt(TASK))

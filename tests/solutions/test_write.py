@@ -62,6 +62,57 @@ CASES = {
         init="i = torch.arange(40)\n        off = i[None, :] - i[:, None]\n"
         "        self.register_buffer('band', (off >= -9) & (off <= 3))",
     ),
+    "unbound": task("a, b = x.view(4, 2, 3, 50).unbind(1)\n        return a * b.tanh()"),
+    "least and most": task(
+        "low, high = torch.aminmax(x, dim=-1, keepdim=True)\n        return (x - low) / (high - low + 1e-5)"
+    ),
+    "a norm of differences": task(
+        "return self.d(x, y)", FLAT, "x, y", "self.d = nn.PairwiseDistance(p=3.0, eps=1e-5, keepdim=True)"
+    ),
+    "layers with names": task(
+        "return self.net(x)",
+        "torch.randn(9, 20)",
+        init="from collections import OrderedDict\n"
+        "        self.net = nn.Sequential(OrderedDict([('a', nn.Linear(20, 30)), ('b', nn.Tanh())]))",
+    ),
+    "in evaluation": task(
+        "return self.n(x).relu()", "torch.randn(4, 6, 5, 5)", init="self.n = nn.BatchNorm2d(6)\n        self.eval()"
+    ),
+    "a range beside lengths": task(
+        "i = torch.arange(x.shape[1], device=x.device)\n        m = (i[None, :] < y[:, None]).float()\n"
+        "        return (x * m).sum(1) / m.sum(1)",
+        "torch.randn(6, 40), torch.randint(1, 40, (6,))",
+        "x, y",
+    ),
+    "labels are a range": task(
+        "y = torch.arange(x.size(0), device=x.device)\n        return F.cross_entropy(x, y, reduction='none')",
+        "torch.randn(30, 30)",
+    ),
+    "weights of rows behind distances": task(
+        "d = x[:, None, :] - y[None, :, :]\n        return z.unsqueeze(1) * torch.exp(-d.pow(2).sum(-1))",
+        "torch.randn(20, 3), torch.randn(30, 3), torch.rand(20)",
+        "x, y, z",
+    ),
+    "a table of numbers by an index of two dimensions": task(
+        "return x + self.t[y]",
+        "torch.randn(9, 40), torch.randint(0, 5, (9, 40))",
+        "x, y",
+        "self.t = nn.Parameter(torch.randn(5))",
+    ),
+    "half precision times truth": task(
+        "return x - 0.5 * (y > 0)", "torch.randn(6, 40).half(), torch.randn(6, 40).half()", "x, y"
+    ),
+    "a class of its own": task("return self.scaled(x) + self.SHIFT, self.twice(x)")
+    .replace(
+        "    def forward",
+        "    SHIFT: float = 0.25\n\n"
+        "    def kept(self, n):\n        return n * 2\n\n"
+        "    @staticmethod\n    def twice(x):\n        return x * 2\n\n"
+        "    def scaled(self, x, by=3.0):\n        return x * by * self.n\n\n"
+        "    def forward",
+        1,
+    )
+    .replace("        pass", "        self.n = self.kept(2)"),
     "a word of C++": task("return (x + self.const).sum(1)", init="self.const = 0.5"),
     "layers in a loop": task(
         "for l in self.ls:\n            x = torch.relu(l(x))\n        return x",

@@ -152,6 +152,14 @@ CASES = {
         "",
         "(2, 2)",
     ),
+    "pairs in a numbered loop": (
+        "self.a = nn.ModuleList([nn.ReLU(), nn.Tanh()])\nself.b = nn.ModuleList(nn.Softplus() for _ in range(2))",
+        "for i, (a, b) in enumerate(zip(self.a, self.b)):\n    x = x + b(a(x)) * i\nreturn x",
+        "n",
+        "",
+        "self.b[1](",
+    ),
+    "item of a table": ("self.k = CFG['k']", "return x * self.k + CFG['b']", "n", "CFG = dict(k=2, b=0.5)\n", "+ 0.5"),
     "sum in place": ("self.a = a", "x = x * 2\nx += self.a\nreturn x", "n, a=0.5", "", "t1 + 0.5"),
     "assert": ("pass", "assert x.dim() == 2\nreturn x * 2", "n", "", "return t1"),
 }
@@ -198,6 +206,8 @@ KEPT = {
         "self.net = nn.Sequential(nn.ReLU())\nself.net[0] = nn.Tanh()",
         "return self.net(x)",
     ),
+    "pairs that do not match": ("pass", "for a, b in zip((1, 2), ((3, 4), (5, 6))):\n    x = x * a + b[0]\nreturn x"),
+    "pairs of one thing": ("pass", "for a, b in ((1, 2), torch.tensor([3.0, 4.0])):\n    x = x * a + b\nreturn x"),
     "handed on": ("self.e = eps", "def read(m):\n    return m.e\nreturn x + read(self)"),
     "a function inside": ("self.e = 1.0", "def twice(eps):\n    return eps * 2\nreturn twice(x) + self.e"),
     "named in passing": ("if (eps := 2.0) > 1:\n    self.e = eps", "return x * self.e"),

@@ -118,6 +118,23 @@ def test_what_may_change_is_no_constant() -> None:
     assert "lambda rows: rows" in normal_form(WORDY.replace("    cols = 9", "    cols = 9\n    f = lambda rows: rows"))
 
 
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [
+        ("CFG = {'rows': 7}", "torch.randn(7)"),
+        ("CFG = dict(rows=7)", "torch.randn(7)"),
+        ("CFG = {'rows': 7}\nCFG['rows'] = 8", "torch.randn(CFG['rows'])"),
+        ("CFG = {'rows': 7}\nCFG.update(rows=8)", "torch.randn(CFG['rows'])"),
+        ("CFG = {'rows': 7}\nOTHER = CFG", "torch.randn(CFG['rows'])"),
+        ("CFG = {'cols': 7}", "torch.randn(CFG['rows'])"),
+    ],
+)
+def test_items_of_a_table_that_nothing_changes_are_constants(before: str, wanted: str) -> None:
+    model = "class Model(nn.Module):\n    def forward(self, x):\n        return x\n"
+    text = normal_form(f"{before}\n{model}def get_inputs():\n    return [torch.randn(CFG['rows'])]\n")
+    assert wanted in text and ("CFG" in text) == ("CFG" in wanted)
+
+
 def test_many_constants_take_no_time() -> None:
     chain = "a0 = 1\n" + "".join(f"a{i + 1} = a{i} + 0\n" for i in range(3000))
     text = normal_form(chain + WORDY)

@@ -57,8 +57,11 @@ def _rows_by_number(writer: Writer, node: Node) -> Node:
     table, index = node.args
     if len(writer.shape(index)) == 1:
         return node
-    if writer.option(node, "dim") != 0 or len(writer.shape(table)) != 2:
+    if writer.option(node, "dim") != 0 or len(writer.shape(table)) > 2:
         raise Unreadable("no template for an index of several dimensions")
+    if len(writer.shape(table)) == 1:
+        column = Node("unsqueeze", (table,), options=(("dim", "-1"),))
+        return Node("squeeze", (call("embedding", index, column),), options=(("dim", "-1"),))
     return call("embedding", index, table)
 
 

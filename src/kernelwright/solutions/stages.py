@@ -407,14 +407,26 @@ class Writer:
             found = table.get(node.text.removeprefix("self."))
             kind = found.dtype if isinstance(found, Declared) else "float" if node.op == "tensor" else ""
             return kind if kind in ("half", "bfloat16", "float", "double") else ""
+        if node.op in COMPARISONS or node.op in LOGIC:
+            return ""
         if node.op == "cast":
             return node.text or self.floating(node.args[1])
         if node not in self._floating:
             kinds = {self.floating(a) for a in node.args}
             wide = [k for k in ("double", "float") if k in kinds]
             both = {"half", "bfloat16"} <= kinds
-            self._floating[node] = wide[0] if wide else "float" if both else "".join(kinds - {""})
+            found = wide[0] if wide else "float" if both else "".join(kinds - {""})
+            self._floating[node] = found or ("float" if self._made_floating(node) else "")
         return self._floating[node]
+
+    def _made_floating(self, node: Node) -> bool:
+        """Whether a number makes a floating value of whole numbers or truth values: `0.5 * (x > 0)` is float32."""
+        if node.op not in ("add", "sub", "mul", "div") or all(a.op == "number" for a in node.args):
+            return False
+        try:
+            return any(isinstance(self.value(a.text), float) for a in node.args if a.op == "number")
+        except Unreadable:
+            return False
 
     def option(self, node: Node, name: str, default: str = "None") -> Any:
         """The value of an option that the text fixes. Raises `Unreadable` where it does not."""
