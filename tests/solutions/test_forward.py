@@ -165,3 +165,11 @@ def test_only_what_is_used_is_copied() -> None:
 def test_odd_texts_are_refused_without_a_traceback(forward: str) -> None:
     with pytest.raises(Unreadable):
         write(task(forward))
+
+
+@pytest.mark.parametrize("more", ["dtype=torch.float16", "dtype=torch.bfloat16"])
+def test_weights_of_other_types_in_layers_are_refused(more: str) -> None:
+    """Their kernels would read them as float32."""
+    with pytest.raises(Unreadable, match="weights of"):
+        write(task("return self.fc(x)", init=f"self.fc = nn.Linear(10, 4, {more})"))
+    assert write(task("return self.fc(x)", init="self.fc = nn.Linear(10, 4, dtype=torch.float32)"))

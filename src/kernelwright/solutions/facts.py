@@ -146,6 +146,8 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         given[parameter] = or_none(value, names)
     for keyword in call.keywords:
         given[str(keyword.arg)] = or_none(keyword.value, names)
+    if given.get("dtype") not in (None, "torch.float32", "torch.float"):
+        raise Unreadable(f"no template for weights of {given['dtype']} in nn.{kind}")
     if kind == "PairwiseDistance":
         given["norm"] = given["p"]  # as the module calls it
     facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})
