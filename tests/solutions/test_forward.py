@@ -167,9 +167,8 @@ def test_odd_texts_are_refused_without_a_traceback(forward: str) -> None:
         write(task(forward))
 
 
-@pytest.mark.parametrize("more", ["dtype=torch.float16", "dtype=torch.bfloat16"])
-def test_weights_of_other_types_in_layers_are_refused(more: str) -> None:
-    """Their kernels would read them as float32."""
-    with pytest.raises(Unreadable, match="weights of"):
-        write(task("return self.fc(x)", init=f"self.fc = nn.Linear(10, 4, {more})"))
-    assert write(task("return self.fc(x)", init="self.fc = nn.Linear(10, 4, dtype=torch.float32)"))
+@pytest.mark.parametrize("init", ["nn.BatchNorm1d(8, dtype=torch.float16)", "nn.Sequential(nn.ReLU()).half()"])
+def test_weights_of_other_types_are_refused_where_they_would_be_read_as_float32(init: str) -> None:
+    with pytest.raises(Unreadable, match="weights of another type|half"):
+        write(task("return self.f(x)", init=f"self.f = {init}"))
+    assert write(task("return self.f(x)", init=f"self.f = {init.replace('16', '32').replace('.half()', '.eval()')}"))

@@ -99,6 +99,13 @@ CASES = {
         "x, y",
         "self.t = nn.Parameter(torch.randn(5))",
     ),
+    "layers in half precision": task(
+        "return self.n(self.f(self.c(x))).relu()",
+        "torch.randn(4, 6, 50, dtype=torch.float16)",
+        init="self.f = nn.Linear(50, 20, dtype=torch.float16)\n"
+        "        self.c = nn.Conv1d(6, 3, 3, bias=False, padding=1).half().eval()\n"
+        "        self.n = nn.LayerNorm(20).to(torch.float16)",
+    ),
     "half precision times truth": task(
         "return x - 0.5 * (y > 0)", "torch.randn(6, 40).half(), torch.randn(6, 40).half()", "x, y"
     ),

@@ -14,7 +14,7 @@ from typing import Any
 from kernelwright import syntax
 from kernelwright.solutions.declared import Declared, Shape, Sizes, Unknown, assign, evaluate, or_none, thing
 from kernelwright.solutions.names import MODULE_ARGUMENTS
-from kernelwright.solutions.reading import Reference, Unreadable, assigned, dotted, layers_of
+from kernelwright.solutions.reading import Reference, Unreadable, assigned, bare_layer, dotted, layers_of
 
 
 @dataclass
@@ -124,8 +124,23 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
     names[f"self.{name.rpartition('.')[2]}"] = value
 
 
+_HARMLESS = frozenset("eval train cuda cpu requires_grad_ float".split())
+_DTYPES = {
+    **dict.fromkeys(("None", "torch.float", "torch.float32"), "float"),
+    **dict.fromkeys(("torch.half", "torch.float16"), "half"),
+    "torch.bfloat16": "bfloat16",
+}
+_IN_HALF = frozenset(
+    ["Linear", "LayerNorm", "RMSNorm", "Embedding", *(f"Conv{t}{d}d" for t in ("", "Transpose") for d in (1, 2, 3))]
+)
+"""Layers whose weights may be of half precision: they are read as float32."""
+
+
 def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> bool:
     """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
+    call, changes = bare_layer(call)
+    if name not in reference.modules and any(c.func.attr not in _HARMLESS for c in changes):  # type: ignore[attr-defined]
+        raise Unreadable(f"no template for {ast.unparse(changes[0])[:60]}")
     if name in reference.lists:
         for path, item in zip(reference.lists[name], layers_of(call), strict=False):
             if isinstance(item, ast.Call):
@@ -146,12 +161,24 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         given[parameter] = or_none(value, names)
     for keyword in call.keywords:
         given[str(keyword.arg)] = or_none(keyword.value, names)
-    if given.get("dtype") not in (None, "torch.float32", "torch.float"):
-        raise Unreadable(f"no template for weights of {given['dtype']} in nn.{kind}")
+    dtype = _DTYPES.get(str(given.get("dtype", "torch.float")), "")
+    for change in changes:
+        method = change.func.attr  # type: ignore[attr-defined]
+        if method in ("eval", "train"):
+            given["training"] = method == "train"
+        elif method in ("to", "type"):
+            dtype = next((d for a in change.args if (d := _DTYPES.get(str(or_none(a, names))))), dtype)
+        else:
+            dtype = _DTYPES.get(f"torch.{method}", dtype)
+    if not dtype or dtype != "float" and kind not in _IN_HALF:
+        raise Unreadable(f"no template for weights of another type in nn.{kind}")
+    given["dtype"] = dtype
     if kind == "PairwiseDistance":
         given["norm"] = given["p"]  # as the module calls it
     facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})
     _weights(name, kind, given, facts)
+    for weight in [k for k in facts.tensors if k.startswith(f"{name}.")]:
+        facts.tensors[weight] = Declared(facts.tensors[weight].shape, dtype)
     return True
 
 

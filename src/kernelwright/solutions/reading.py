@@ -159,8 +159,25 @@ def layers_of(call: ast.Call) -> list[ast.expr]:
     return first.elts if isinstance(first, ast.List | ast.Tuple) else call.args
 
 
+_CHANGES = frozenset("half bfloat16 float double to type eval train cuda cpu requires_grad_".split())
+
+
+def bare_layer(call: ast.Call) -> tuple[ast.Call, list[ast.Call]]:
+    """A layer's own call, and what is called on it at once: `nn.Linear(3, 4).half().eval()`."""
+    changes: list[ast.Call] = []
+    inner = call
+    while isinstance(inner.func, ast.Attribute) and inner.func.attr in _CHANGES:
+        if not isinstance(inner.func.value, ast.Call):
+            return call, []
+        changes.append(inner)
+        inner = inner.func.value
+    layer = dotted(inner.func).startswith(("nn.", "torch.nn.")) and not dotted(inner.func).endswith("Parameter")
+    return (inner, changes[::-1]) if layer else (call, [])
+
+
 def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
     """Notes what an attribute is: a weight, a layer, layers in a row, or a block of the same file."""
+    call, _ = bare_layer(call)
     called = dotted(call.func)
     if called in ("nn.Parameter", "torch.nn.Parameter", "Parameter"):
         reference.tensors.add(path)

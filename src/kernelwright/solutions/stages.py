@@ -409,6 +409,9 @@ class Writer:
             return kind if kind in ("half", "bfloat16", "float", "double") else ""
         if node.op in COMPARISONS or node.op in LOGIC:
             return ""
+        made = self.facts.attributes.get(f"{node.text.removeprefix('self.')}.dtype") if node.text else None
+        if made in ("half", "bfloat16"):
+            return str(made)
         if node.op == "cast":
             return node.text or self.floating(node.args[1])
         if node not in self._floating:
@@ -427,6 +430,13 @@ class Writer:
             return any(isinstance(self.value(a.text), float) for a in node.args if a.op == "number")
         except Unreadable:
             return False
+
+    def weight(self, layer: Node, name: str, text: str = "") -> str:
+        """Python text of a layer's weight or bias in float32, which may be called `text`; None where it has none."""
+        path, text = layer.text.removeprefix("self."), text or f"{layer.text}.{name}"
+        if self.facts.attributes.get(f"{path}.dtype", "float") == "float":
+            return text
+        return "None" if self.facts.attributes.get(f"{path}.{name}") is False else f"{text}.float()"
 
     def option(self, node: Node, name: str, default: str = "None") -> Any:
         """The value of an option that the text fixes. Raises `Unreadable` where it does not."""

@@ -425,7 +425,7 @@ def _linear(writer: TritonWriter, node: Node) -> tuple[str, str, str]:
         made = writer.facts.attributes.get(f"{node.text.removeprefix('self.')}.bias", True)
         if made is None:
             raise Unreadable("the text does not say whether the layer has a bias")
-        return x, f"{node.text}.weight", f"{node.text}.bias" if made else "None"
+        return x, writer.weight(node, "weight"), writer.weight(node, "bias") if made else "None"
     bias = writer.tensor(node.args[2]) if len(node.args) > 2 and node.args[2].text != "None" else "None"
     return x, writer.tensor(node.args[1]), bias
 

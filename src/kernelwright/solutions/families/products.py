@@ -196,7 +196,7 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         weight = writer.tensor(node.args[1])
         bias = writer.tensor(node.args[2]) if len(node.args) > 2 else "None"
     else:
-        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+        weight, bias = writer.weight(node, "weight"), writer.weight(node, "bias")
     rank = len(writer.shape(node))
     tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
     p = tiles.Product(
@@ -252,7 +252,7 @@ def bilinear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """nn.Bilinear and F.bilinear: x1 @ W[n] @ x2 for each feature n; one thread a result."""
     first, second = (writer.tensor(x) for x in node.args[:2])
     if node.text:
-        weight, bias = f"{node.text}.weight", f"{node.text}.bias"
+        weight, bias = writer.weight(node, "weight"), writer.weight(node, "bias")
     else:
         weight = writer.tensor(node.args[2])
         bias = writer.tensor(node.args[3]) if len(node.args) > 3 and node.args[3].text != "None" else "None"

@@ -68,7 +68,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     kind = writer.kind(node.args[0])
     if kind not in ("long", "int"):
         raise Unreadable("no template for indices that are no integers")
-    weight = f"{node.text}.weight" if node.text else writer.tensor(node.args[1])
+    weight = writer.weight(node, "weight") if node.text else writer.tensor(node.args[1])
     if node.text and argument(writer, node, "max_norm") is not None:
         raise Unreadable("no template for max_norm")
     ctype = "long long" if kind == "long" else "int"
