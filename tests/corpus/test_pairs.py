@@ -42,6 +42,13 @@ def test_all_schedules_give_each_text_once() -> None:
     assert set(few) <= set(found) and max(Counter(p.task.name for p in few).values()) == 2
 
 
+def test_operators_may_have_kernels_of_their_own() -> None:
+    apart, fused = (make_chunk(recipe(seed=3, schedules=s, chains=1.0), 0, 12).pairs for s in ("apart", "canonical"))
+    assert [p.task.source for p in apart] == [p.task.source for p in fused]
+    assert {p.schedule for p in apart} <= {"fuse=False", "canonical"} and "fuse=False" in {p.schedule for p in apart}
+    assert all(a.answer.count("__global__") >= b.answer.count("__global__") for a, b in zip(apart, fused, strict=True))
+
+
 def test_what_cannot_be_written_is_counted() -> None:
     made = make_chunk(recipe(seed=11), 0)
     tasks = sum(c["tasks"] for c in made.families.values())

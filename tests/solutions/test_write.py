@@ -10,7 +10,7 @@ import pytest
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
-from kernelwright.solutions import CANONICAL, schedules, write
+from kernelwright.solutions import APART, CANONICAL, schedules, write
 from kernelwright.solutions.style import STYLES
 from kernelwright.tasks import candidate_from_text
 
@@ -230,6 +230,21 @@ def verdict(evaluator: Evaluator, source: str, text: str) -> tuple[str, str]:
 def test_the_canonical_answer_is_correct(evaluator: Evaluator, name: str) -> None:
     found, why = verdict(evaluator, CASES[name], write(CASES[name]))
     assert found == "correct", why
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_operators_with_kernels_of_their_own_are_correct(evaluator: Evaluator, name: str) -> None:
+    found, why = verdict(evaluator, CASES[name], write(CASES[name], APART, plan=True))
+    assert found == "correct", why
+
+
+def test_operators_with_kernels_of_their_own_share_none() -> None:
+    source = task("return (torch.relu(x) + y).softmax(-1) * 2", PAIR, "x, y")
+    fused, apart = write(source), write(source, APART)
+    assert fused.count("__global__") == 1 and apart.count("__global__") == 4
+    named = write(source, APART, plan=True)
+    order = [named.index(f"kernels.{name}[") for name in ("relu_t1", "add_t2", "softmax_t3", "mul_t4")]
+    assert order == sorted(order)
 
 
 @pytest.mark.parametrize("name", SCHEDULED)

@@ -25,7 +25,7 @@ def corpus_build(
     seed: Annotated[int, typer.Option(help="Seed of tasks, answers and judging.")] = 0,
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
     families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
-    schedules: Annotated[str, typer.Option(help="canonical (one answer a task) or all.")] = "canonical",
+    schedules: Annotated[str, typer.Option(help="canonical or apart (one answer a task), or all.")] = "canonical",
     per_task: Annotated[int | None, typer.Option(min=1, help="With all schedules, answers a task at most.")] = None,
     mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",

@@ -52,10 +52,10 @@ def answers_for(
 ) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
-    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most. `share` is the chance of
-    an answer to get a mistake on purpose, where one can be planted in it; those that no test would see (`LATENT`) are
-    not. With `plan`, comments tell what is computed where (`solutions.plan`). A fault of the library costs its task,
-    not the corpus: it is counted.
+    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most; else the one it names.
+    `share` is the chance of an answer to get a mistake on purpose, where one can be planted in it; those that no test
+    would see (`LATENT`) are not. With `plan`, comments tell what is computed where (`solutions.plan`). A fault of the
+    library costs its task, not the corpus: it is counted.
     """
     try:
         texts = _texts(source, schedules, plan)
@@ -73,7 +73,8 @@ def answers_for(
 
 def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:
     """Texts with the names of their schedules."""
-    every: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [solutions.CANONICAL]
+    one = {"canonical": solutions.CANONICAL, "apart": solutions.APART}
+    every: Sequence[Schedule] = solutions.schedules(source) if schedules == "all" else [one[schedules]]
     # The canonical one first: where another schedule changes nothing, the text is named after it.
     every = sorted(every, key=lambda s: s != solutions.CANONICAL)
     texts: dict[str, str] = {}

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
@@ -27,7 +27,7 @@ BARREN = 64
 
 CHAINS = ("fused", "block", "elementwise", "gate")
 """Groups of families whose tasks have several operators."""
-Schedules = Literal["canonical", "all"]
+Schedules = Literal["canonical", "apart", "all"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,7 @@ class Recipe:
     mistakes: float = 0.0
     """Share of pairs whose answer has a mistake on purpose."""
     schedules: Schedules = "canonical"
+    """`apart`: the canonical one, but every operator has kernels of its own."""
     families: tuple[str, ...] | None = None
     against: tuple[str, ...] = ()
     """Suites that tasks must not be too near to (`decontaminate`)."""
@@ -80,8 +81,8 @@ class Recipe:
             raise ConfigError(
                 f"chains {self.chains} and programs {self.programs} are more than all chunks", hint="lower one of them"
             )
-        if self.schedules not in ("canonical", "all"):
-            raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical or all")
+        if self.schedules not in get_args(Schedules):
+            raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical, apart or all")
         if self.per_task is not None and self.per_task < 1:
             raise ConfigError(f"per_task {self.per_task} is out of range", hint="allow at least one answer a task")
         if self.one_operator not in ("remove", "keep"):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelwright.solutions.schedule import CANONICAL, Schedule
+from kernelwright.solutions.schedule import APART, CANONICAL, Schedule
 
 if TYPE_CHECKING:
     from kernelwright.solutions.facts import Facts
@@ -114,4 +114,4 @@ def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Write
     return writer, root
 
 
-__all__ = ["CANONICAL", "Schedule", "schedules", "write"]
+__all__ = ["APART", "CANONICAL", "Schedule", "schedules", "write"]

@@ -31,13 +31,13 @@ def rule(*ops: str) -> Callable[[Rule], Rule]:
 
 def lower(writer: Writer, root: Node) -> Node:
     """The same value in terms of elementwise operators, reductions and anchors."""
-    known: dict[Node, Node] = {}
+    known = writer.lowered
     stack = [root]
     while stack:
         node = stack[-1]
         waiting = [a for a in node.args if a not in known]
         if waiting:
-            stack.extend(waiting)
+            stack.extend(waiting if writer.schedule.fuse else waiting[::-1])
             continue
         stack.pop()
         args = tuple(known[a] for a in node.args)
@@ -47,6 +47,8 @@ def lower(writer: Writer, root: Node) -> Node:
             writer.titles[known[node]] = node.op
         if writer.plan:
             writer.plan.own(node, known[node], args, _dim(writer, new), _rank(writer, known[node]))
+        if not writer.schedule.fuse:
+            known[node] = writer.apart(known[node])
     return known[root]
 
 

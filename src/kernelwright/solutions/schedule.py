@@ -45,6 +45,8 @@ class Schedule:
     """How convolutions are computed: `direct`, or another one of `CONVOLUTIONS`."""
     pool: str = "direct"
     """How windows are pooled: one of `POOLS`."""
+    fuse: bool = True
+    """Whether operators share kernels; else each operator of the text has a tensor and kernels of its own."""
 
     @property
     def name(self) -> str:
@@ -81,6 +83,7 @@ def _value(name: str, text: str, default: object) -> Any:
 
 
 CANONICAL = Schedule()
+APART = Schedule(fuse=False)
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (
     Schedule(256, 4, thread_rows=True, tile=16),

@@ -27,10 +27,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kernelwright.solutions.allocation import allocation
 from kernelwright.solutions.declared import Declared, Shape, broadcast
 from kernelwright.solutions.facts import Facts, read_facts
 from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
@@ -46,6 +47,10 @@ FUSING: set[str] = set()
 """Anchors that take an epilogue."""
 REGIONS: list[Callable[[Writer, Node], Callable[[], str] | None]] = []
 """Lowerings that take elementwise operators together with what is below them: given a node, how, or None."""
+_WHOLE = frozenset(("input", "tensor", "tuple", "arange", "cast", "contiguous", *NUMBERS))
+"""What `Writer.apart` leaves as it is: no operator, or one without elements of its own."""
+_PICKS = frozenset(("pick", "gather", "repeat_interleave", "flip", "roll", "pad", "cat", "stack"))
+"""Readers that are operators of the text, not views."""
 RESHAPES: set[str] = set()
 """Anchors that only give the same elements in the same order another shape."""
 SHAPES: dict[str, Callable[[Writer, Node], Shape]] = {}
@@ -113,6 +118,8 @@ class Writer:
         self.views: dict[Node, str] = {}
         """Python names of views that were made, which need not be in row-major order."""
         self.root: Node | None = None
+        self.lowered: dict[Node, Node] = {}
+        """Values of the text -> what they became (see `lowering.lower`)."""
         self.titles: dict[Node, str] = {}
         """Lowered node -> the operator of the text that it stands for."""
 
@@ -165,7 +172,8 @@ class Writer:
     def resolved(self, text: str) -> str:
         """Python text with hidden names of tensors (see `forward`) replaced by the tensors' own."""
         for name in sorted(set(re.findall(r"\b__n\d+\b", text))):
-            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self.reference.hidden[name])), text)
+            hidden = self.reference.hidden[name]
+            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self.lowered.get(hidden, hidden))), text)
         return text
 
     def _sized(self, node: Node) -> Node:
@@ -220,6 +228,22 @@ class Writer:
         if self._begun:
             self._begun[-1] = replace(self._begun[-1], line=len(self.lines), kernel=len(self.kernels))
         return name
+
+    def apart(self, node: Node) -> Node:
+        """What stands for an operator's value that gets a tensor of its own; views and numbers stay as they are."""
+        if node.op in _WHOLE or node.op in RESHAPES or node.op in READERS and node.op not in _PICKS:
+            return node
+        try:
+            declared = Declared(self.shape(node), self.kind(node))
+        except Unreadable:  # nothing that reads it may need to know
+            return node
+        self._users.clear()
+        self.count_users(node)
+        name = self.tensor(node)
+        stand = Node("tensor", text=name)
+        self.facts.tensors[name], self._floating[stand] = declared, self.floating(node)
+        self._tensors[stand] = name
+        return stand
 
     def has(self, node: Node) -> bool:
         """Whether a node's value is in a tensor already."""
@@ -402,7 +426,7 @@ class Writer:
 
     def floating(self, node: Node) -> str:
         """The floating type of a value by torch's promotion; empty for whole numbers, truth values and numbers."""
-        if node.op in ("input", "tensor"):
+        if node.op in ("input", "tensor") and node not in self._floating:
             table: Mapping[str, Any] = self.facts.inputs if node.op == "input" else self.facts.tensors
             found = table.get(node.text.removeprefix("self."))
             kind = found.dtype if isinstance(found, Declared) else "float" if node.op == "tensor" else ""
@@ -523,7 +547,7 @@ def elementwise(writer: Writer, node: Node) -> str:
         each = 4 * schedule.block
     else:
         writer.kernel(_by_elements(name, fusion, text, parameters, strided))
-    writer.line(f"{y} = {_allocation(writer, node, reads, shape, out)}")
+    writer.line(f"{y} = {allocation(writer, node, reads, shape, out)}")
     writer.launch(name, f"({y}.numel() + {each - 1}) // {each}", f"{tensors}{y}, {y}.numel(){values}")
     return y
 
@@ -549,32 +573,3 @@ extern "C" __global__ void {name}({parameters}) {{
     y[i] = {text};
 }}
 """
-
-
-def _allocation(writer: Writer, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:
-    """Python text that allocates the result of elementwise operators."""
-    every = [leaf for leaf in leaves(root, reads) if leaf.op not in NUMBERS]
-    shaped = [leaf for leaf in every if writer.shape(leaf) != ()] or every
-    dtype = ", dtype=torch.bool" if out == "bool" else ""
-    for leaf in shaped:
-        if same(writer.shape(leaf), shape):
-            if leaf.op in READERS and not writer.has(leaf) and (own := READERS[leaf.op].sizes):
-                return f"torch.empty({own(writer, leaf)}{dtype}, device={writer.tensor(leaf.args[0])}.device)"
-            x = writer.bearer(leaf)
-            if x in writer.floats:
-                return f"torch.empty_like({x}{dtype})"
-            return f"torch.empty({x}.shape{dtype}, device={x}.device)"
-    names = [writer.bearer(leaf) for leaf in shaped]
-    parts = [f"{name}.shape" for name in names]
-    parts += [_range_sizes(node) for node in region(root, reads) if node.op == "arange"]
-    sizes = parts[0] if len(parts) == 1 else f"torch.broadcast_shapes({', '.join(parts)})"
-    where = names[0] if names else writer.reference.inputs[0]
-    return f"torch.empty({sizes or shape}{dtype}, device={where}.device)"
-
-
-def _range_sizes(node: Node) -> str:
-    """Python text of the sizes of a range along one of some dimensions."""
-    start, end, step = node.option("start") or "0", node.option("end"), node.option("step") or "1"
-    length = end if (start, step) == ("0", "1") else f"-int(({start} - ({end})) // ({step}))"
-    at, rank = int(node.option("at") or "0"), int(node.option("rank") or "1")
-    return f"({', '.join(length if d == at else '1' for d in range(rank))},)"

@@ -13,13 +13,14 @@ from typing import Any
 
 from kernelwright import syntax
 from kernelwright.solutions import _lowered, frame
+from kernelwright.solutions.allocation import allocation
 from kernelwright.solutions.declared import value_or
 from kernelwright.solutions.families import products, rows
 from kernelwright.solutions.fusion import NUMBERS, POSITIONS, READERS, Fusion, Operands, leaves, region
 from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.schedule import Schedule
-from kernelwright.solutions.stages import ANCHORS, Epilogue, Writer, _allocation
+from kernelwright.solutions.stages import ANCHORS, Epilogue, Writer
 
 _VIEWS = frozenset(
     "reshape reshape_as flatten unflatten unsqueeze squeeze permute transpose movedim expand expand_as index narrow "
@@ -263,7 +264,7 @@ def {name}({pointers}y, n{numbers}, BLOCK: tl.constexpr):
 {chr(10).join(fusion.statements)}
     tl.store(y + i, {value}, mask=mask)
 """)
-    writer.line(f"{y} = {_allocation(writer, node, reads, shape, out)}")
+    writer.line(f"{y} = {allocation(writer, node, reads, shape, out)}")
     grid = f"(triton.cdiv({y}.numel(), {_BLOCK}),)"
     writer.start(name, grid, f"{tensors}{y}, {y}.numel(){values}, BLOCK={_BLOCK}")
     return y

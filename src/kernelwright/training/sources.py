@@ -72,6 +72,7 @@ class Generated:
             traces=False,
             plan=self.settings.plan,
             chains=self.settings.chains,
+            schedules=self.settings.schedules,
             programs=self.settings.programs,
         )
         for pair in made:
