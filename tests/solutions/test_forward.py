@@ -167,8 +167,48 @@ def test_odd_texts_are_refused_without_a_traceback(forward: str) -> None:
         write(task(forward))
 
 
-@pytest.mark.parametrize("init", ["nn.BatchNorm1d(8, dtype=torch.float16)", "nn.Sequential(nn.ReLU()).half()"])
+@pytest.mark.parametrize(
+    "init",
+    [
+        "nn.BatchNorm1d(8, dtype=torch.float16)",
+        "nn.Linear(10, 4).double()",
+        "nn.Linear(10, 4).to(torch.float64)",
+        "nn.BatchNorm1d(8).to(dtype=torch.float16)",
+        "nn.Linear(10, 4, dtype=self.unknown())",
+        "nn.Sequential(nn.ReLU()).half()",
+        "nn.Linear(10, 4)\n        self.f.half()",
+        "nn.Linear(10, 4)\n        self.to(torch.bfloat16)",
+    ],
+)
 def test_weights_of_other_types_are_refused_where_they_would_be_read_as_float32(init: str) -> None:
-    with pytest.raises(Unreadable, match="weights of another type|half"):
+    with pytest.raises(Unreadable, match="weights of another type|half|bfloat16"):
         write(task("return self.f(x)", init=f"self.f = {init}"))
-    assert write(task("return self.f(x)", init=f"self.f = {init.replace('16', '32').replace('.half()', '.eval()')}"))
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "nn.Linear(10, 4, dtype=torch.float32).to('cpu').float()",
+        "nn.Linear(10, 4, dtype=None)",
+        "nn.Linear(10, 4).to(device='cpu', dtype=torch.float32)",
+        "nn.Linear(10, 4)\n        self.to('cpu')",
+    ],
+)
+def test_float32_stays_float32_however_it_is_said(init: str) -> None:
+    assert write(task("return self.f(x)", init=f"self.f = {init}"))
+
+
+@pytest.mark.parametrize(
+    ("init", "expected"),
+    [
+        ("self.f = nn.Sequential(nn.BatchNorm1d(8)).eval()", False),
+        ("self.f = nn.Sequential(nn.BatchNorm1d(8))\n        self.f.eval()", False),
+        ("self.f = nn.Sequential(nn.BatchNorm1d(8))\n        self.f[0].eval()", False),
+        ("self.f = nn.Sequential(nn.BatchNorm1d(8).eval())\n        self.train(True)", True),
+        ("self.f = nn.Sequential(nn.BatchNorm1d(8))\n        self.train(mode=False)", False),
+        ("self.eval()\n        self.f = nn.Sequential(nn.BatchNorm1d(8))", None),
+    ],
+)
+def test_which_layers_are_in_evaluation_is_read(init: str, expected: bool | None) -> None:
+    found = read_facts(read(task("return self.f(x)", init=init)))
+    assert found.attributes.get("f[0].training") is expected

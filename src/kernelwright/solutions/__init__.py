@@ -108,10 +108,10 @@ def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Write
 
     reference, facts, node = understood(source)
     writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)
-    root = lower(writer, node)
-    # Values whose sizes are asked for are the same nodes as those that are computed only once they are lowered, too.
-    reference.hidden.update({name: lower(writer, hidden) for name, hidden in reference.hidden.items()})
-    return writer, root
+    if schedule.fuse:  # values whose sizes are asked for; apart, each has its tensor when it is asked for
+        for hidden in reference.hidden.values():
+            lower(writer, hidden)
+    return writer, lower(writer, node)
 
 
 __all__ = ["APART", "CANONICAL", "Schedule", "schedules", "write"]

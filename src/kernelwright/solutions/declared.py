@@ -145,7 +145,7 @@ def _named(node: ast.expr, names: dict[str, Any]) -> Any:
 
 # Tensors -------------------------------------------------------------------------------------------------------------
 
-_DTYPES = {
+DTYPES = {
     "float16": "half",
     "half": "half",
     "bfloat16": "bfloat16",
@@ -278,7 +278,7 @@ def _made(node: ast.Call, names: dict[str, Any]) -> Declared:
         return _returned_by(function, node, {**names, "def": names.get("def", 0) + 1})
     else:
         raise Unknown(ast.unparse(node)[:60])
-    return Declared(made.shape, _dtype(keywords["dtype"], names)) if "dtype" in keywords else made
+    return Declared(made.shape, dtype(keywords["dtype"], names)) if "dtype" in keywords else made
 
 
 def _is_tensor(node: ast.expr, names: dict[str, Any]) -> bool:
@@ -289,9 +289,10 @@ def _is_tensor(node: ast.expr, names: dict[str, Any]) -> bool:
     return True
 
 
-def _dtype(node: ast.expr, names: dict[str, Any]) -> str:
+def dtype(node: ast.expr, names: dict[str, Any]) -> str:
+    """A dtype as `Declared` has it. Raises `Unknown`."""
     value = evaluate(node, names)
-    found = _DTYPES.get(str(value).removeprefix("torch."))
+    found = DTYPES.get(str(value).removeprefix("torch."))
     if found is None:
         raise Unknown(f"dtype {value}")
     return found
@@ -350,11 +351,11 @@ def _by_function(name: str, args: list[ast.expr], keywords: dict[str, ast.expr],
 
 
 def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str, Any]) -> Declared:
-    if name in _DTYPES:
-        return Declared(inner.shape, _DTYPES[name])
+    if name in DTYPES:
+        return Declared(inner.shape, DTYPES[name])
     if name in ("to", "type") and args:
         try:
-            return Declared(inner.shape, _dtype(args[0], names))
+            return Declared(inner.shape, dtype(args[0], names))
         except Unknown:
             return inner
     if name in ("view", "reshape", "expand", "repeat", "flatten", "sum", "mean", "squeeze", "gather"):

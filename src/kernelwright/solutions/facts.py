@@ -12,9 +12,20 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Declared, Shape, Sizes, Unknown, assign, evaluate, or_none, thing
+from kernelwright.solutions.declared import (
+    DTYPES,
+    Declared,
+    Shape,
+    Sizes,
+    Unknown,
+    assign,
+    dtype,
+    evaluate,
+    or_none,
+    thing,
+)
 from kernelwright.solutions.names import MODULE_ARGUMENTS
-from kernelwright.solutions.reading import Reference, Unreadable, assigned, bare_layer, dotted, layers_of
+from kernelwright.solutions.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
 
 
 @dataclass
@@ -102,9 +113,10 @@ def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, refer
         assign(statement, names)
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
             call = statement.value
-            if dotted(call.func) in ("self.eval", "self.train"):
-                training = dotted(call.func) == "self.train" and not [a for a in call.args if not or_none(a, names)]
-                facts.attributes |= {f"{m}.training": training for m in reference.modules if m.startswith(prefix)}
+            changes = isinstance(call.func, ast.Attribute) and call.func.attr in CHANGES
+            owner = ast.unparse(call.func.value) if changes else ""  # type: ignore[attr-defined]
+            if owner == "self" or owner.startswith("self."):
+                _changed(f"{prefix}{owner[5:]}".rstrip("."), call, names, facts, reference)
             if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
                 name = or_none(call.args[0], names)
                 _set_attribute(f"{prefix}{name}", call.args[1], names, facts, reference)
@@ -124,12 +136,31 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
     names[f"self.{name.rpartition('.')[2]}"] = value
 
 
-_HARMLESS = frozenset("eval train cuda cpu requires_grad_ float".split())
-_DTYPES = {
-    **dict.fromkeys(("None", "torch.float", "torch.float32"), "float"),
-    **dict.fromkeys(("torch.half", "torch.float16"), "half"),
-    "torch.bfloat16": "bfloat16",
-}
+def _changed(path: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> None:
+    """Notes what a call such as `self.net.eval()` does to all layers below a path; "" is the whole model."""
+    method, given = call.func.attr, [*call.args, *(k.value for k in call.keywords)]  # type: ignore[attr-defined]
+    if method in ("eval", "train"):
+        made = [m for m in reference.modules if f"{m}.dtype" in facts.attributes]  # layers made later are in training
+        below = [m for m in made if not path or m == path or m.startswith((f"{path}.", f"{path}["))]
+        facts.attributes |= {f"{m}.training": _trains(call, names) for m in below}
+    elif method not in _HARMLESS and not (method in ("to", "type") and not any(_is_dtype(a, names) for a in given)):
+        raise Unreadable(f"no template for {ast.unparse(call)[:60]}")
+
+
+def _trains(call: ast.Call, names: dict[str, Any]) -> bool:
+    """Whether `x.train()`, `x.train(mode)` or `x.eval()` leaves x in training."""
+    modes = [*call.args, *(k.value for k in call.keywords)]
+    return call.func.attr == "train" and all(or_none(m, names) for m in modes)  # type: ignore[attr-defined]
+
+
+def _is_dtype(node: ast.expr, names: dict[str, Any]) -> bool:
+    try:
+        return bool(dtype(node, names))
+    except Unknown:
+        return False
+
+
+_HARMLESS = frozenset("cuda cpu requires_grad_ float".split())
 _IN_HALF = frozenset(
     ["Linear", "LayerNorm", "RMSNorm", "Embedding", *(f"Conv{t}{d}d" for t in ("", "Transpose") for d in (1, 2, 3))]
 )
@@ -139,12 +170,11 @@ _IN_HALF = frozenset(
 def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> bool:
     """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
     call, changes = bare_layer(call)
-    if name not in reference.modules and any(c.func.attr not in _HARMLESS for c in changes):  # type: ignore[attr-defined]
-        raise Unreadable(f"no template for {ast.unparse(changes[0])[:60]}")
     if name in reference.lists:
-        for path, item in zip(reference.lists[name], layers_of(call), strict=False):
-            if isinstance(item, ast.Call):
-                _layer(path, item, names, facts, reference)
+        for path, item in zip(reference.lists[name], contained(call), strict=True):
+            _layer(path, item, names, facts, reference)
+        for change in changes:
+            _changed(name, change, names, facts, reference)
         return True
     if name in reference.blocks:
         init = next((n for n in reference.blocks[name].body if getattr(n, "name", "") == "__init__"), None)
@@ -161,24 +191,27 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         given[parameter] = or_none(value, names)
     for keyword in call.keywords:
         given[str(keyword.arg)] = or_none(keyword.value, names)
-    dtype = _DTYPES.get(str(given.get("dtype", "torch.float")), "")
+    kept = [k.value for k in call.keywords if k.arg == "dtype" and ast.unparse(k.value) != "None"]
     for change in changes:
         method = change.func.attr  # type: ignore[attr-defined]
         if method in ("eval", "train"):
-            given["training"] = method == "train"
+            given["training"] = _trains(change, names)
         elif method in ("to", "type"):
-            dtype = next((d for a in change.args if (d := _DTYPES.get(str(or_none(a, names))))), dtype)
-        else:
-            dtype = _DTYPES.get(f"torch.{method}", dtype)
-    if not dtype or dtype != "float" and kind not in _IN_HALF:
+            kept += [v for v in (*change.args, *(k.value for k in change.keywords)) if _is_dtype(v, names)]
+        elif method in DTYPES:
+            kept.append(ast.Constant(method))
+    try:
+        given["dtype"] = dtype(kept[-1], names) if kept else "float"
+    except Unknown:
+        given["dtype"] = ""
+    if given["dtype"] != "float" and (kind not in _IN_HALF or given["dtype"] not in ("half", "bfloat16")):
         raise Unreadable(f"no template for weights of another type in nn.{kind}")
-    given["dtype"] = dtype
     if kind == "PairwiseDistance":
         given["norm"] = given["p"]  # as the module calls it
     facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})
     _weights(name, kind, given, facts)
     for weight in [k for k in facts.tensors if k.startswith(f"{name}.")]:
-        facts.tensors[weight] = Declared(facts.tensors[weight].shape, dtype)
+        facts.tensors[weight] = Declared(facts.tensors[weight].shape, given["dtype"])
     return True
 
 

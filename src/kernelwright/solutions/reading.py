@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernelwright import syntax
+from kernelwright.tasks.layers import layers_of
 
 
 class Unreadable(Exception):
@@ -148,25 +149,27 @@ def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     return [(target, value)]
 
 
-def layers_of(call: ast.Call) -> list[ast.expr]:
-    """The layers of a `Sequential` or `ModuleList`, as arguments, in a list, or with names in an `OrderedDict`."""
-    if len(call.args) != 1:
-        return call.args
-    first = call.args[0]
+def contained(call: ast.Call) -> list[ast.Call]:
+    """The layers of a `Sequential` or `ModuleList`, also with names in an `OrderedDict`. Raises `Unreadable`."""
+    first = call.args[0] if len(call.args) == 1 else None
     if isinstance(first, ast.Call) and dotted(first.func).split(".")[-1] == "OrderedDict" and len(first.args) == 1:
-        pairs = first.args[0].elts if isinstance(first.args[0], ast.List | ast.Tuple) else []
-        return [p.elts[1] if isinstance(p, ast.Tuple) and len(p.elts) == 2 else p for p in pairs]
-    return first.elts if isinstance(first, ast.List | ast.Tuple) else call.args
+        pairs = first.args[0].elts if isinstance(first.args[0], ast.List | ast.Tuple) else [first]
+        layers = [p.elts[1] if isinstance(p, ast.Tuple) and len(p.elts) == 2 else p for p in pairs]
+        call = ast.Call(ast.Name("Sequential", ast.Load()), layers, [])
+    found = layers_of(call)
+    if found is None:
+        raise Unreadable(f"no template for layers made by {ast.unparse(call)[:60]}")
+    return found  # type: ignore[return-value]
 
 
-_CHANGES = frozenset("half bfloat16 float double to type eval train cuda cpu requires_grad_".split())
+CHANGES = frozenset("half bfloat16 float double to type eval train cuda cpu requires_grad_".split())
 
 
 def bare_layer(call: ast.Call) -> tuple[ast.Call, list[ast.Call]]:
     """A layer's own call, and what is called on it at once: `nn.Linear(3, 4).half().eval()`."""
     changes: list[ast.Call] = []
     inner = call
-    while isinstance(inner.func, ast.Attribute) and inner.func.attr in _CHANGES:
+    while isinstance(inner.func, ast.Attribute) and inner.func.attr in CHANGES:
         if not isinstance(inner.func.value, ast.Call):
             return call, []
         changes.append(inner)
@@ -184,11 +187,9 @@ def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
         return
     kind = called.split(".")[-1]
     if kind in ("Sequential", "ModuleList") and called.startswith(("nn.", "torch.nn.")):
-        items = layers_of(call)
+        items = contained(call)
         reference.lists[path] = [f"{path}[{i}]" for i in range(len(items))]
         for i, item in enumerate(items):
-            if not isinstance(item, ast.Call):
-                raise Unreadable(f"no template for a layer made by {ast.unparse(item)[:40]}")
             _read_layer(f"{path}[{i}]", item, reference)
     elif called.startswith(("nn.", "torch.nn.")):
         if path in reference.modules and ast.dump(reference.modules[path][1]) != ast.dump(call):

@@ -172,9 +172,13 @@ class Writer:
     def resolved(self, text: str) -> str:
         """Python text with hidden names of tensors (see `forward`) replaced by the tensors' own."""
         for name in sorted(set(re.findall(r"\b__n\d+\b", text))):
-            hidden = self.reference.hidden[name]
-            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self.lowered.get(hidden, hidden))), text)
+            text = re.sub(rf"\b{name}\b", self.tensor(self._sized(self._hidden(name))), text)
         return text
+
+    def _hidden(self, name: str) -> Node:
+        """The value that a hidden name stands for, lowered as what computes it is."""
+        node = self.reference.hidden[name]
+        return self.lowered.get(node, node)
 
     def _sized(self, node: Node) -> Node:
         """A tensor with the same sizes as a node that need not be computed for its sizes alone."""
@@ -469,7 +473,7 @@ class Writer:
     def value(self, text: str) -> Any:
         """The value of Python text, as far as the text of the task fixes it. Raises `Unreadable`."""
         for name in re.findall(r"\b__n\d+\b", text):
-            self.facts.shapes[name] = self.shape(self.reference.hidden[name])
+            self.facts.shapes[name] = self.shape(self._hidden(name))
         return self.facts.value(text)
 
 
