@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.inference import load_engine
-from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.chat import begun, task_prompt
 from kernelwright.inference.engine import Engine
 from kernelwright.inference.repeating import asking
 from kernelwright.inference.sampling import Sampling
@@ -33,9 +33,12 @@ def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Samplin
     asked = [(task, number, sampling) for task in tasks for number, sampling in samplings]
     said = {t.task_id: asking(task_prompt(t.source)) for t in tasks}
     prompts = {t: engine.tokenizer.prompt([Message(role="user", content=a.text)]) for t, a in said.items()}
-    fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context]
+    fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context - 32]
     began = time.monotonic()
-    done = engine.generate([prompts[t.task_id] for t, _, _ in fits], [s for _, _, s in fits])
+    # As the policy does: tries take turns with the schedules that the model knows, the greedy one has the first.
+    begins = [engine.tokenizer.encode(begun(engine.schedules, number)) for _, number, _ in fits]
+    ids = [[*prompts[t.task_id], *begin] for (t, _, _), begin in zip(fits, begins, strict=True)]
+    done = engine.generate(ids, [s for _, _, s in fits])
     seconds = time.monotonic() - began
     rows: list[dict[str, Any]] = [
         {

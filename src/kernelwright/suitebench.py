@@ -22,6 +22,7 @@ from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Job, load_executor
+from kernelwright.executor.memory import remembering
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
 from kernelwright.prompts import ParseFailure, contexts
@@ -110,15 +111,21 @@ def load_bench_suite(
     limit: int | None = None,
     reference_field: str = "reference",
     id_field: str | None = None,
+    verdicts: Path | None = None,
 ) -> BenchSuite:
-    """The suite that the options name. Raises `TaskError` and `ConfigError`."""
+    """The suite that the options name; `verdicts`: a folder of such that runs share (`executor.memory`).
+
+    Raises `TaskError` and `ConfigError`.
+    """
     exchange = exchange_of(options)
     if programbench.is_programs(options.suite):
         if options.context is not None:
             raise ConfigError("--context is for tasks with a Python reference", hint="leave it out for cudabench:FILE")
+        if verdicts is not None:
+            raise ConfigError("--verdicts is for tasks with a Python reference", hint="leave it out for cudabench:FILE")
         return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
     tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
-    return BenchSuite(tasks, exchange, lambda: load_executor(executor, jobs, judging.backend))
+    return BenchSuite(tasks, exchange, lambda: remembering(load_executor(executor, jobs, judging.backend), verdicts))
 
 
 def exported(text: str, provenance: Provenance) -> Candidate | ParseFailure:

@@ -10,6 +10,7 @@ import pytest
 from kernelwright.corpus import pairs
 from kernelwright.corpus.pairs import make_chunk, recipe
 from kernelwright.errors import ConfigError, UsageError
+from kernelwright.inference.chat import HEADING
 
 
 def test_the_stream_does_not_depend_on_the_number_of_processes() -> None:
@@ -47,6 +48,20 @@ def test_operators_may_have_kernels_of_their_own() -> None:
     assert [p.task.source for p in apart] == [p.task.source for p in fused]
     assert {p.schedule for p in apart} <= {"fuse=False", "canonical"} and "fuse=False" in {p.schedule for p in apart}
     assert all(a.answer.count("__global__") >= b.answer.count("__global__") for a, b in zip(apart, fused, strict=True))
+
+
+def test_mixed_answers_name_their_schedule_first() -> None:
+    found = [p for i in range(3) for p in make_chunk(recipe(seed=3, schedules="mixed"), i).pairs]
+    canonical = [p for i in range(3) for p in make_chunk(recipe(seed=3), i).pairs]
+    assert [p.task.source for p in found] == [p.task.source for p in canonical]
+    heads: Counter[str] = Counter()
+    for one, other in zip(found, canonical, strict=True):
+        head, text = one.answer.split("\n", 1)
+        assert head == HEADING + one.schedule
+        assert one.schedule != "canonical" or text == other.answer
+        heads[one.schedule] += 1
+    share = {name: heads[name] / len(found) for name in ("canonical", "fuse=False")}
+    assert 0.3 < share["canonical"] < 0.6 and 0.2 < share["fuse=False"] < 0.5 and len(heads) > 5, heads
 
 
 def test_what_cannot_be_written_is_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -13,7 +14,9 @@ from kernelwright.training.model import Decoder, Shape
 from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
 
 
-def random_checkpoint(folder: Path, *, bias: bool = False, context: int = 512, seed: int = 0) -> Path:
+def random_checkpoint(
+    folder: Path, *, bias: bool = False, context: int = 512, seed: int = 0, schedules: Sequence[str] = ()
+) -> Path:
     """A Llama-shaped (with `bias` Qwen2-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
     rng = random.Random(0)
     texts = [text for _ in range(60) for text in pair(rng)]
@@ -36,5 +39,5 @@ def random_checkpoint(folder: Path, *, bias: bool = False, context: int = 512, s
             torch.nn.init.normal_(weight, mean=0.0 if name.endswith("bias") else 1.0, std=0.3)
         else:
             torch.nn.init.normal_(weight, std=0.2)
-    save_model(model, folder / "tokenizer", folder)
+    save_model(model, folder / "tokenizer", folder, schedules)
     return folder

@@ -14,7 +14,7 @@ from inference.checkpoints import random_checkpoint
 from running import Command
 from training.sample_pairs import REFERENCE
 
-from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.errors import ConfigError, KernelwrightError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
 from kernelwright.policies import Request, load_policy
@@ -69,6 +69,46 @@ def test_many_at_once_are_those_one_by_one(policy: StarterPolicy) -> None:
         assert alone.token_ids == answer.token_ids and alone.text == answer.text
     assert together[1].token_ids == together[4].token_ids
     assert len({answer.token_ids for answer in together}) == 5
+
+
+@pytest.fixture(scope="module")
+def choosing(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that was trained on several schedules."""
+    folder = tmp_path_factory.mktemp("choosing")
+    return random_checkpoint(folder, context=1024, schedules=("canonical", "fuse=False"))
+
+
+def begun_with(policy: StarterPolicy, *request: object) -> str:
+    """What a request's answer is begun with."""
+    asked, plain = policy.asked(Request(*request)), policy.prompt(ASK, TASK)  # type: ignore[arg-type]
+    assert asked.ids[: len(plain.ids)] == plain.ids
+    return policy.engine.tokenizer.decode(asked.ids[len(plain.ids) :])
+
+
+@pytest.mark.parametrize("kind", ["starter", "hf"])
+def test_tries_take_turns_with_the_schedules_of_the_model(choosing: Path, kind: str) -> None:
+    if kind == "hf":
+        pytest.importorskip("transformers")
+    policy = load_policy(f"{kind}:{choosing}", temperature=0.8)
+    assert isinstance(policy, StarterPolicy)
+    fused, apart = "# schedule: canonical\n", "# schedule: fuse=False\n"
+    assert [begun_with(policy, ASK, seed, TASK) for seed in range(3)] == [fused, apart, fused]
+    assert begun_with(policy, ASK, 1, TASK, 0.0) == fused, "a greedy first try has the first of them"
+    assert begun_with(policy, LATER, 1, TASK, 0.0) == apart
+
+
+def test_the_schedule_may_be_stated_or_left_to_the_model(
+    choosing: Path, policy: StarterPolicy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = StarterPolicy(load_engine(f"starter:{choosing}", device="cpu", threads=1), max_tokens=4)
+    monkeypatch.setenv("KERNELWRIGHT_SCHEDULE", "product=register64")
+    assert begun_with(own, ASK, 0, TASK) == "# schedule: product=register64\n"
+    assert begun_with(policy, ASK, 0, TASK) == "", "a model that writes no such line is not made to"
+    monkeypatch.setenv("KERNELWRIGHT_SCHEDULE", "own")
+    assert begun_with(own, ASK, 0, TASK) == ""
+    monkeypatch.setenv("KERNELWRIGHT_SCHEDULE", "fastest")
+    with pytest.raises(KernelwrightError, match="fastest"):
+        own.generate(ASK, seed=0, task=TASK)
 
 
 def test_a_task_that_is_too_long(policy: StarterPolicy) -> None:

@@ -62,6 +62,16 @@ def judged(judges: Noting, text: str, **judging: object) -> tuple[str, list[str]
     return found.verdict, list(judges.asked)
 
 
+def test_verdicts_are_met_again_only_where_inputs_stay_the_same() -> None:
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
+    settings = RlSettings.model_validate(table)
+    sharing = RlSettings.model_validate({**table, "judging": {"verdicts": "verdicts"}})
+    with Noting() as judges:
+        usual, shared = (Rollouts(s, None, judges) for s in (settings, sharing))  # type: ignore[arg-type]
+        assert len({usual.judged_with(step, group).seed for step in (1, 2) for group in (0, 1)}) == 4
+        assert len({shared.judged_with(step, group).seed for step in (1, 2) for group in (0, 1)}) == 1
+
+
 def test_what_is_right_goes_on_to_the_gpu(judges: Noting) -> None:
     assert judged(judges, RIGHT) == ("correct", ["cpu", "gpu"])
 

@@ -78,6 +78,9 @@ def bench(
     small_sizes: Annotated[
         bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")
     ] = False,
+    verdicts: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Verdicts that runs on this machine share.")
+    ] = None,
     compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -99,9 +102,8 @@ def bench(
     shapes = _shapes(grid, options, compare)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
-    found = load_bench_suite(
-        options, judging, jobs or cores(), executor, limit=limit, reference_field=reference_field, id_field=id_field
-    )
+    fields = {"reference_field": reference_field, "id_field": id_field}
+    found = load_bench_suite(options, judging, jobs or cores(), executor, limit=limit, verdicts=verdicts, **fields)
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
         return

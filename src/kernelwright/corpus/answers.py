@@ -8,10 +8,14 @@ from dataclasses import asdict, dataclass
 
 from kernelwright import solutions
 from kernelwright.corpus.traces import trace
+from kernelwright.inference.chat import heading
 from kernelwright.solutions import Schedule
 from kernelwright.solutions.mistakes import LATENT, mistakes
 from kernelwright.solutions.reading import Unreadable
 
+MIXED = (0.4, 0.35)
+"""Of `mixed` answers the share with the canonical schedule, and that with every operator apart; the others have one of
+those that the task's operators know."""
 OLDER_FORM = "load_inline"
 """Answers that still need a host compiler are no training targets: one short form is."""
 
@@ -52,13 +56,14 @@ def answers_for(
 ) -> Found:
     """The answers for a task, each text once; none where the library cannot read it.
 
-    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most; else the one it names.
+    With `schedules` `all`, one for each schedule that gives another text, `per_task` at most; with `mixed` one that is
+    drawn, named in the text's first line; else the one it names.
     `share` is the chance of an answer to get a mistake on purpose, where one can be planted in it; those that no test
     would see (`LATENT`) are not. With `plan`, comments tell what is computed where (`solutions.plan`). A fault of the
     library costs its task, not the corpus: it is counted.
     """
     try:
-        texts = _texts(source, schedules, plan)
+        texts = _drawn(source, rng, plan) if schedules == "mixed" else _texts(source, schedules, plan)
     except Unreadable:
         return Found((), "unreadable")
     except Exception as error:  # whatever it is, the other 200,000 tasks do not suffer for it
@@ -69,6 +74,16 @@ def answers_for(
         first, *others = texts
         texts = {text: texts[text] for text in (first, *rng.sample(others, per_task - 1))}
     return Found(tuple(_answer(source, text, name, share, rng, traces) for text, name in texts.items()))
+
+
+def _drawn(source: str, rng: random.Random, plan: bool) -> dict[str, str]:
+    """One text, headed by its schedule: what is written first decides what follows, for a model as for a reader."""
+    share, canonical = rng.random(), MIXED[0]
+    chosen = solutions.CANONICAL if share < canonical else solutions.APART
+    if share >= sum(MIXED):
+        chosen = rng.choice(solutions.known_schedules(source))
+    text = solutions.write(source, chosen, plan=plan)
+    return {} if OLDER_FORM in text else {heading(chosen.name) + text: schedule_name(chosen)}
 
 
 def _texts(source: str, schedules: str, plan: bool) -> dict[str, str]:

@@ -27,7 +27,7 @@ BARREN = 64
 
 CHAINS = ("fused", "block", "elementwise", "gate")
 """Groups of families whose tasks have several operators."""
-Schedules = Literal["canonical", "apart", "all"]
+Schedules = Literal["canonical", "apart", "mixed", "all"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Recipe:
     mistakes: float = 0.0
     """Share of pairs whose answer has a mistake on purpose."""
     schedules: Schedules = "canonical"
-    """`apart`: the canonical one, but every operator has kernels of its own."""
+    """`apart`: the canonical one, but every operator has kernels of its own. `mixed`: one that is drawn, which the
+    answer names in its first line (`answers.MIXED`)."""
     families: tuple[str, ...] | None = None
     against: tuple[str, ...] = ()
     """Suites that tasks must not be too near to (`decontaminate`)."""
@@ -82,7 +83,9 @@ class Recipe:
                 f"chains {self.chains} and programs {self.programs} are more than all chunks", hint="lower one of them"
             )
         if self.schedules not in get_args(Schedules):
-            raise ConfigError(f"schedules {self.schedules!r} is not a choice", hint="use canonical, apart or all")
+            raise ConfigError(
+                f"schedules {self.schedules!r} is not a choice", hint="use canonical, apart, mixed or all"
+            )
         if self.per_task is not None and self.per_task < 1:
             raise ConfigError(f"per_task {self.per_task} is out of range", hint="allow at least one answer a task")
         if self.one_operator not in ("remove", "keep"):

@@ -27,8 +27,11 @@ BACKENDS = ("engine", "transformers", "vllm")
 class Chat(Protocol):
     """A tokenizer that knows its model's chat format.
 
-    `prompt`: ids of a conversation up to where the assistant speaks. `decode`: the text of ids, without special tokens.
+    `prompt`: ids of a conversation up to where the assistant speaks. `encode`: ids of plain text. `decode`: the text of
+    ids, without special tokens.
     """
+
+    def encode(self, text: str) -> list[int]: ...
 
     def prompt(self, messages: Sequence[Message]) -> list[int]: ...
 
@@ -39,9 +42,11 @@ class GenerationBackend(Protocol):
     """A model that answers requests, each there as soon as it ends. `inference.engine.Engine` is one.
 
     `rows`: answers that it computes at once. `context`: tokens of a prompt with its answer at most. `bare_task`:
-    whether the model is asked with a task's source alone, as ours are. `busy`: whether a step would do anything.
-    `add` queues a request, whose `finish_reason` tells when it has ended, and raises `ConfigError` for one too long.
-    `step` goes on for a moment with whatever was added, and lets go of requests that were marked as cancelled.
+    whether the model is asked with a task's source alone, as ours are. `schedules`: those that its answers are begun
+    with, in the order of tries (`inference.chat.begun`), none where it writes no such line. `busy`: whether a step
+    would do anything. `add` queues a request, whose `finish_reason` tells when it has ended, and raises `ConfigError`
+    for one too long. `step` goes on for a moment with whatever was added, and lets go of requests that were marked as
+    cancelled.
     `generate` answers all prompts, in their order. `load_weights` takes a model's weights, under Hugging Face's names,
     in place of its own, while nothing runs. `rest` gives back what only generation needs (threads, caches on the GPU),
     until the next request. One thread calls `step` and `rest`; any may `add`.
@@ -61,6 +66,9 @@ class GenerationBackend(Protocol):
 
     @property
     def bare_task(self) -> bool: ...
+
+    @property
+    def schedules(self) -> tuple[str, ...]: ...
 
     @property
     def busy(self) -> bool: ...

@@ -80,9 +80,11 @@ def context_of(config: Any, tokenizer: HubTokenizer) -> int:
     return int(stated or tokenizer.limit)
 
 
-def bare_task(config: Any) -> bool:
-    """Whether a model's configuration says that it is asked with the task's source alone, as ours does."""
-    return (getattr(config, "kernelwright", None) or {}).get("prompt") == "task"
+def asked_how(config: Any) -> tuple[bool, tuple[str, ...]]:
+    """Whether a model's configuration says that it is asked with the task's source alone, as ours does, and the
+    schedules that its answers are begun with."""
+    own = getattr(config, "kernelwright", None) or {}
+    return own.get("prompt") == "task", tuple(own.get("schedules", ()))
 
 
 class HubTokenizer:
@@ -118,6 +120,10 @@ class HubTokenizer:
 
     def _rendered(self, asked: list[dict[str, str]]) -> str:
         return str(self.inner.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of plain text."""
+        return list(self.inner(text, add_special_tokens=False)["input_ids"]) if text else []
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ids, without special tokens; spaces stay as they are."""

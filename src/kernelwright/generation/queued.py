@@ -19,9 +19,16 @@ class Queued(ABC):
 
     name = ""
 
-    def __init__(self, tokenizer: HubTokenizer, ends: frozenset[int], context: int, rows: int, bare_task: bool) -> None:
+    def __init__(
+        self,
+        tokenizer: HubTokenizer,
+        ends: frozenset[int],
+        context: int,
+        rows: int,
+        asked: tuple[bool, tuple[str, ...]],
+    ) -> None:
         self.tokenizer, self.ends, self.context, self.rows = tokenizer, ends, context, rows
-        self.bare_task = bare_task
+        self.bare_task, self.schedules = asked
         self._waiting: deque[Running] = deque()
         self._lock = threading.Lock()
 

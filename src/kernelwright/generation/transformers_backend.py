@@ -13,7 +13,7 @@ import torch
 
 from kernelwright.errors import ConfigError
 from kernelwright.generation.continuous import ContinuousFailed, ContinuousSession, suits
-from kernelwright.generation.hub import HubTokenizer, bare_task, context_of, ends_of, load_model, load_tokenizer
+from kernelwright.generation.hub import HubTokenizer, asked_how, context_of, ends_of, load_model, load_tokenizer
 from kernelwright.generation.plain import PlainSession
 from kernelwright.generation.queued import Queued
 
@@ -46,7 +46,7 @@ class TransformersBackend(Queued):
             ends_of(model.generation_config, tokenizer.inner),
             context_of(model.config, tokenizer),
             rows or (64 if gpu else 16),
-            bare_task(model.config),
+            asked_how(model.config),
         )
         model.generation_config = GenerationConfig(pad_token_id=0)  # no penalties and filters of the checkpoint's
         self.model, self.tempered = model, tempered

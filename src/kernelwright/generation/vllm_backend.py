@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kernelwright.errors import ConfigError, HarnessError
-from kernelwright.generation.hub import HubTokenizer, bare_task, context_of, ends_of, load_tokenizer, place_of
+from kernelwright.generation.hub import HubTokenizer, asked_how, context_of, ends_of, load_tokenizer, place_of
 from kernelwright.generation.queued import Queued
 from kernelwright.inference.engine import Running
 
@@ -34,7 +34,7 @@ class VllmBackend(Queued):
             ends_of(generation_config, tokenizer.inner),
             context_of(config, tokenizer),
             ROWS,
-            bare_task(config),
+            asked_how(config),
         )
         self._llm, self._engine = llm, llm.llm_engine
         self._asked: dict[str, Running] = {}

@@ -29,6 +29,9 @@ CHAT_TEMPLATE = (
 )
 """As Jinja, for transformers. What is between the generation tags is what a loss may be taken on."""
 
+HEADING = "# schedule: "
+"""Begins the first line of an answer of a model that was trained on several schedules: it names the answer's."""
+
 ROLES = ("system", "user", "assistant")
 
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -38,6 +41,16 @@ _MODEL = re.compile(r"^class\s+Model\b", re.MULTILINE)
 def task_prompt(source: str) -> str:
     """What the user's turn holds for a task: its source in normal form (`tasks.normal`)."""
     return normal_form(source)
+
+
+def heading(schedule: str) -> str:
+    """The first line of an answer with a schedule, by its name."""
+    return f"{HEADING}{schedule}\n"
+
+
+def begun(schedules: Sequence[str], number: int) -> str:
+    """What a try's answer is begun with: the heading of each schedule in turn, or nothing."""
+    return heading(schedules[number % len(schedules)]) if schedules else ""
 
 
 def source_of(messages: Sequence[Message]) -> str:

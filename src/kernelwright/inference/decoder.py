@@ -38,6 +38,8 @@ class DecoderConfig:
     ends: tuple[int, ...]
     bare_task: bool
     """Whether the model is asked with the task's source alone, as ours are."""
+    schedules: tuple[str, ...] = ()
+    """Schedules that its answers are begun with, in the order of tries (`chat.begun`); none: it writes no such line."""
 
     @classmethod
     def read(cls, folder: Path) -> DecoderConfig:
@@ -76,6 +78,7 @@ class DecoderConfig:
                 tied=bool(raw.get("tie_word_embeddings", False)),
                 ends=tuple(ends) if isinstance(ends, list) else () if ends is None else (ends,),
                 bare_task=raw.get("kernelwright", {}).get("prompt") == "task",
+                schedules=tuple(raw.get("kernelwright", {}).get("schedules", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise ConfigError(f"{str(folder / 'config.json')!r} lacks a field: {error}") from error

@@ -181,6 +181,11 @@ class Engine:
         """Whether the model is asked with a task's source alone."""
         return self.config.bare_task
 
+    @property
+    def schedules(self) -> tuple[str, ...]:
+        """What its answers are begun with, try by try."""
+        return self.config.schedules
+
     @torch.no_grad()
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Takes weights over, into the tensors that it has: its CUDA graphs read those. Raises `ConfigError`."""

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
-from kernelwright.inference.chat import source_of, task_prompt
+from kernelwright.inference.chat import begun, heading, source_of, task_prompt
 from kernelwright.inference.repeating import Asking, asking
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
+from kernelwright.solutions.schedule import named
 
 if TYPE_CHECKING:
     from kernelwright.generation import GenerationBackend
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 TEMPERATURE = 0.8
 MAX_TOKENS = 3072
 """One in 170 answers of the generator has more than 2048 tokens, none of 169,000 more than 3128."""
+
+OWN = "own"
+"""Value of KERNELWRIGHT_SCHEDULE that leaves the schedule to the model."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class StarterPolicy:
     def generate_many(self, requests: Sequence[Request]) -> list[SampledAnswer]:
         """One answer a request, computed together. Raises `PolicyError` where a task is too long for the model."""
         began = time.monotonic()
-        prompts = [self.prompt(r.messages, r.task) for r in requests]
+        prompts = [self.asked(r) for r in requests]
         samplings = [self.sampling(r.seed, r.temperature) for r in requests]
         try:
             with self._turn:
@@ -107,6 +111,26 @@ class StarterPolicy:
             raise PolicyError(str(error), hint=error.hint) from error
         seconds = (time.monotonic() - began) / max(1, len(requests))
         return [self.answered(running, seconds, p.asked) for running, p in zip(done, prompts, strict=True)]
+
+    def asked(self, request: Request) -> Prompt:
+        """A request's prompt, with the beginning of its answer where the model knows several schedules.
+
+        A greedy first try has the first of them; others take turns by the request's seed.
+        """
+        prompt = self.prompt(request.messages, request.task)
+        begin = self.begin(request) if self.engine.bare_task else ""
+        return Prompt([*prompt.ids, *self.engine.tokenizer.encode(begin)], prompt.asked) if begin else prompt
+
+    def begin(self, request: Request) -> str:
+        """What the answer to a request is begun with: one of the model's schedules, or KERNELWRIGHT_SCHEDULE."""
+        stated = os.environ.get("KERNELWRIGHT_SCHEDULE", "")
+        if stated == OWN:
+            return ""
+        if stated:
+            return heading(named(stated).name) if self.engine.schedules else ""
+        first = not any(m.role == "assistant" for m in request.messages)
+        greedy = self.sampling(request.seed, request.temperature).temperature == 0.0
+        return begun(self.engine.schedules, 0 if first and greedy else request.seed)
 
     def prompt(self, messages: Sequence[Message], task: Task | None) -> Prompt:
         """The task as the user's turn, as the model can read it; for other models the conversation."""
@@ -132,6 +156,10 @@ class StarterPolicy:
 
 class ConversationPolicy(StarterPolicy):
     """The same, asked with whole conversations: for a model that was trained on what became of its answers."""
+
+    def begin(self, request: Request) -> str:
+        """Nothing: what it was trained to choose, it chooses."""
+        return ""
 
     @property
     def bare(self) -> bool:

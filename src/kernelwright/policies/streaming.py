@@ -43,7 +43,7 @@ class Stream:
 
     def ask(self, request: Request) -> SampledAnswer:
         """The answer to one question; raises `PolicyError` where there is none."""
-        prompt = self.policy.prompt(request.messages, request.task)
+        prompt = self.policy.asked(request)
         sampling = self.policy.sampling(request.seed, request.temperature)
         with self._changed:
             if self._closed:

@@ -16,7 +16,7 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
 from kernelwright.errors import ConfigError, KernelwrightError
-from kernelwright.inference.chat import source_of
+from kernelwright.inference.chat import begun, source_of
 from kernelwright.inference.engine import Running
 from kernelwright.inference.repeating import Asking, asking
 from kernelwright.records import Message
@@ -93,7 +93,7 @@ class _Server:
             # tokens with log-probs spell the text as it was drawn
             task = Asking(source) if asked.logprobs else asking(source)
             messages = [Message(role="user", content=task.text)]
-        jobs = self._submit(asked, [self.tokenizer.prompt(messages)])
+        jobs = self._submit(asked, [self.tokenizer.prompt(messages)], self.engine.schedules)
         answer, choices = _Answer(self, "chatcmpl", jobs), _ChatChoices(self, asked.logprobs, task)
         if asked.stream:
             return answer.streamed(asked, choices)
@@ -114,7 +114,10 @@ class _Server:
             raise ApiError(400, "prompt holds an id that is no token", param="prompt")
         return prompt
 
-    def _submit(self, asked: ChatRequest | CompletionRequest, prompts: list[list[int]]) -> list[Job]:
+    def _submit(
+        self, asked: ChatRequest | CompletionRequest, prompts: list[list[int]], schedules: Sequence[str] = ()
+    ) -> list[Job]:
+        """Jobs for all choices; of a model with several schedules they are begun with each in turn."""
         self._check_name(asked.model)
         refused = asked.unsupported()
         if refused is not None:
@@ -122,7 +125,9 @@ class _Server:
         jobs: list[Job] = []
         try:
             for prompt in prompts:
-                jobs += self.worker.submit(prompt, asked.samplings())
+                for number, sampling in enumerate(asked.samplings()):
+                    begin = self.tokenizer.encode(begun(schedules, number))
+                    jobs += self.worker.submit([*prompt, *begin], [sampling])
         except ConfigError as error:
             for job in jobs:
                 job.running.cancelled = True

@@ -53,16 +53,24 @@ def schedules(source: str) -> list[Schedule]:
 
     Raises `Unreadable`.
     """
+    order = known_schedules(source)
+    answers: dict[str, Schedule] = {write(source): CANONICAL}
+    for schedule in order:
+        answers.setdefault(write(source, schedule), schedule)
+    return sorted(answers.values(), key=order.index)
+
+
+def known_schedules(source: str) -> list[Schedule]:
+    """Schedules that a task's operators know, from the plainest to the best; some may give equal answers.
+
+    Raises `Unreadable`.
+    """
     from kernelwright.solutions import variants
     from kernelwright.solutions.declared import Declared
 
     writer, node = _lowered(source, CANONICAL)
     halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
-    answers: dict[str, Schedule] = {write(source): CANONICAL}
-    for schedule in variants.of(node, halves):
-        answers.setdefault(write(source, schedule), schedule)
-    order = variants.of(node, halves)
-    return sorted(answers.values(), key=order.index)
+    return variants.of(node, halves)
 
 
 def understood(source: str) -> tuple[Reference, Facts, Node]:
@@ -114,4 +122,4 @@ def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Write
     return writer, lower(writer, node)
 
 
-__all__ = ["APART", "CANONICAL", "Schedule", "schedules", "write"]
+__all__ = ["APART", "CANONICAL", "Schedule", "known_schedules", "schedules", "write"]

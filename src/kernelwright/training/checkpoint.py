@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def save_model(model: Decoder, tokenizer: Path, folder: Path) -> None:
+def save_model(model: Decoder, tokenizer: Path, folder: Path, schedules: Sequence[str] = ()) -> None:
     """Writes a checkpoint that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, config, tokenizer.
 
     `tokenizer`: the folder that holds its files. `config.json` says that prompts are bare tasks, so that
-    `--policy hf:FOLDER` asks in the form that the model knows.
+    `--policy hf:FOLDER` asks in the form that the model knows, and with which `schedules` answers are begun.
     """
     import torch
     from safetensors.torch import save_file
@@ -31,7 +32,8 @@ def save_model(model: Decoder, tokenizer: Path, folder: Path) -> None:
     ids = {token["content"]: token["id"] for token in special}
     written = json.loads((tokenizer / "tokenizer_config.json").read_text(encoding="utf-8"))
     ends = {"eos_token_id": ids[written["eos_token"]], "pad_token_id": ids[written["pad_token"]]}
-    config |= {**ends, "dtype": "bfloat16", "kernelwright": {"prompt": "task"}}
+    own: dict[str, Any] = {"prompt": "task"} | ({"schedules": list(schedules)} if schedules else {})
+    config |= {**ends, "dtype": "bfloat16", "kernelwright": own}
     weights = {name: p.detach().to("cpu", torch.bfloat16).contiguous() for name, p in model.named_parameters()}
     try:
         write_json(folder / "config.json", config)

@@ -24,6 +24,7 @@ import numpy as np
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation.options import gpu_count
 from kernelwright.executor import Executor, load_executor
+from kernelwright.executor.memory import remembering
 from kernelwright.policies import load_policy
 from kernelwright.records import Task
 from kernelwright.rewards import annealed_judge_weight
@@ -94,7 +95,8 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     judging = settings.judging
     jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
-        judges = executor or stack.enter_context(load_executor("local", jobs, judging.backend))
+        own = None if executor else load_executor("local", jobs, judging.backend)
+        judges = executor or stack.enter_context(remembering(own, judging.verdicts))
         judge = Judge(load_policy(judging.judge)) if judging.judge else None
         stopped = _loop(settings, state, Rollouts(settings, state.policy, judges, judge, ranks), tasks, out)
     facts = _result(settings, state, out, stopped)

@@ -219,8 +219,7 @@ class Rollouts:
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
         seed = hash_seed(self.settings.seed, step, group, trajectory)
-        # Inputs differ from step to step, and are those of the group: its rollouts are judged alike, a second time too.
-        options = self._options.changed(seed=hash_seed(self.settings.seed, step, group))
+        options = self.judged_with(step, group)
         judged: list[tuple[Turn, Candidate | None]] = []
         played = rollout(
             task,
@@ -252,6 +251,15 @@ class Rollouts:
                 )
             )
         return rows
+
+    def judged_with(self, step: int, group: int) -> EvalOptions:
+        """How the rollouts of a group are judged: all alike, a second time too.
+
+        Inputs differ from step to step, but where verdicts are to be met again.
+        """
+        if self.settings.judging.verdicts is not None:
+            return self._options
+        return self._options.changed(seed=hash_seed(self.settings.seed, step, group))
 
     def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
         """The verdict: of the functional machine where it is against a candidate, since GPUs are few."""

@@ -142,6 +142,9 @@ class JudgingSettings(Table):
     timing_seconds: float = Field(default=0.5, ge=0)
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
+    verdicts: str | None = None
+    """A folder of verdicts that steps, and runs on one machine, share (`executor.memory`). Inputs are then the same in
+    every step, for else no verdict would be met again."""
     judge: str | None = None
     """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays."""
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from kernelwright.errors import ConfigError
+from kernelwright.solutions import APART, CANONICAL
 from kernelwright.training.attention import Spans, choose, prepare
 from kernelwright.training.checkpoint import load_state, save_model, save_state
 from kernelwright.training.model import Decoder, Shape
@@ -128,7 +129,9 @@ class Run:
 
     def export(self) -> None:
         """Writes the checkpoint, and removes what only an unfinished run needs."""
-        save_model(self.model, self.out / "data", self.out)
+        made = self.settings.data.generate
+        tries = (CANONICAL.name, APART.name) if made is not None and made.schedules == "mixed" else ()
+        save_model(self.model, self.out / "data", self.out, tries)
         self.state.unlink(missing_ok=True)
 
     def play(self) -> dict[str, Any]:

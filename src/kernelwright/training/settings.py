@@ -26,8 +26,9 @@ class Generate(_Table):
     """The share of answers with a realistic mistake."""
     plan: bool = True
     """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
-    schedules: Literal["canonical", "apart"] = "canonical"
-    """`apart`: every operator has kernels of its own, so that an answer is put together from parts."""
+    schedules: Literal["canonical", "apart", "mixed"] = "canonical"
+    """`apart`: every operator has kernels of its own, so that an answer is put together from parts. `mixed`: one
+    that is drawn for each task, and that the answer's first line names."""
     chains: float = Field(default=0.0, ge=0.0, le=1.0)
     """The share of chunks of 32 tasks that are all chains of operators."""
     programs: float = Field(default=0.0, ge=0.0, le=1.0)

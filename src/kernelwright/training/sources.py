@@ -84,7 +84,8 @@ class Generated:
         share = f", of which {s.mistakes:.0%} with a mistake on purpose" if s.mistakes else ""
         chains = f", {s.chains:.0%} of chains alone" if s.chains else ""
         chains += f", {s.programs:.0%} of programs alone" if s.programs else ""
-        return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}{chains}"
+        how = "" if s.schedules == "canonical" else f", schedules {s.schedules}"
+        return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}{chains}{how}"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,87 @@
+"""Verdicts that are kept between runs: an executor that judges nothing twice which a folder knows.
+
+Policies in training give the same answers again and again, and so do the models that are compared afterwards. A verdict
+is found by its task, candidate and options, the seed of the inputs among them (`EvalOptions.key`), so only equal
+questions get a kept answer. Several processes may share a folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Executor, Job, Keep
+from kernelwright.records import Candidate, Evaluation, Task
+from kernelwright.store import Store
+
+
+class Remembering:
+    """An executor before another one, which it closes. Raises `StoreError` for a folder that holds something else."""
+
+    def __init__(self, inner: Executor, folder: Path | str) -> None:
+        self.inner, self.capacity = inner, inner.capacity
+        self.store = Store.open_or_create(folder, {"kind": "memory"}, shared=True)
+        self.known = 0
+        """Jobs that were answered from the folder."""
+
+    def settle(self, options: EvalOptions) -> EvalOptions:
+        """See `Executor.settle`."""
+        return self.inner.settle(options)
+
+    def submit(
+        self,
+        task: Task,
+        candidate: Candidate,
+        options: EvalOptions | None = None,
+        priority: int = 0,
+        *,
+        keep: Keep | None = None,
+        block: bool = True,
+    ) -> Job:
+        """A job, done already where its verdict is known."""
+        asked = self.settle(options or EvalOptions())
+        found = self.store.find_evaluation(asked.key(task, candidate))
+        if found is None:
+            remember = _Remember(self.store, asked, keep)
+            return self.inner.submit(task, candidate, asked, priority, keep=remember, block=block)
+        self.known += 1
+        job = Job(task, candidate, asked, priority, keep)
+        job.begin()
+        job.finish(found.model_copy(update={"candidate_id": candidate.content_hash, "task_id": task.task_id}))
+        return job
+
+    def close(self, drain: bool = False) -> None:
+        """Closes the other executor, then the folder."""
+        self.inner.close(drain)
+        self.store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, /, *exc: object) -> None:
+        self.close(drain=kind is None)
+
+
+def remembering(executor: Executor, folder: Path | str | None) -> Executor:
+    """The executor, with a folder of verdicts before it where one is named."""
+    if folder is None:
+        return executor
+    try:
+        return Remembering(executor, folder)
+    except BaseException:
+        executor.close()
+        raise
+
+
+class _Remember:
+    """Keeps a verdict in the folder before whoever asked keeps it."""
+
+    def __init__(self, store: Store, options: EvalOptions, keep: Keep | None) -> None:
+        self.store, self.options, self.keep = store, options, keep
+
+    def __call__(self, job: Job, evaluation: Evaluation) -> None:
+        self.store.add_candidate(job.candidate)
+        self.store.add_evaluation(evaluation, self.options.key(job.task, job.candidate))
+        if self.keep is not None:
+            self.keep(job, evaluation)
