@@ -102,8 +102,16 @@ def bench(
     shapes = _shapes(grid, options, compare)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
-    fields = {"reference_field": reference_field, "id_field": id_field}
-    found = load_bench_suite(options, judging, jobs or cores(), executor, limit=limit, verdicts=verdicts, **fields)
+    found = load_bench_suite(
+        options,
+        judging,
+        jobs or cores(),
+        executor,
+        limit=limit,
+        reference_field=reference_field,
+        id_field=id_field,
+        verdicts=verdicts,
+    )
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
         return

@@ -95,8 +95,10 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     judging = settings.judging
     jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
-        own = None if executor else load_executor("local", jobs, judging.backend)
-        judges = executor or stack.enter_context(remembering(own, judging.verdicts))
+        judges = executor
+        if judges is None:
+            own = load_executor("local", jobs, judging.backend)
+            judges = stack.enter_context(remembering(own, judging.verdicts))
         judge = Judge(load_policy(judging.judge)) if judging.judge else None
         stopped = _loop(settings, state, Rollouts(settings, state.policy, judges, judge, ranks), tasks, out)
     facts = _result(settings, state, out, stopped)
