@@ -7,7 +7,8 @@ frames them as a candidate (`frame`). Nothing of the task is executed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from kernelwright.solutions.schedule import APART, CANONICAL, Schedule
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from kernelwright.solutions.facts import Facts
     from kernelwright.solutions.reading import Node, Reference
     from kernelwright.solutions.stages import Writer
+
+    Parts = tuple[Reference, Facts, Node]
+    """Of a task: what templates need to know, what its text fixes, and what its forward computes."""
 
 
 def write(
@@ -26,7 +30,6 @@ def write(
     `triton`. `style`: one of `style.STYLES`, for the first two forms: the same kernels as other people write them.
     `plan`, of the form `module`: comments say what is computed where (`plan`).
     """
-    from kernelwright.solutions import frame
     from kernelwright.solutions.reading import readable
     from kernelwright.solutions.style import styled
 
@@ -41,11 +44,17 @@ def write(
             return triton.write(source, schedule)
     if form != "module":
         raise ValueError(f"unknown form {form!r}")
-    with readable():
-        writer, node = _lowered(source, schedule, plan)
-        result = writer.output(node)
+    return styled(either(source, lambda parts: _module_text(parts, schedule, plan)), style)
+
+
+def _module_text(parts: Parts, schedule: Schedule, plan: bool) -> str:
+    """A candidate of the form `module`."""
+    from kernelwright.solutions import frame
+
+    writer, node = lowered(parts, schedule, plan)
+    result = writer.output(node)
     text = frame.module_text(writer.reference, writer.kernels, writer.lines, result)
-    return styled(writer.plan.written(text, writer.reference.inputs) if writer.plan else text, style)
+    return writer.plan.written(text, writer.reference.inputs) if writer.plan else text
 
 
 def schedules(source: str) -> list[Schedule]:
@@ -68,15 +77,20 @@ def known_schedules(source: str) -> list[Schedule]:
     from kernelwright.solutions import variants
     from kernelwright.solutions.declared import Declared
 
-    writer, node = _lowered(source, CANONICAL)
+    writer, node = either(source, lambda parts: lowered(parts, CANONICAL))
     halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
     return variants.of(node, halves)
 
 
-def understood(source: str) -> tuple[Reference, Facts, Node]:
-    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`.
+def understood(source: str) -> Parts:
+    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`."""
+    return either(source, lambda parts: parts)
 
-    Of a text that is not understood as it is, those of its normal form: without loops over layers, choices by a
+
+def either(source: str, use: Callable[[Parts], Any]) -> Any:
+    """What can be made of a task's parts. Raises `Unreadable`.
+
+    Of a text of which nothing can be made as it is, those of its normal form: without loops over layers, choices by a
     constructor's argument and helpers of one line.
     """
     from kernelwright import syntax
@@ -85,18 +99,18 @@ def understood(source: str) -> tuple[Reference, Facts, Node]:
 
     try:
         with readable():
-            return _understood(source)
+            return use(_understood(source))
     except Unreadable as error:
         try:
             with readable():
                 found = _understood(normal_form(source))
                 found[0].own = syntax.parse(source)
-                return found
+                return use(found)
         except Unreadable:
             raise error from None
 
 
-def _understood(source: str) -> tuple[Reference, Facts, Node]:
+def _understood(source: str) -> Parts:
     from kernelwright.solutions import families
     from kernelwright.solutions.facts import read_facts
     from kernelwright.solutions.forward import expression
@@ -108,13 +122,13 @@ def _understood(source: str) -> tuple[Reference, Facts, Node]:
     return reference, facts, expression(reference, facts)
 
 
-def _lowered(source: str, schedule: Schedule, plan: bool = False) -> tuple[Writer, Node]:
+def lowered(parts: Parts, schedule: Schedule, plan: bool = False) -> tuple[Writer, Node]:
     """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
     from kernelwright.solutions.lowering import lower
     from kernelwright.solutions.plan import Plan
     from kernelwright.solutions.stages import Writer
 
-    reference, facts, node = understood(source)
+    reference, facts, node = parts
     writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)
     if schedule.fuse:  # values whose sizes are asked for; apart, each has its tensor when it is asked for
         for hidden in reference.hidden.values():

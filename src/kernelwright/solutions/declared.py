@@ -41,10 +41,20 @@ class Unknown(Exception):
 
 _LONGEST = 4096
 """Rounds of a comprehension that are followed."""
+
+
+def _range(*ends: int) -> list[int]:
+    """Whole numbers in order, as many as are followed. Raises ValueError for more."""
+    found = range(*ends)
+    if len(found) > _LONGEST:
+        raise ValueError(f"{len(found)} numbers")
+    return list(found)
+
+
 _MATH = {
     **{name: getattr(math, name) for name in ("sqrt", "log", "exp", "floor", "ceil", "prod", "log2")},
     **{"int": int, "float": float, "len": len, "tuple": tuple, "list": list, "max": max, "min": min, "abs": abs},
-    **{"sum": sum, "bool": bool, "str": str, "torch.Size": tuple, "range": lambda *a: list(range(*a)), "round": round},
+    **{"sum": sum, "bool": bool, "str": str, "torch.Size": tuple, "range": _range, "round": round},
 }
 _OPERATIONS: dict[type, Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
@@ -193,6 +203,18 @@ def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
     raise Unknown(ast.unparse(node)[:60])
 
 
+def _several(node: ast.expr, names: dict[str, Any]) -> list[Declared]:
+    """The tensors of a list, or those that `torch.meshgrid` gives. Raises `Unknown`."""
+    if isinstance(node, ast.List | ast.Tuple) and node.elts:
+        return [declared(e, names) for e in node.elts]
+    if isinstance(node, ast.Call) and dotted(node.func) == "torch.meshgrid":
+        given = node.args[0] if len(node.args) == 1 and isinstance(node.args[0], ast.List | ast.Tuple) else None
+        parts = [declared(e, names) for e in (given.elts if given is not None else node.args)]
+        if all(len(p.shape) == 1 for p in parts) and [ast.unparse(k) for k in node.keywords] == ["indexing='ij'"]:
+            return [Declared(tuple(p.shape[0] for p in parts), one.dtype) for one in parts]
+    raise Unknown(ast.unparse(node)[:60])
+
+
 def _joined(nodes: list[ast.expr], names: dict[str, Any]) -> Declared:
     found = []
     for node in nodes:
@@ -337,8 +359,8 @@ def _by_function(name: str, args: list[ast.expr], keywords: dict[str, ast.expr],
     if name == "eye":
         side = evaluate(args[0], names)
         return Declared((side, evaluate(args[1], names) if len(args) > 1 else side))
-    if name in ("stack", "cat") and isinstance(args[0], ast.List | ast.Tuple) and args[0].elts:
-        parts = [declared(e, names) for e in args[0].elts]
+    if name in ("stack", "cat"):
+        parts = _several(args[0], names)
         dim = evaluate(args[1] if len(args) > 1 else keywords.get("dim", ast.Constant(0)), names)
         shape = list(parts[0].shape)
         if name == "stack":
@@ -358,7 +380,13 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
             return Declared(inner.shape, dtype(args[0], names))
         except Unknown:
             return inner
-    if name in ("view", "reshape", "expand", "repeat", "flatten", "sum", "mean", "squeeze", "gather"):
+    if name == "flatten":
+        rank = len(inner.shape)
+        low, high = ([evaluate(a, names) for a in args] + [0, -1][len(args) :])[:2]
+        middle = inner.shape[low % rank : high % rank + 1]
+        whole = -1 if -1 in middle else math.prod(middle)
+        return Declared((*inner.shape[: low % rank], whole, *inner.shape[high % rank + 1 :]), inner.dtype)
+    if name in ("view", "reshape", "expand", "repeat", "sum", "mean", "squeeze", "gather"):
         if name in ("view", "reshape", "expand"):
             shape = _shape(args, {}, names)
             if -1 not in shape:
@@ -415,7 +443,8 @@ def thing(node: ast.expr, names: dict[str, Any]) -> Any:
     except Unknown:
         pass
     try:
-        return declared(node, names)
+        called = dotted(node.func) if isinstance(node, ast.Call) else ""
+        return _several(node, names) if called == "torch.meshgrid" else declared(node, names)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # the text does what cannot be done
         raise Unknown(str(error)) from None
 

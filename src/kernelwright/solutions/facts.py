@@ -23,6 +23,7 @@ from kernelwright.solutions.declared import (
     evaluate,
     or_none,
     thing,
+    value_or,
 )
 from kernelwright.solutions.names import MODULE_ARGUMENTS
 from kernelwright.solutions.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
@@ -87,10 +88,23 @@ def _returned(function: ast.FunctionDef, constants: dict[str, Any]) -> list[Any]
     for statement in function.body:
         assign(statement, names)
         if isinstance(statement, ast.Return) and statement.value is not None:
-            items = statement.value.elts if isinstance(statement.value, (ast.List, ast.Tuple)) else []
+            items = _items(statement.value, names)
             if isinstance(statement.value, ast.Name) and isinstance(names.get(statement.value.id), (list, tuple)):
                 return list(names[statement.value.id])
-            return [or_none(item, names) for item in items]
+            return [or_none(item, own) for item, own in items]
+    return []
+
+
+def _items(node: ast.expr, names: dict[str, Any]) -> list[tuple[ast.expr, dict[str, Any]]]:
+    """The expressions of a list's items, each with the names that it may read."""
+    if isinstance(node, ast.List | ast.Tuple):
+        parts = [_items(e.value, names) if isinstance(e, ast.Starred) else [(e, names)] for e in node.elts]
+        return [item for part in parts for item in part]
+    if isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs:
+        each = node.generators[0]
+        found = value_or(each.iter, names, ())
+        if isinstance(each.target, ast.Name) and isinstance(found, range | list | tuple):
+            return [(node.elt, {**names, each.target.id: value}) for value in found]
     return []
 
 
@@ -107,6 +121,7 @@ def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, ref
 
 def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str) -> None:
     for statement in init.body:
+        _check_compound(statement)
         for target, value in assigned(statement):
             if isinstance(target, ast.Attribute) and dotted(target.value) == "self":
                 _set_attribute(prefix + target.attr, value, names, facts, reference)
@@ -120,6 +135,14 @@ def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, refer
             if dotted(call.func) == "self.register_buffer" and len(call.args) > 1:
                 name = or_none(call.args[0], names)
                 _set_attribute(f"{prefix}{name}", call.args[1], names, facts, reference)
+
+
+def _check_compound(statement: ast.stmt) -> None:
+    """Raises `Unreadable` for a loop or condition that changes layers: the normal form may have its statements."""
+    if isinstance(statement, ast.For | ast.While | ast.If | ast.With | ast.Try):
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _MODES:
+                raise Unreadable(f"no template for a constructor with {ast.unparse(node)[:40]} in a loop or condition")
 
 
 def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts, reference: Reference) -> None:
@@ -160,6 +183,7 @@ def _is_dtype(node: ast.expr, names: dict[str, Any]) -> bool:
         return False
 
 
+_MODES = frozenset("eval train half bfloat16 double".split())
 _HARMLESS = frozenset("cuda cpu requires_grad_ float".split())
 _IN_HALF = frozenset(
     ["Linear", "LayerNorm", "RMSNorm", "Embedding", *(f"Conv{t}{d}d" for t in ("", "Transpose") for d in (1, 2, 3))]

@@ -12,11 +12,13 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.solutions import factories
 from kernelwright.solutions.facts import Facts
 from kernelwright.solutions.names import (
     ARGUMENTS,
     FUNCTIONS,
     MODULES,
+    MORE_KEYWORDS,
     RENAMED,
     SPREAD,
     TENSOR_KEYWORDS,
@@ -58,7 +60,7 @@ MOST_TURNS = 32
 
 def expression(reference: Reference, facts: Facts) -> Node:
     """The value that forward returns; several in a node `tuple`. Raises `Unreadable`."""
-    reader = _Reader(reference, facts)
+    reader = Reader(reference, facts)
     values: dict[str, Value] = {name: Node("input", text=name) for name in reference.inputs}
     given = reference.forward.args
     for argument, default in zip(given.args[::-1], given.defaults[::-1], strict=False):
@@ -81,7 +83,7 @@ def _node(value: Value) -> Node:
     raise Unreadable("forward returns nothing")
 
 
-class _Reader:
+class Reader:
     """Follows statements; `scope` is what `self.` of the text stands for (a block within the model has its own)."""
 
     def __init__(self, reference: Reference, facts: Facts) -> None:
@@ -154,8 +156,9 @@ class _Reader:
     def _parts(self, value: Value, count: int) -> Sequence[Value]:
         if isinstance(value, Node) and value.op == "number":  # the sizes of a tensor
             return [Node("number", text=f"{value.text}[{i}]") for i in range(count)]
-        if isinstance(value, Node) and value.op in ("split", "unbind"):
-            return [piece(value, i) for i in range(count)]
+        if isinstance(value, Node) and value.op != "tuple":  # a tensor gives what lies along its first dimension
+            rows = value if value.op in ("split", "unbind") else Node("unbind", (value,))
+            return [piece(rows, i) for i in range(count)]
         if not isinstance(value, (tuple, list)) or len(value) != count:
             raise Unreadable(f"forward takes {count} values from something else")
         return value
@@ -168,11 +171,14 @@ class _Reader:
         elif dotted(call.func) != "print":
             raise Unreadable(f"forward has a statement that no template reads: {ast.unparse(call)[:60]}")
 
+    def layers(self, node: ast.expr) -> list[str] | None:
+        """Paths of the layers in a list of such; None of what is none."""
+        return self.reference.lists.get(self._path(node))
+
     def _loop(self, statement: ast.For, values: dict[str, Value]) -> tuple[Value] | None:
-        path = self._path(statement.iter)
         items: Sequence[Value]
-        if path in self.reference.lists:
-            items = [("layer", p) for p in self.reference.lists[path]]
+        if (layers := self.layers(statement.iter)) is not None:
+            items = [("layer", path) for path in layers]
         else:
             found = self._known(statement.iter, values)
             if not isinstance(found, (list, tuple, range)):
@@ -395,34 +401,15 @@ class _Reader:
         last = parts[-1]
         special = f"{parts[-2]}.{last}"
         found = FUNCTIONS.get(special) or FUNCTIONS.get(last) or FUNCTIONS.get(last.rstrip("_"))
-        if last in ("zeros", "ones", "full", "arange"):
-            return self._made(last, node, values)
-        if last in ("zeros_like", "ones_like", "full_like") and node.args:
-            return self._constant(last, node, values)
+        if last in factories.FACTORIES and (node.args or node.keywords):
+            return factories.made(self, last, node, values)
+        if last in factories.LIKE and node.args:
+            return factories.like(self, last, node, values)
         if last == "tensor" and node.args:
             return self.tensor(node.args[0], values)
         if found is None:
             raise Unreadable(f"no template for {'.'.join(parts)}")
         return self._operator(found, list(node.args), node, values)
-
-    def _constant(self, name: str, node: ast.Call, values: dict[str, Value]) -> Node:
-        like = self.tensor(node.args[0], values)
-        value = {"zeros_like": "0.0", "ones_like": "1.0"}.get(name)
-        if value is None:
-            value = self.text(node.args[1], values)
-        return Node("constant", (like,), text=value)
-
-    def _made(self, name: str, node: ast.Call, values: dict[str, Value]) -> Node:
-        """A tensor of one value, or of whole numbers in order."""
-        texts = [self.text(a, values) for a in node.args]
-        keywords = {k.arg: self.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
-        if name == "arange":
-            start, end = ("0", texts[0]) if len(texts) == 1 else (texts[0], texts[1])
-            step = texts[2] if len(texts) > 2 else "1"
-            return Node("arange", options=(("end", end), ("start", start), ("step", step)))
-        value = {"zeros": "0.0", "ones": "1.0"}.get(name) or keywords.pop("fill_value", None) or texts.pop()
-        shape = keywords.get("size") or (texts[0] if len(texts) == 1 else f"({', '.join(texts)})")
-        return Node("constant", text=value, options=(("shape", shape),))
 
     def _method(self, name: str, owner: ast.expr, node: ast.Call, values: dict[str, Value]) -> Value:
         """x.f(...)."""
@@ -439,8 +426,8 @@ class _Reader:
             return Node("transpose", (inner,))
         if name in ("bool",):
             return Node("ne", (inner, Node("number", text="0.0")))
-        if name == "new_zeros":
-            raise Unreadable("no template for new_zeros")
+        if name in factories.NEW:
+            return factories.new(self, name, node, values)
         found = FUNCTIONS.get(name) or FUNCTIONS.get(name.rstrip("_"))
         if found is None:
             raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
@@ -497,6 +484,8 @@ class _Reader:
         first = self.value(args[0], values)
         operands: list[Node] = list(first) if isinstance(first, tuple) and op in ("cat", "stack") else [_node(first)]
         options = self._arguments(op, operands, args[1:], keywords, values)
+        if op == "scatter":
+            return factories.scattered(self, operands, options.get("dim", "0"))
         return settled(self.facts, Node(op, tuple(operands), options=tuple(sorted(options.items()))))
 
     def _arguments(
@@ -558,8 +547,10 @@ class _Reader:
         elif op in ("max", "min") and name == "other":
             names.insert(0, "*other")
             tensors[0] = self.tensor(keyword.value, values)
-        else:
+        elif name in names or name in MORE_KEYWORDS:
             options[name] = self.text(keyword.value, values)
+        else:  # it may change what is computed
+            raise Unreadable(f"no template for {op} with {keyword.arg}")
 
     def _is_tensor(self, node: ast.expr, values: dict[str, Value]) -> bool:
         value = self.value(node, values)

@@ -69,6 +69,8 @@ class _Rewritten(ast.NodeTransformer):
             value = self.values.get(node.args[0].id)
             if isinstance(value, Node) and value.op != "number":
                 return syntax.expression(f"{self.reader.shape_name(value)}.shape[0]")
+        if dotted(node.func) == "len" and node.args and (layers := self.reader.layers(node.args[0])) is not None:
+            return ast.Constant(len(layers))
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def _size(self, node: ast.Call, value: Node) -> ast.expr:

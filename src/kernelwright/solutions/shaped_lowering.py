@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kernelwright.solutions.factories import placed
 from kernelwright.solutions.lowering import call, number, reduce, rule
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Writer
@@ -51,6 +52,57 @@ def _matmul(writer: Writer, node: Node) -> Node:
     return node
 
 
+@rule("unsqueeze", "index")
+def _spread_range(writer: Writer, node: Node) -> Node:
+    """A range with dimensions of size one around it is a range still."""
+    x = node.args[0]
+    if x.op != "arange":
+        return node
+    at, rank = int(x.option("at") or "0"), int(x.option("rank") or "1")
+    if node.op == "unsqueeze":
+        dim = int(writer.option(node, "dim")) % (rank + 1)
+        return Node("arange", options=placed(x.options, at + (dim <= at), rank + 1))
+    parts = node.text.replace(" ", "").split(",")
+    if rank > 1 or sorted(set(parts)) not in ([":", "None"], ["...", "None"]) or len(parts) - parts.count("None") != 1:
+        return node
+    return Node("arange", options=placed(x.options, next(i for i, p in enumerate(parts) if p != "None"), len(parts)))
+
+
+@rule("scatter")
+def _scatter(writer: Writer, node: Node) -> Node:
+    """One value a row, put where the index says: every element asks whether it is the one."""
+    base, index, value = node.args
+    rank = len(writer.shape(index))
+    dim = int(writer.option(node, "dim")) % rank
+    if writer.shape(index)[dim] != 1 or (value.op != "number" and len(writer.shape(value)) not in (0, rank)):
+        raise Unreadable("no template for a scatter of several values a row")
+    options = (("end", f"{node.option('sizes')}[{dim}]"), ("start", "0"), ("step", "1"))
+    here = Node("arange", options=placed(options, dim, rank))
+    return call("where", call("eq", here, index), value, base)
+
+
+@rule("one_hot")
+def _one_hot(writer: Writer, node: Node) -> Node:
+    """Ones at the places that the index names, in a dimension of its own at the end."""
+    index = node.args[0]
+    rank = len(writer.shape(index)) + 1
+    options = (("end", node.option("num_classes")), ("start", "0"), ("step", "1"))
+    if not node.option("num_classes"):
+        raise Unreadable("no template for one_hot without a number of classes")
+    here = Node("arange", options=placed(options, rank - 1, rank))
+    return call("where", call("eq", unsqueezed(index, -1), here), number("1.0"), number("0.0"))
+
+
+@rule("embedding")
+def _by_range(writer: Writer, node: Node) -> Node:
+    """Rows of a table by a range of numbers are a piece of the table."""
+    index = node.args[0]
+    if index.op != "arange" or index.option("rank") or index.option("step") not in ("", "1"):
+        return node
+    table = Node("tensor", text=f"{node.text}.weight") if node.text else node.args[1]
+    return Node("index", (table,), text=f"{index.option('start') or '0'}:{index.option('end')}")
+
+
 @rule("index_select")
 def _rows_by_number(writer: Writer, node: Node) -> Node:
     """`table[indices]` with indices of several dimensions is an embedding."""
@@ -80,22 +132,42 @@ def _added(writer: Writer, node: Node) -> Node:
 
 @rule("einsum")
 def _einsum(writer: Writer, node: Node) -> Node:
-    """A contraction of two tensors: a product of matrices where both have letters of their own, else a sum."""
+    """Contractions of two tensors after another, each by `_contracted`; what only one has is summed first."""
     equation = str(writer.option(node, "equation")).replace(" ", "")
-    if "..." in equation or equation.count(",") != 1 or "->" not in equation:
+    operands, arrow, out = equation.partition("->")
+    parts = operands.split(",")
+    if "..." in equation or len(parts) != len(node.args):
         raise Unreadable(f"no template for einsum {equation!r}")
-    operands, out = equation.split("->")
-    left, right = operands.split(",")
-    if any(len(set(part)) != len(part) for part in (left, right, out)):
+    if any(len(set(part)) != len(part) for part in (*parts, out)):
         raise Unreadable(f"no template for einsum {equation!r}: a letter twice")
+    if not arrow:
+        out = "".join(sorted(c for c in set(operands) - {","} if operands.count(c) == 1))
+    terms = []
+    for x, part in zip(node.args, parts, strict=True):
+        alone = [c for c in part if c not in out and sum(c in other for other in parts) == 1]
+        if alone:
+            x = reduce("sum", x, tuple(part.index(c) for c in alone), False)
+        terms.append((x, "".join(c for c in part if c not in alone)))
+    while len(terms) > 2:
+        (a, left), (b, right), *rest = terms
+        later = {*out, *(c for _, part in rest for c in part)}
+        kept = "".join(c for c in dict.fromkeys(left + right) if c in later)
+        terms = [(_contracted(writer, a, b, left, right, kept), kept), *rest]
+    if len(terms) == 1:
+        x, part = terms[0]
+        return permuted(x, tuple(part.index(c) for c in out))
+    (a, left), (b, right) = terms
+    return _contracted(writer, a, b, left, right, out)
+
+
+def _contracted(writer: Writer, a: Node, b: Node, left: str, right: str, out: str) -> Node:
+    """A contraction of two tensors: a product of matrices where both have letters of their own, else a sum."""
     summed = [c for c in left if c not in out]
-    if not set(summed) <= set(right) or any(c not in out and c not in left for c in right):
-        raise Unreadable(f"no template for einsum {equation!r}: a sum of one operand")
-    found = _as_matmul(writer, node, left, right, out, "".join(summed))
+    found = _as_matmul(a, b, left, right, out, "".join(summed))
     if found is not None:
         return found
     order = out + "".join(summed)
-    product = call("mul", *(_spread(x, part, order) for x, part in zip(node.args, (left, right), strict=True)))
+    product = call("mul", *(_spread(x, part, order) for x, part in ((a, left), (b, right))))
     return reduce("sum", product, tuple(range(len(out), len(order))), False) if summed else product
 
 
@@ -115,13 +187,12 @@ def _leads(letter: str, letters: str, order: str) -> bool:
     return order.index(letter) < min(order.index(c) for c in letters)
 
 
-def _as_matmul(writer: Writer, node: Node, left: str, right: str, out: str, summed: str) -> Node | None:
+def _as_matmul(a: Node, b: Node, left: str, right: str, out: str, summed: str) -> Node | None:
     """As a product of matrices, if it is one."""
     batch = [c for c in out if c in left and c in right]
     rows, columns = [c for c in out if c not in right], [c for c in out if c not in left]
     if len(summed) != 1 or not rows or len(columns) > 1 or (batch and not columns):
         return None
-    a, b = node.args
     if columns and out == "".join([*batch, *columns, *rows]) and len(rows) == 1:
         a, b, left, right, rows, columns = b, a, right, left, columns, rows
     if out != "".join([*batch, *rows, *columns]) or (len(rows) > 1 and batch):

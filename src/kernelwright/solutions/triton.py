@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions import _lowered, frame
+from kernelwright.solutions import either, frame, lowered
 from kernelwright.solutions.allocation import allocation
 from kernelwright.solutions.declared import value_or
 from kernelwright.solutions.families import products, rows
@@ -88,7 +88,10 @@ _REDUCED = {
 
 def write(source: str, schedule: Schedule) -> str:
     """A candidate in Triton for a task's source. Raises `Unreadable` where no template fits."""
-    plain, node = _lowered(source, schedule)
+    return str(either(source, lambda parts: _text(*lowered(parts, schedule), schedule)))
+
+
+def _text(plain: Writer, node: Node, schedule: Schedule) -> str:
     writer = TritonWriter(plain.reference, schedule, plain.facts)
     writer.titles = plain.titles
     result = writer.output(node)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from typing import Any
 
 from kernelwright import syntax
@@ -53,7 +54,9 @@ class _Page:
         self.known = _constants(tree)
         for node in tree.body:
             if isinstance(node, ast.FunctionDef) and node.name in _FUNCTIONS:
-                _Fold({k: v for k, v in self.known.items() if k not in _bound(node)}).visit(node)
+                own = _bound(node)
+                lists = _lists(tree, self.known) if node.name == "get_init_inputs" else {}
+                _Fold({k: v for k, v in {**self.known, **lists}.items() if k not in own}).visit(node)
         given: dict[str, ast.expr] = {}
         for init in self._constructor():
             given = self._defaults(init.args)
@@ -188,9 +191,10 @@ class _Fold(ast.NodeTransformer):
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         if isinstance(node.value, ast.Name) and isinstance(self.known.get(node.value.id), dict):
-            return _literal(node, self.known) or node  # an item of a table
+            found = _value(node, self.known)  # an item of a table
+            return node if found is _NOTHING else written(found)
         self.generic_visit(node)
-        return node
+        return (_literal(node) or node) if isinstance(node.value, ast.List | ast.Tuple) else node
 
     def visit_Call(self, node: ast.Call) -> ast.Call:
         self.generic_visit(node)
@@ -231,6 +235,23 @@ def _constants(tree: ast.Module) -> Constants:
     return {k: v for k, v in known.items() if times.get(k) == 1 and not (isinstance(v, dict) and k in whole)}
 
 
+def _lists(tree: ast.Module, known: Constants) -> Constants:
+    """Lists of the module that are set once and that nothing can change, for their names stand alone where they are
+    read: what a constructor is given. A name may stand for a list that is the constructor's to change."""
+    owners = [n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript)]
+    owned = {n.id for n in owners if isinstance(n, ast.Name)}
+    names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
+    times = Counter(n.id for n in names if not _read(n))
+    found: Constants = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() as made) if times[name] == 1:
+                value = _value(made, known)
+                if value is not _NOTHING and len(value) <= _LONGEST and not owned & {name}:
+                    found[name] = value
+    return found
+
+
 def _whole(tree: ast.Module) -> set[str]:
     """Names that are read otherwise than for an item."""
     items = {n.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
@@ -257,13 +278,22 @@ def _pairs(target: ast.expr, value: Any) -> Constants:
     return {}
 
 
-def _literal(node: ast.expr, known: Constants | None = None) -> ast.expr | None:
-    """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
+_NOTHING = object()
+
+
+def _value(node: ast.expr, known: Constants | None = None) -> Any:
+    """A constant's value, `_NOTHING` of anything else."""
     try:
         value = value_of(node, known or {})
     except Unknown:
-        return None
-    return None if isinstance(value, list | dict) else written(value)
+        return _NOTHING
+    return _NOTHING if isinstance(value, dict) else value
+
+
+def _literal(node: ast.expr, known: Constants | None = None) -> ast.expr | None:
+    """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
+    value = _value(node, known)
+    return None if value is _NOTHING or isinstance(value, list) else written(value)
 
 
 def _odd(statement: ast.stmt) -> bool:

@@ -101,11 +101,17 @@ def _flipped(fusion: Fusion, node: Node, j: str, n: str) -> str:
 
 
 def _gathered(fusion: Fusion, node: Node, j: str, n: str) -> str:
-    return f"{fusion.pointer(node.args[1])}[{fusion.place}]"
+    return _whole(fusion, node.args[1], fusion.place)
 
 
 def _selected(fusion: Fusion, node: Node, j: str, n: str) -> str:
-    return f"{fusion.pointer(node.args[1])}[{j}]"
+    return _whole(fusion, node.args[1], j)
+
+
+def _whole(fusion: Fusion, index: Node, place: str) -> str:
+    """C text of an index; what a kernel has computed is a float."""
+    text = f"{fusion.pointer(index)}[{place}]"
+    return text if fusion.writer.kind(index) in ("long", "int") else f"(long long){text}"
 
 
 def _interleaved(fusion: Fusion, node: Node, j: str, n: str) -> str:
@@ -148,7 +154,8 @@ def _picked(fusion: Fusion, node: Node) -> str:
     pointer, chosen = fusion.pointer(x), fusion.pointer(index)
     shape = writer.shape(x)
     n = fusion.integer("classes", f"{writer.tensor(x)}.shape[1]")
-    number = f"{chosen}[{place}]" if index.op in ("input", "tensor") else f"(long long){chosen}[{place}]"
+    whole = index.op in ("input", "tensor") and writer.kind(index) in ("long", "int")
+    number = f"{chosen}[{place}]" if whole else f"(long long){chosen}[{place}]"
     if all(s == 1 for s in shape[2:]):
         return f"{pointer}[{place} * {n} + {number}]"
     inner = fusion.count(range(1, len(shape) - 1))

@@ -66,17 +66,16 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """Rows of a table by their numbers."""
     index = writer.tensor(node.args[0])
     kind = writer.kind(node.args[0])
-    if kind not in ("long", "int"):
-        raise Unreadable("no template for indices that are no integers")
     weight = writer.weight(node, "weight") if node.text else writer.tensor(node.args[1])
     if node.text and argument(writer, node, "max_norm") is not None:
         raise Unreadable("no template for max_norm")
-    ctype = "long long" if kind == "long" else "int"
+    ctype = {"long": "long long", "int": "int"}.get(kind, "float")
+    row = "x[i / D]" if ctype != "float" else "(long long)x[i / D]"  # computed by a kernel
     rank = len(writer.shape(node))
     name = _sampled(
         writer,
         "embedding",
-        "int d = i % D;\nfloat acc = w[x[i / D] * (long long)D + d];",
+        f"int d = i % D;\nfloat acc = w[{row} * (long long)D + d];",
         f"const {ctype}* x, const float* w, float* y, long long total, int D",
         epilogue,
         {rank - 1: "d"},

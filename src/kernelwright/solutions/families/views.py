@@ -173,6 +173,15 @@ def _narrow(writer: Writer, node: Node) -> Shape:
     return tuple(shape)
 
 
+@shape_rule("unfold")
+def _unfold(writer: Writer, node: Node) -> Shape:
+    shape = list(writer.shape(node.args[0]))
+    at = _dim(writer.option(node, "dim"), len(shape))
+    size, step = (_sizes(writer, f"({node.option(n)},)")[0] for n in ("size", "step"))
+    shape[at] = -1 if -1 in (size, step, shape[at]) else (shape[at] - size) // step + 1
+    return (*shape, size)
+
+
 @shape_rule("select")
 def _select(writer: Writer, node: Node) -> Shape:
     shape = list(writer.shape(node.args[0]))
@@ -220,6 +229,8 @@ def _text(writer: Writer, node: Node) -> str:
         return f".{node.op}({option('dim')})"
     if node.op == "movedim":
         return f".movedim({option('source')}, {option('destination')})"
+    if node.op == "unfold":
+        return f".unfold({option('dim')}, {option('size')}, {option('step')})"
     if node.op == "narrow":
         return f".narrow({option('dim')}, {option('start')}, {option('length')})"
     if node.op == "select":
@@ -256,7 +267,7 @@ def _view(writer: Writer, node: Node) -> str:
     return known
 
 
-VIEWS = ("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece")
+VIEWS = ("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece", "unfold")
 READERS.update(dict.fromkeys(VIEWS, strided(_view)))
 
 
@@ -266,7 +277,10 @@ def rearranged(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     below = node
     while below.op in VIEWS or below.op in RESHAPES:
         below = below.args[0]
-    if below.op in ("input", "tensor") and node == writer.root:
+    root = writer.root
+    while root is not None and root.op in RESHAPES:
+        root = root.args[0]
+    if below.op in ("input", "tensor") and node == root:
         return elementwise(writer, node)
     x = writer.tensor(node.args[0])
     y = writer.result(_stem(x))

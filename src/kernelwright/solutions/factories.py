@@ -1,0 +1,74 @@
+"""Tensors that forward makes of numbers: zeros, ones, ranges, identities, and values put in by number."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.solutions.reading import Node, Unreadable
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.forward import Reader
+
+FILLED = {"zeros": "0.0", "ones": "1.0", "full": ""}
+"""Functions that fill a tensor, with the value where the name says it."""
+FACTORIES = frozenset((*FILLED, "arange", "eye"))
+LIKE = frozenset(f"{name}_like" for name in FILLED)
+NEW = frozenset(f"new_{name}" for name in FILLED)
+
+
+def made(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+    """What a function of `FACTORIES` returns."""
+    texts = [reader.text(a, values) for a in node.args]
+    keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
+    if name == "arange":
+        start, end = ("0", texts[0]) if len(texts) == 1 else (texts[0], texts[1])
+        return _range(start, end, texts[2] if len(texts) > 2 else "1")
+    if name == "eye":
+        n = keywords.get("n") or texts[0]
+        pair = (_range("0", n, "1", 0, 2), _range("0", texts[1] if len(texts) > 1 else n, "1", 1, 2))
+        true = any(k.arg == "dtype" and ast.unparse(k.value) in ("torch.bool", "bool") for k in node.keywords)
+        same = Node("eq", pair)
+        return same if true else Node("where", (same, Node("number", text="1.0"), Node("number", text="0.0")))
+    return _filled(name, texts, keywords)
+
+
+def new(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+    """What a method of `NEW` returns: `x.new_zeros(2, 3)`."""
+    texts = [reader.text(a, values) for a in node.args]
+    keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
+    return _filled(name.removeprefix("new_"), texts, keywords)
+
+
+def like(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+    """What a function of `LIKE` returns."""
+    value = FILLED[name.removesuffix("_like")] or reader.text(node.args[1], values)
+    return Node("constant", (reader.tensor(node.args[0], values),), text=value)
+
+
+def _range(start: str, end: str, step: str, at: int = 0, rank: int = 1) -> Node:
+    """Whole numbers along one of some dimensions."""
+    options = (("end", end), ("start", start), ("step", step))
+    return Node("arange", options=options if rank == 1 else placed(options, at, rank))
+
+
+def placed(options: tuple[tuple[str, str], ...], at: int, rank: int) -> tuple[tuple[str, str], ...]:
+    """The options of a range along dimension `at` of `rank`."""
+    kept = [(name, text) for name, text in options if name not in ("at", "rank")]
+    return (("at", str(at)), *kept[:1], ("rank", str(rank)), *kept[1:])
+
+
+def _filled(name: str, texts: list[str], keywords: dict[str, str]) -> Node:
+    value = FILLED[name] or keywords.pop("fill_value", "") or texts.pop()
+    shape = keywords.get("size") or (texts[0] if len(texts) == 1 else f"({', '.join(texts)})")
+    return Node("constant", text=value, options=(("shape", shape),))
+
+
+def scattered(reader: Reader, operands: list[Node], dim: str) -> Node:
+    """`x.scatter(dim, index, value)` where each row of the index has one number: that place gets the value."""
+    if len(operands) != 3:
+        raise Unreadable("no template for this scatter")
+    base = operands[0]
+    shaped = base.args[0] if base.op == "constant" and base.args else base
+    end = base.option("shape") if base.op == "constant" and not base.args else f"{reader.shape_name(shaped)}.shape"
+    return Node("scatter", tuple(operands), options=(("dim", dim), ("sizes", end)))

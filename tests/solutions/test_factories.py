@@ -1,0 +1,146 @@
+"""Tensors made of numbers, rows unpacked, computed indices, contractions of many: answers judged by execution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from shaped_tasks import task
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
+from kernelwright.records import Task
+from kernelwright.solutions import APART, CANONICAL, write
+from kernelwright.solutions.reading import Unreadable
+from kernelwright.tasks import candidate_from_text
+
+SQUARE = "torch.randn(3, 12, 12)"
+IDS = "torch.randn(6, 9), torch.randint(0, 9, (6,))"
+CASES = {
+    "identity of truth values": task(
+        "e = torch.eye(x.size(-1), dtype=torch.bool, device=x.device)\nreturn x.masked_fill(e, -1.0)", SQUARE
+    ),
+    "identity of numbers": task("return x @ x + 0.5 * torch.eye(x.shape[-1])", SQUARE),
+    "identity that is not square": task("return x * torch.eye(x.shape[1], x.shape[2]) + x", "torch.randn(2, 5, 7)"),
+    "ranges with dimensions around them": task(
+        "i = torch.arange(x.size(1), device=x.device)\nreturn torch.where(i[:, None] >= i[None, :], x, x.new_zeros(1))",
+        SQUARE,
+    ),
+    "range unsqueezed": task("return x * torch.arange(1, x.size(1) + 1).unsqueeze(-1)", SQUARE),
+    "filled by a method": task(
+        "h = x.new_full((x.size(0), 4), 0.25)\nreturn torch.cat([self.net(x), h], 1) * x.new_ones(8)",
+        "torch.randn(6, 5)",
+        init="self.net = nn.Linear(5, 4)",
+    ),
+    "one value a row by scatter": task(
+        "hot = torch.zeros_like(x).scatter_(1, y.view(-1, 1), 1.0)\nreturn x - 0.3 * hot", IDS, "x, y"
+    ),
+    "scatter into a tensor": task("return x.scatter(1, y[:, None], -2.0).softmax(1)", IDS, "x, y"),
+    "ones at places": task("return F.one_hot(y, 9).float() * x + 1.0", IDS, "x, y"),
+    "a piece of a table": task(
+        "p = torch.arange(x.size(1), device=x.device)\nreturn x + self.pos(p)[None] + self.pos(torch.arange(2, 12))",
+        "torch.randn(3, 10, 4)",
+        init="self.pos = nn.Embedding(16, 4)",
+    ),
+    "a computed number of a row": task(
+        "b, _, d = x.shape\ni = (y - 1).view(b, 1, 1).expand(b, 1, d)\nreturn x.gather(1, i).squeeze(1)",
+        "torch.randn(5, 8, 6), torch.randint(1, 9, (5,))",
+        "x, y",
+    ),
+    "computed rows of a table": task(
+        "return self.table((y * 2 + 1).clamp(max=9)) * 2", IDS, "x, y", "self.table = nn.Embedding(10, 3)"
+    ),
+    "classes in a computed order": task(
+        "n = x.shape[0]\nt = torch.cat([torch.arange(3, n), torch.arange(0, 3)])\n"
+        "return F.cross_entropy(x, t, reduction='none')",
+        "torch.randn(6, 6)",
+    ),
+    "rows of a parameter": task(
+        "a, b, c = self.w\nreturn torch.tanh(x * a + b) * c",
+        "torch.randn(4, 7)",
+        init="self.w = nn.Parameter(torch.rand(3, 7))",
+    ),
+    "rows of a result": task(
+        "q, k = self.net(x).view(4, 2, 5).permute(1, 0, 2)\nreturn q * k.exp()",
+        "torch.randn(4, 6)",
+        init="self.net = nn.Linear(6, 10)",
+    ),
+    "three factors": task(
+        "return torch.einsum('bi,oij,bj->bo', x, self.w, y)",
+        "torch.randn(5, 6), torch.randn(5, 7)",
+        "x, y",
+        "self.w = nn.Parameter(torch.randn(3, 6, 7))",
+    ),
+    "three factors with a batch": task(
+        "return torch.einsum('bnhd,bhde,bnh->bnhe', x, y, z)",
+        "torch.randn(2, 5, 3, 4), torch.randn(2, 3, 4, 6), torch.randn(2, 5, 3)",
+        "x, y, z",
+    ),
+    "what one factor has alone": task(
+        "return torch.einsum('bi,cj->bc', x, y)", "torch.randn(5, 6), torch.randn(4, 3)", "x, y"
+    ),
+    "one factor": task("return torch.einsum('bij->jb', x)", "torch.randn(3, 5, 4)"),
+    "without an arrow": task("return torch.einsum('ij,jk', x, y)", "torch.randn(5, 6), torch.randn(6, 3)", "x, y"),
+    "windows of a signal": task("return x.unfold(1, 6, 3).square().mean(-1)", "torch.randn(4, 30)"),
+    "another order, reshaped": task(
+        "b, c, h, w = x.shape\nx = x.view(b, c, h // 2, 2, w // 2, 2).permute(0, 3, 5, 1, 2, 4)\n"
+        "return x.contiguous().view(b, 4 * c, h // 2, w // 2)",
+        "torch.randn(2, 3, 8, 6)",
+    ),
+    "how many layers": task(
+        "last = len(self.layers) - 1\nfor i, layer in enumerate(self.layers):\n    x = layer(x)\n"
+        "    if i < last:\n        x = torch.relu(x)\nreturn x",
+        "torch.randn(4, 8)",
+        init="self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(3)])",
+    ),
+    "layers put into evaluation by a loop": task(
+        "return self.b(self.a(x))",
+        "torch.randn(4, 6, 8)",
+        init="self.a, self.b = nn.BatchNorm1d(6), nn.BatchNorm1d(6)\nfor bn in (self.a, self.b):\n    bn.eval()",
+    ),
+    "a grid": task(
+        "return x.reshape(x.size(0), -1).softmax(-1) @ self.grid",
+        "torch.randn(5, 4, 6)",
+        init="ys, xs = torch.meshgrid(torch.linspace(-1, 1, 4), torch.linspace(0, 1, 6), indexing='ij')\n"
+        "self.register_buffer('grid', torch.stack([xs.flatten(), ys.flatten()], dim=1))",
+    ),
+    "biases by a table of places": task(
+        "return (x + self.table[self.index].permute(2, 0, 1)).softmax(-1)",
+        "torch.randn(2, 9, 9)",
+        init="self.table = nn.Parameter(torch.randn(25, 2))\n"
+        "pos = torch.stack(torch.meshgrid(torch.arange(3), torch.arange(3), indexing='ij')).flatten(1)\n"
+        "rel = pos[:, :, None] - pos[:, None, :] + 2\n"
+        "self.register_buffer('index', rel[0] * 5 + rel[1])",
+    ),
+    "inputs by a comprehension": task("return torch.sigmoid(x) * y", "*[torch.randn(4, 6) for _ in range(2)]", "x, y"),
+}
+
+
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(seed=3, trials=2, backend="cpu"), pool=pool) as shared:
+        yield shared
+
+
+@pytest.mark.parametrize("schedule", [CANONICAL, APART], ids=["fused", "apart"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_answer_is_correct(evaluator: Evaluator, name: str, schedule: object) -> None:
+    text = write(CASES[name], schedule)  # type: ignore[arg-type]
+    result = evaluator.evaluate(Task(task_id="t", source=CASES[name]), candidate_from_text(text, "solutions"))
+    assert result.verdict == "correct", f"{result.reason}\n{result.log}\n{text}"
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "return x.scatter(1, y[:, None].expand(6, 3), 1.0)",
+        "a, i = F.max_pool1d(x[None], 3, return_indices=True)\nreturn a",
+        "a, i = F.adaptive_max_pool1d(x[None], 3, return_indices=True)\nreturn a",
+        "return torch.einsum('ii->i', x @ x.T) + y",
+        "return torch.einsum('...i,i->...', x, x[0]) + y",
+        "return F.one_hot(y) + x",
+    ],
+)
+def test_what_is_not_known_is_said(forward: str) -> None:
+    with pytest.raises(Unreadable):
+        write(task(forward, IDS, "x, y"))
