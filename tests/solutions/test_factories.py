@@ -1,4 +1,4 @@
-"""Tensors made of numbers, rows unpacked, computed indices, contractions of many: answers judged by execution."""
+"""What forward makes besides operators, judged by execution: numbers, rows, indices, lists, slices written."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from kernelwright.records import Task
 from kernelwright.solutions import APART, CANONICAL, write
 from kernelwright.solutions.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
+from kernelwright.tasks.normal import normal_form
 
 SQUARE = "torch.randn(3, 12, 12)"
 IDS = "torch.randn(6, 9), torch.randint(0, 9, (6,))"
@@ -112,6 +113,80 @@ CASES = {
         "rel = pos[:, :, None] - pos[:, None, :] + 2\n"
         "self.register_buffer('index', rel[0] * 5 + rel[1])",
     ),
+    "slices written": task(
+        "u = x.clone()\nfor _ in range(2):\n"
+        "    lap = u[..., :-2, 1:-1] + u[..., 2:, 1:-1] - 2 * u[..., 1:-1, 1:-1]\n    u[..., 1:-1, 1:-1] += 0.2 * lap\n"
+        "return u",
+        "torch.randn(2, 9, 8)",
+    ),
+    "zeros between": task(
+        "n, c, h, w = x.shape\ny = x.new_zeros(n, c, 2 * h, 2 * w)\ny[:, :, ::2, 1::2] = x\ny[:, 0] = 1.0\n"
+        "y[:, -1, 0] = x[:, 0, 0, :1]\nreturn torch.tanh(y)",
+        "torch.randn(2, 3, 4, 5)",
+    ),
+    "halves put together": task(
+        "y = torch.empty_like(x)\ny[..., ::2] = x[..., ::2] + x[..., 1::2]\ny[..., 1::2] = x[..., ::2] - x[..., 1::2]\n"
+        "return y.abs()",
+        "torch.randn(3, 10)",
+    ),
+    "lists": task(
+        "xs = [x]\nfor layer in self.layers:\n    xs.append(layer(torch.cat(xs, 1)))\n"
+        "ys = [torch.tanh(v) * k for v, k in zip(xs, (1.0, 2.0, 3.0))]\n"
+        "return torch.cat(ys, 1) * len(ys) + sum(v.mean(1, keepdim=True) for v in xs)",
+        "torch.randn(4, 3)",
+        init="self.layers = nn.ModuleList([nn.Linear(3, 2), nn.Linear(5, 4)])",
+    ),
+    "pieces by a comprehension": task(
+        "return torch.cat([torch.roll(g, s, dims=2) for g, s in zip(x.chunk(3, dim=1), self.shifts)], dim=1)",
+        "torch.randn(2, 6, 7)",
+        init="self.shifts = (0, 1, -2)",
+    ),
+    "windows without a batch": task(
+        "return F.avg_pool1d(self.c(x).relu(), 2).tanh() + F.adaptive_max_pool1d(x[:2], 4)",
+        "torch.randn(3, 10)",
+        init="self.c = nn.Conv1d(3, 2, 3)",
+    ),
+    "two names at once": task("a = b = x.exp()\na = a + 1\nreturn a * b", "torch.randn(4, 5)"),
+    "a masked attention": task(
+        "n = Q.size(-2)\ni = torch.arange(n)\nd = i[:, None] - i[None, :]\n"
+        "return F.scaled_dot_product_attention(Q, K, V, attn_mask=(d >= 0) & (d < 4))",
+        "torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)",
+        "Q, K, V",
+    ),
+    "an attention with a bias": task(
+        "return F.scaled_dot_product_attention(Q, K, V, self.bias)",
+        "torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4), torch.randn(2, 3, 9, 4)",
+        "Q, K, V",
+        "self.bias = nn.Parameter(torch.randn(3, 9, 9))",
+    ),
+    "a diagonal": task("c = x @ x.t()\nreturn c / c.diagonal().sqrt()[:, None]", "torch.randn(6, 9)"),
+    "distances of all rows": task(
+        "return torch.cdist(x, y) + torch.cdist(x, y, p=1.0)", "torch.randn(6, 3), torch.randn(5, 3)", "x, y"
+    ),
+    "numbers that layers have": task(
+        "for conv in self.convs:\n    x = conv(F.pad(x, ((conv.kernel_size[0] - 1) * conv.dilation[0], 0)))\nreturn x",
+        "torch.randn(2, 4, 20)",
+        init="self.convs = nn.ModuleList([nn.Conv1d(4, 4, 3, dilation=d) for d in (1, 2)])",
+    ),
+    "whole numbers that become floats": task(
+        "return (x[..., None] - self.centers).abs().sum(1)",
+        "torch.randn(4, 30)",
+        init="self.register_buffer('centers', -1.0 + 0.5 * (torch.arange(5) + 0.5))",
+    ),
+    "amounts by a product": task(
+        "return F.pad(x, (self.r,) * 4, mode='reflect') * 2", "torch.randn(2, 3, 8, 9)", init="self.r = 2"
+    ),
+    "layers by name": task(
+        "return self.act(self.lin(x))",
+        "torch.randn(4, 5)",
+        init="self.add_module('lin', nn.Linear(5, 6))\nself.add_module('act', nn.Tanh())",
+    ),
+    "options by a table": task(
+        "return x - self.pool(x)",
+        "torch.randn(2, 3, 8, 8)",
+        init="opts = dict(kernel_size=3, stride=1, padding=1, count_include_pad=False)\n"
+        "self.pool = nn.AvgPool2d(**opts)",
+    ),
     "inputs by a comprehension": task("return torch.sigmoid(x) * y", "*[torch.randn(4, 6) for _ in range(2)]", "x, y"),
 }
 
@@ -120,6 +195,60 @@ CASES = {
 def evaluator(pool: Pool) -> Iterator[Evaluator]:
     with Evaluator(EvalOptions(seed=3, trials=2, backend="cpu"), pool=pool) as shared:
         yield shared
+
+
+CONFIGURED = """
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+CONFIG = {{"width": 6, "hidden": [8, 4], "pool": dict(kernel_size=2, ceil_mode=True)}}
+
+class Model(nn.Module):
+    def __init__(self, {parameters}):
+        super().__init__()
+        {init}
+
+    @property
+    def scale(self):
+        return 2 ** (self.bits - 1) - 1 if self.signed else 255
+
+    def forward(self, x):
+        {forward}
+
+get_inputs = lambda: [torch.randn(5, CONFIG["width"])]
+get_init_inputs = lambda: {given}
+"""
+TEXTS = {
+    "property": CONFIGURED.format(
+        parameters="bits, *, signed=True",
+        init="self.bits, self.signed = bits, signed",
+        forward="return (x * self.scale).round() / self.scale",
+        given="[4]",
+    ),
+    "table given": CONFIGURED.format(
+        parameters="config",
+        init="sizes = [config['width'], *config['hidden']]\n        "
+        "self.layers = nn.Sequential(*[nn.Linear(a, b) for a, b in zip(sizes[:-1], sizes[1:])])\n        "
+        "self.pool = nn.AvgPool1d(**config['pool'])",
+        forward="return self.pool(self.layers(x))",
+        given="[CONFIG]",
+    ),
+    "names made in a loop": CONFIGURED.format(
+        parameters="width",
+        init="table = {}\n        for i in range(2):\n            table[f'w{i}'] = i + 1.0\n        "
+        "self.lin, self.k = nn.Linear(width, 3), 3.0",
+        forward="return self.lin(x) * self.k",
+        given="[6]",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_the_answer_to_other_texts_is_correct(evaluator: Evaluator, name: str) -> None:
+    for text in (write(TEXTS[name]), write(normal_form(TEXTS[name]))):
+        result = evaluator.evaluate(Task(task_id="t", source=TEXTS[name]), candidate_from_text(text, "solutions"))
+        assert result.verdict == "correct", f"{result.reason}\n{result.log}\n{text}"
 
 
 @pytest.mark.parametrize("schedule", [CANONICAL, APART], ids=["fused", "apart"])
@@ -139,6 +268,13 @@ def test_the_answer_is_correct(evaluator: Evaluator, name: str, schedule: object
         "return torch.einsum('ii->i', x @ x.T) + y",
         "return torch.einsum('...i,i->...', x, x[0]) + y",
         "return F.one_hot(y) + x",
+        "x[0] = 1.0\nreturn x",
+        "v = x.view(-1)\nv[0] = 1.0\nreturn x * 2",
+        "a = x.exp()\nb = a[1:]\na[1] = 0.0\nreturn b.sum() + a",
+        "a = b = x.exp()\na[1] = 0.0\nreturn b",
+        "a = x.exp()\nb = a\nb[1] = 0.0\nreturn a",
+        "a = x.exp()\na[y] = 0.0\nreturn a",
+        "return torch.nan_to_num(x, posinf=1.0)",
     ],
 )
 def test_what_is_not_known_is_said(forward: str) -> None:

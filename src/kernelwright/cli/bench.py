@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -102,16 +102,8 @@ def bench(
     shapes = _shapes(grid, options, compare)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
-    found = load_bench_suite(
-        options,
-        judging,
-        jobs or cores(),
-        executor,
-        limit=limit,
-        reference_field=reference_field,
-        id_field=id_field,
-        verdicts=verdicts,
-    )
+    rows: dict[str, Any] = {"limit": limit, "reference_field": reference_field, "id_field": id_field}
+    found = load_bench_suite(options, judging, jobs or cores(), executor, verdicts=verdicts, **rows)
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
         return

@@ -104,6 +104,11 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
             value = _evaluate(one.value if isinstance(one, ast.Starred) else one, names)
             found.extend(value) if isinstance(one, ast.Starred) else found.append(value)
         return tuple(found) if isinstance(node, ast.Tuple) else found
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        pairs = zip(node.keys, node.values, strict=True)
+        return {_evaluate(k, names): _evaluate(v, names) for k, v in pairs if k is not None}
+    if isinstance(node, ast.Call) and dotted(node.func) == "dict" and not node.args and node.keywords:
+        return {k.arg: _evaluate(k.value, names) for k in node.keywords if k.arg is not None}
     if isinstance(node, ast.UnaryOp):
         value = _evaluate(node.operand, names)
         return (not value) if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else +value
@@ -121,7 +126,12 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         items = _evaluate(each.iter, names)
         if isinstance(each.target, ast.Name) and not each.ifs and len(items) <= _LONGEST:
             return [_evaluate(node.elt, {**names, each.target.id: item}) for item in items]
-    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
+        ends = (node.slice.lower, node.slice.upper, node.slice.step)
+        whole = _evaluate(node.value, names)
+        if isinstance(whole, tuple | list):
+            return whole[slice(*(None if e is None else _evaluate(e, names) for e in ends))]
+    elif isinstance(node, ast.Subscript):
         return _evaluate(node.value, names)[_evaluate(node.slice, names)]
     if isinstance(node, ast.Call) and dotted(node.func).endswith(".size"):
         shape = _evaluate(ast.Attribute(node.func.value, "shape", ast.Load()), names)  # type: ignore[attr-defined]
@@ -169,6 +179,11 @@ DTYPES = {
     "int": "int",
     "bool": "bool",
 }
+_WHOLE = ("long", "int", "bool")
+_FLOATING = frozenset(
+    "atan cos cosh erf exp exp2 expm1 log log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh".split()
+)
+"""Functions whose result is floating, whatever their argument is."""
 _KEEPING = frozenset(
     """abs add atan clamp clamp_max clamp_min clip clone contiguous copy cos cosh cpu cuda cumprod cumsum detach div erf
     exp exp2 expm1 fill flip floor ceil gelu log log1p log2 logical_not log_softmax masked_fill maximum minimum mul
@@ -187,7 +202,9 @@ def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
     if isinstance(node, ast.Name) and isinstance(names.get(node.id), Declared):
         return names[node.id]  # type: ignore[no-any-return]
     if isinstance(node, ast.BinOp):
-        return _joined([node.left, node.right], names)
+        found = _joined([node.left, node.right], names)
+        true = isinstance(node.op, ast.Div) and found.dtype in _WHOLE
+        return Declared(found.shape, "float") if true else found
     if isinstance(node, ast.Compare):
         return Declared(_joined([node.left, node.comparators[0]], names).shape, "bool")
     if isinstance(node, ast.UnaryOp):
@@ -216,18 +233,20 @@ def _several(node: ast.expr, names: dict[str, Any]) -> list[Declared]:
 
 
 def _joined(nodes: list[ast.expr], names: dict[str, Any]) -> Declared:
-    found = []
+    found, numbers = [], []
     for node in nodes:
         try:
             found.append(declared(node, names))
         except Unknown:
-            evaluate(node, names)  # a number, or unknown
+            numbers.append(evaluate(node, names))  # a number, or unknown
     if not found:
         raise Unknown("no tensor")
     shape = found[0].shape
     for other in found[1:]:
         shape = broadcast(shape, other.shape)
-    floating = [d.dtype for d in found if d.dtype not in ("long", "int", "bool")]
+    floating = [d.dtype for d in found if d.dtype not in _WHOLE]
+    if not floating and any(isinstance(n, float) for n in numbers):
+        floating = ["float"]
     return Declared(shape, floating[0] if floating else found[0].dtype)
 
 
@@ -332,6 +351,8 @@ def _shape(args: list[ast.expr], keywords: dict[str, ast.expr], names: dict[str,
 
 
 def _by_function(name: str, args: list[ast.expr], keywords: dict[str, ast.expr], names: dict[str, Any]) -> Declared:
+    if name == "Tensor" and all(isinstance(value_or(a, names, None), int) for a in args):
+        return Declared(_shape(args, keywords, names))
     if name in ("full", "normal"):
         return Declared(_shape(args[:1] if name == "full" else args[2:], keywords, names))
     if name in _MAKERS:
@@ -386,7 +407,17 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
         middle = inner.shape[low % rank : high % rank + 1]
         whole = -1 if -1 in middle else math.prod(middle)
         return Declared((*inner.shape[: low % rank], whole, *inner.shape[high % rank + 1 :]), inner.dtype)
-    if name in ("view", "reshape", "expand", "repeat", "sum", "mean", "squeeze", "gather"):
+    if name == "repeat":
+        counts = _shape(args, {}, names)
+        wide = (1,) * (len(counts) - len(inner.shape)) + tuple(inner.shape)
+        return Declared(tuple(-1 if -1 in (c, w) else c * w for c, w in zip(counts, wide, strict=True)), inner.dtype)
+    if name == "outer":
+        other = declared(args[0], names)
+        if len(inner.shape) == len(other.shape) == 1:
+            return Declared((*inner.shape, *other.shape), inner.dtype)
+    if name in ("sum", "mean", "amax", "amin") and not args:
+        return Declared((), inner.dtype)
+    if name in ("view", "reshape", "expand", "sum", "mean", "squeeze", "gather"):
         if name in ("view", "reshape", "expand"):
             shape = _shape(args, {}, names)
             if -1 not in shape:
@@ -414,6 +445,8 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
     if name.rstrip("_") not in _KEEPING:
         raise Unknown(name)
     shape = inner.shape
+    if name in _FLOATING and inner.dtype in _WHOLE:
+        inner = Declared(shape, "float")
     for arg in args:
         shape = broadcast(shape, declared(arg, names).shape) if _is_tensor(arg, names) else shape
     return Declared(shape, inner.dtype)

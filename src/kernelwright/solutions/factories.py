@@ -10,8 +10,8 @@ from kernelwright.solutions.reading import Node, Unreadable
 if TYPE_CHECKING:
     from kernelwright.solutions.forward import Reader
 
-FILLED = {"zeros": "0.0", "ones": "1.0", "full": ""}
-"""Functions that fill a tensor, with the value where the name says it."""
+FILLED = {"zeros": "0.0", "ones": "1.0", "full": "", "empty": "0.0"}
+"""Functions that fill a tensor, with the value where the name says it; what nothing fills is written to later."""
 FACTORIES = frozenset((*FILLED, "arange", "eye"))
 LIKE = frozenset(f"{name}_like" for name in FILLED)
 NEW = frozenset(f"new_{name}" for name in FILLED)

@@ -209,6 +209,8 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
     if name not in reference.modules:
         return False
     kind = reference.modules[name][0]
+    if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
+        raise Unreadable(f"no template for {ast.unparse(call)[:60]}")
     parameters = [p.partition("=") for p in MODULE_ARGUMENTS.get(kind, "").split()]
     given: dict[str, Any] = {n: evaluate(syntax.expression(d), {}) for n, _, d in parameters if d}
     for (parameter, _, _), value in zip(parameters, call.args, strict=False):
@@ -269,6 +271,8 @@ def _bound(
     found: dict[str, Any] = {}
     for argument, default in zip(parameters[::-1], init.args.defaults[::-1], strict=False):
         found[argument.arg] = or_none(default, {})
+    for argument, only in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
+        found[argument.arg] = None if only is None else or_none(only, {})
     for argument, value in zip(parameters, args, strict=False):
         found[argument.arg] = or_none(value, names)
     found.update({str(k.arg): or_none(k.value, names) for k in keywords})

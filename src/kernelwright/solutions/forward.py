@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.solutions import factories
+from kernelwright.solutions import casting, factories, sequences, writing
 from kernelwright.solutions.facts import Facts
 from kernelwright.solutions.names import (
     ARGUMENTS,
@@ -24,7 +24,6 @@ from kernelwright.solutions.names import (
     TENSOR_KEYWORDS,
 )
 from kernelwright.solutions.numbers import rewritten
-from kernelwright.solutions.operators import COMPARISONS, LOGIC
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
 from kernelwright.solutions.settling import piece, settled
 
@@ -53,6 +52,10 @@ _COMPARE: dict[type, str] = {
     ast.NotEq: "ne",
 }
 _SAME_VALUE = frozenset("contiguous clone detach requires_grad_ cuda cpu".split())
+_GIVEN = frozenset(
+    "kernel_size stride padding dilation groups eps in_channels out_channels in_features out_features".split()
+)
+"""Attributes of layers that are what their constructors were given."""
 _LIBRARIES = ("torch", "F", "nn")
 MOST_TURNS = 32
 """A loop of more turns is not unrolled."""
@@ -90,6 +93,7 @@ class Reader:
         self.reference, self.facts = reference, facts
         self.scope = "self."
         self.depth = 0
+        self.memory = writing.Memory()
 
     # Statements --------------------------------------------------------------------------------------------------
 
@@ -121,11 +125,18 @@ class Reader:
             return None
         if isinstance(statement, (ast.Pass, ast.Assert)):
             return None
-        if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-            self._bind(statement.targets[0], self.value(statement.value, values), values)
+        if isinstance(statement, ast.Assign):
+            value = self.value(statement.value, values)
+            self.memory.assigned(statement)
+            for target in statement.targets:
+                self.bind(target, value, values)
             return None
         if isinstance(statement, ast.AnnAssign) and statement.value is not None:
-            self._bind(statement.target, self.value(statement.value, values), values)
+            self.bind(statement.target, self.value(statement.value, values), values)
+            return None
+        if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Subscript):
+            old = ast.Subscript(statement.target.value, statement.target.slice, ast.Load())
+            self.bind(statement.target, self.value(ast.BinOp(old, statement.op, statement.value), values), values)
             return None
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
             load = ast.Name(statement.target.id, ast.Load())
@@ -141,7 +152,7 @@ class Reader:
             return self._loop(statement, values)
         raise Unreadable(f"forward has a statement that no template reads: {ast.unparse(statement)[:60]}")
 
-    def _bind(self, target: ast.expr, value: Value, values: dict[str, Value]) -> None:
+    def bind(self, target: ast.expr, value: Value, values: dict[str, Value]) -> None:
         if isinstance(target, ast.Name):
             values[target.id] = value
             if isinstance(value, Node) and self.depth == 1:
@@ -149,7 +160,9 @@ class Reader:
         elif isinstance(target, (ast.Tuple, ast.List)):
             parts = self._parts(value, len(target.elts))
             for one, part in zip(target.elts, parts, strict=True):
-                self._bind(one, part, values)
+                self.bind(one, part, values)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name) and target.value.id in values:
+            values[target.value.id] = writing.put(self, target, _node(value), values)
         else:
             raise Unreadable(f"forward assigns to {ast.unparse(target)}")
 
@@ -166,6 +179,8 @@ class Reader:
     def _in_place(self, call: ast.Call, values: dict[str, Value]) -> None:
         """`x.relu_()` as a statement of its own."""
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if sequences.grown(self, call, values):
+            return
         if isinstance(owner, ast.Name) and owner.id in values and call.func.attr.endswith("_"):  # type: ignore[attr-defined]
             values[owner.id] = self.value(call, values)
         elif dotted(call.func) != "print":
@@ -176,18 +191,11 @@ class Reader:
         return self.reference.lists.get(self._path(node))
 
     def _loop(self, statement: ast.For, values: dict[str, Value]) -> tuple[Value] | None:
-        items: Sequence[Value]
-        if (layers := self.layers(statement.iter)) is not None:
-            items = [("layer", path) for path in layers]
-        else:
-            found = self._known(statement.iter, values)
-            if not isinstance(found, (list, tuple, range)):
-                raise Unreadable(f"forward loops over {ast.unparse(statement.iter)[:40]}")
-            items = [Node("number", text=repr(v)) for v in found]
+        items = sequences.items(self, statement.iter, values)
         if len(items) > MOST_TURNS:
             raise Unreadable(f"forward has a loop of {len(items)} turns")
         for item in items:
-            self._bind(statement.target, item, values)
+            self.bind(statement.target, item, values)
             returned = self._statements(statement.body, values)
             if returned is not None:
                 return returned
@@ -199,9 +207,9 @@ class Reader:
             if isinstance(test.ops[0], (ast.Is, ast.IsNot)) and isinstance(value, Node):
                 none = value.op == "number" and value.text == "None"
                 return none == isinstance(test.ops[0], ast.Is)
-        return bool(self._known(test, values))
+        return bool(self.known(test, values))
 
-    def _known(self, node: ast.expr, values: dict[str, Value]) -> Any:
+    def known(self, node: ast.expr, values: dict[str, Value]) -> Any:
         """A value that the text fixes. Raises `Unreadable`."""
         return self.facts.value(self.text(node, values))
 
@@ -233,6 +241,8 @@ class Reader:
             return self._subscript(node, values)
         if isinstance(node, ast.Attribute):
             return self._attribute(node, values)
+        if isinstance(node, ast.ListComp | ast.GeneratorExp):
+            return sequences.comprehension(self, node, values)
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
 
     def tensor(self, node: ast.expr, values: dict[str, Value]) -> Node:
@@ -266,13 +276,20 @@ class Reader:
                 return Node("tensor", text=f"self.{path}")
             if path in self.reference.modules:
                 raise Unreadable(f"forward uses the layer self.{path} as a value")
-            return Node("number", text=f"self.{path}")
+            method = self._own_method(path)
+            if method is None:
+                return Node("number", text=f"self.{path}")
+            if "property" not in [dotted(d) for d in method.decorator_list]:
+                raise Unreadable(f"forward uses the method self.{path} as a value")
+            return self.run(method.body, {}, self.scope)
         if name in ("math.pi", "math.e", "torch.pi", "math.inf", "torch.inf"):
             return Node("number", text=name.replace("torch.", "math."))
         if name.startswith("torch."):
             return Node("number", text=name)
         if node.attr in ("shape", "ndim", "device", "dtype"):
             return Node("number", text=self.text(node, values))
+        if (layer := self._layer_of(node.value, values)) and node.attr in _GIVEN:
+            return Node("number", text=f"self.{layer}.{node.attr}")
         inner = self.value(node.value, values)
         if node.attr == "data":
             return inner
@@ -285,13 +302,13 @@ class Reader:
     def _subscript(self, node: ast.Subscript, values: dict[str, Value]) -> Value:
         inner = self.value(node.value, values)
         if isinstance(inner, tuple):
-            index = self._known(node.slice, values)
+            index = self.known(node.slice, values)
             if not isinstance(index, int) or not -len(inner) <= index < len(inner):
                 raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
             return inner[index]
         if inner.op == "number":
             return Node("number", text=self.text(node, values))
-        if inner.op in ("split", "unbind") and isinstance(index := self._known(node.slice, values), int) and index >= 0:
+        if inner.op in ("split", "unbind") and isinstance(index := self.known(node.slice, values), int) and index >= 0:
             return piece(inner, index)
         return self._indexed(inner, node.slice, values)
 
@@ -318,6 +335,8 @@ class Reader:
             return found
         if isinstance(node.func, ast.Name) and isinstance(values.get(name), tuple) and values[name][0] == "layer":
             return self._layer(values[name][1], node, values)
+        if name == "sum" and len(node.args) == 1:
+            return sequences.added(self, node.args[0], values)
         if parts[0] == "math" or name in ("float", "int", "len", "range", "tuple", "list", "bool"):
             return Node("number", text=self.text(node, values))
         if isinstance(node.func, ast.Name) and (function := self._function(name)) is not None:
@@ -335,13 +354,26 @@ class Reader:
         path = self._path(node.func)
         if path in self.reference.modules or path in self.reference.lists or path in self.reference.blocks:
             return self._layer(path, node, values)
-        if path.count(".") == self.scope.count(".") - 1:
-            owner = self.reference.blocks.get(self.scope.removeprefix("self.").removesuffix("."), self.reference.model)
-            method = _method_of(owner, path.rpartition(".")[2])
-            if method is not None:
-                static = "staticmethod" in [dotted(d) for d in method.decorator_list]
-                return self._inline(method, node, values, self.scope, method.args.args[0 if static else 1 :])
-        return None
+        method = self._own_method(path)
+        if method is None:
+            return None
+        static = "staticmethod" in [dotted(d) for d in method.decorator_list]
+        return self._inline(method, node, values, self.scope, method.args.args[0 if static else 1 :])
+
+    def _own_method(self, path: str) -> ast.FunctionDef | None:
+        """A method of the class whose forward is read, by its path."""
+        if path.count(".") != self.scope.count(".") - 1:
+            return None
+        owner = self.reference.blocks.get(self.scope.removeprefix("self.").removesuffix("."), self.reference.model)
+        return _method_of(owner, path.rpartition(".")[2])
+
+    def _layer_of(self, node: ast.expr, values: dict[str, Value]) -> str:
+        """The path of a layer that an expression names, as an attribute or as a loop's variable; or empty."""
+        if isinstance(node, ast.Name):
+            value = values.get(node.id)
+            return str(value[1]) if isinstance(value, tuple) and len(value) == 2 and value[0] == "layer" else ""
+        path = self._path(node)
+        return path if path in self.reference.modules else ""
 
     def _function(self, name: str) -> ast.FunctionDef | None:
         return next((n for n in self.reference.tree.body if isinstance(n, ast.FunctionDef) and n.name == name), None)
@@ -419,7 +451,7 @@ class Reader:
         if isinstance(inner, tuple):
             raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
         if name in ("float", "to", "type_as", "half", "bfloat16", "double"):
-            return self._cast(name, inner, node, values)
+            return casting.cast(self, name, inner, node, values)
         if name in _SAME_VALUE:
             return inner
         if name in ("t", "adjoint"):
@@ -432,42 +464,6 @@ class Reader:
         if found is None:
             raise Unreadable(f"no template for {ast.unparse(node.func)[:50]}")
         return self._operator(found, [owner, *node.args], node, values)
-
-    def _cast(self, name: str, inner: Node, node: ast.Call, values: dict[str, Value]) -> Node:
-        """A change of dtype: among floating types only what the result is rounded to."""
-        given = [*node.args, *(k.value for k in node.keywords if k.arg in ("dtype", "other"))]
-        kind = name
-        if name in ("to", "type_as"):
-            if not given:
-                return inner
-            text = ast.unparse(given[0])
-            if text.endswith((".dtype", ".device")) or isinstance(given[0], ast.Name):
-                other = values.get(text.split(".")[0])
-                if text.endswith(".device") or not isinstance(other, Node):
-                    return inner
-                return Node("cast", (inner, other)) if self._mixed() or self._unlike(inner) else inner
-            kind = text.removeprefix("torch.")
-        kind = {"float32": "float", "float16": "half", "float64": "double"}.get(kind, kind)
-        if kind == "bool":
-            return Node("ne", (inner, Node("number", text="0.0")))
-        if kind not in ("float", "half", "bfloat16"):
-            raise Unreadable(f"no template for a change to {kind}")
-        return Node("cast", (inner,), kind) if self._mixed() or kind != "float" or self._unlike(inner) else inner
-
-    def _unlike(self, inner: Node) -> bool:
-        """Whether a value's elements are no floating numbers."""
-        declared = self.facts.inputs.get(inner.text) if inner.op == "input" else None
-        whole = inner.op in ("sum", "prod", "argmax", "argmin", "count_nonzero")
-        return (
-            whole
-            or inner.op in COMPARISONS
-            or inner.op in LOGIC
-            or getattr(declared, "dtype", "") in ("bool", "long", "int")
-        )
-
-    def _mixed(self) -> bool:
-        """Whether the task has floating types other than float32."""
-        return any(getattr(v, "dtype", "") in ("half", "bfloat16", "double") for v in self.facts.inputs.values())
 
     def _operator(self, op: str, args: list[ast.expr], node: ast.Call, values: dict[str, Value]) -> Value:
         if op == "einsum":

@@ -360,6 +360,14 @@ def distance(writer: Writer, node: Node, a: Node, b: Node, eps: str, keepdim: bo
     return _norm_over(writer, Node("norm", (gap,), options=node.options), dims, keepdim)
 
 
+@rule("cdist")
+def _cdist(writer: Writer, node: Node) -> Node:
+    """Distances between all rows of one tensor and all of another."""
+    a, b = (Node("unsqueeze", (x,), options=(("dim", d),)) for x, d in zip(node.args, ("-2", "-3"), strict=True))
+    gap = call("sub", a, b)
+    return _norm_over(writer, Node("norm", (gap,), options=node.options), (len(writer.shape(gap)) - 1,), False)
+
+
 @rule("triplet_margin_loss")
 def _triplet(writer: Writer, node: Node) -> Node:
     anchor, positive, negative = node.args[:3]

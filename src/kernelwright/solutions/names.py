@@ -8,11 +8,12 @@ from kernelwright.solutions.operators import COMPARISONS, ELEMENTWISE, LOGIC
 _SAME = """
 clamp where softmax log_softmax softmin sum mean prod max min amax amin argmax argmin logsumexp norm cumsum cumprod
 logcumsumexp cummax cummin matmul mm bmm flip mse_loss l1_loss smooth_l1_loss huber_loss linear var std kl_div normalize
-roll gather index_select masked_fill cross_entropy nll_loss binary_cross_entropy binary_cross_entropy_with_logits
+roll gather index_select masked_fill scatter unfold diagonal cdist cross_entropy nll_loss binary_cross_entropy
+binary_cross_entropy_with_logits
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
 poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad
 tril triu cat stack chunk split unbind aminmax permute transpose reshape flatten unflatten unsqueeze squeeze expand
-expand_as repeat movedim narrow select repeat_interleave scatter unfold count_nonzero var_mean std_mean dropout one_hot diff
+expand_as repeat movedim narrow select repeat_interleave count_nonzero var_mean std_mean dropout one_hot diff
 """
 FUNCTIONS = {
     **{name: name for name in (*_SAME.split(), *ELEMENTWISE, *COMPARISONS, *LOGIC)},
@@ -146,6 +147,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "one_hot": ("num_classes",),
     "scatter": ("dim", "*index", "*src"),
     "unfold": ("dim", "size", "step"),
+    "diagonal": ("offset", "dim1", "dim2"),
+    "cdist": ("*x2", "p"),
     **{
         op: ("*",) * (shaped_names.TENSOR_ARGUMENTS.get(op, 1) - 1) + shaped_names.POSITIONAL.get(op, ())
         for op in {*shaped_names.POSITIONAL, *shaped_names.TENSOR_ARGUMENTS}
@@ -155,7 +158,9 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
 SPREAD = {"permute": "dims", "flip": "dims", "reshape": "shape", "expand": "shape", "repeat": "shape"}
 """Operators that take their one argument as a tuple or as several numbers."""
 TENSOR_KEYWORDS = frozenset("input other target weight bias mat2 vec vec2 exponent mask index key value query".split())
-MORE_KEYWORDS = frozenset("dtype correction rounding_mode value alpha beta scale enable_gqa padding_idx layout".split())
+MORE_KEYWORDS = frozenset(
+    "dtype correction rounding_mode compute_mode value alpha beta scale enable_gqa padding_idx layout".split()
+)
 """Keywords that an operator may have besides its `ARGUMENTS`."""
 RENAMED = {
     "axis": "dim",

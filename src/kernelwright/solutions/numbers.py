@@ -71,6 +71,8 @@ class _Rewritten(ast.NodeTransformer):
                 return syntax.expression(f"{self.reader.shape_name(value)}.shape[0]")
         if dotted(node.func) == "len" and node.args and (layers := self.reader.layers(node.args[0])) is not None:
             return ast.Constant(len(layers))
+        if dotted(node.func) == "len" and node.args and isinstance(items := self._value(node.args[0]), tuple):
+            return ast.Constant(len(items))
         return self.generic_visit(node)  # type: ignore[return-value]
 
     def _size(self, node: ast.Call, value: Node) -> ast.expr:

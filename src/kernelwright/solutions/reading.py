@@ -141,6 +141,9 @@ def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:
     """Targets and values of an assignment, one by one where both sides are tuples."""
     if isinstance(node, ast.AnnAssign) and node.value is not None:
         return [(node.target, node.value)]
+    match node:
+        case ast.Expr(ast.Call(ast.Attribute(ast.Name("self"), "add_module"), [ast.Constant(str(name)), value], [])):
+            return [(ast.Attribute(ast.Name("self", ast.Load()), name, ast.Store()), value)]
     if not isinstance(node, ast.Assign) or len(node.targets) != 1:
         return []
     target, value = node.targets[0], node.value

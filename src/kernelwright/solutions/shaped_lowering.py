@@ -7,6 +7,8 @@ from kernelwright.solutions.lowering import call, number, reduce, rule
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Writer
 
+_WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool", "adaptive_avg_pool", "adaptive_max_pool")
+
 
 def unsqueezed(x: Node, dim: int) -> Node:
     """A dimension of size one more."""
@@ -18,6 +20,18 @@ def permuted(x: Node, dims: tuple[int, ...]) -> Node:
     if dims == tuple(range(len(dims))):
         return x
     return Node("permute", (x,), options=(("dims", repr(dims)),))
+
+
+@rule("conv", "convtranspose", *(f"{kind}{d}d" for kind in _WINDOWED for d in (1, 2, 3)))
+def _one_example(writer: Writer, node: Node) -> Node:
+    """Windows over a tensor without a batch: over a batch of one."""
+    x, *more = node.args
+    named = node.op if node.op.endswith("d") else writer.reference.modules[node.text.removeprefix("self.")][0]
+    if len(writer.shape(x)) != int(named[-2]) + 1:
+        return node
+    return Node(
+        "squeeze", (Node(node.op, (unsqueezed(x, 0), *more), node.text, node.options),), options=(("dim", "0"),)
+    )
 
 
 @rule("mv", "inner")
@@ -205,7 +219,7 @@ def _as_matmul(a: Node, b: Node, left: str, right: str, out: str, summed: str) -
 @rule("scaled_dot_product_attention")
 def _attention(writer: Writer, node: Node) -> Node:
     """softmax(q @ k.T / sqrt(d) + mask) @ v."""
-    q, k, v = node.args
+    q, k, v, *masks = node.args
     if writer.option(node, "dropout_p", "0.0") or node.option("enable_gqa"):
         raise Unreadable("no template for attention with dropout or grouped queries")
     scores = call("matmul", q, Node("transpose", (k,)))
@@ -213,8 +227,11 @@ def _attention(writer: Writer, node: Node) -> Node:
         scores = call("mul", scores, number(node.option("scale")))
     else:
         scores = call("div", scores, call("sqrt", Node("size", (q,), "-1")))
-    if node.option("attn_mask", "None") != "None":
-        raise Unreadable("no template for attention with a mask as an option")
+    for mask in masks:
+        if mask.op == "number":
+            continue
+        low = number("-math.inf")
+        scores = call("where", mask, scores, low) if writer.kind(mask) == "bool" else call("add", scores, mask)
     if writer.option(node, "is_causal", "False"):
         scores = call("causal", scores)
     dims = (len(writer.shape(scores)) - 1,)

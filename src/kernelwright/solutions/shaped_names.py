@@ -42,7 +42,7 @@ POSITIONAL = {
     "pixel_unshuffle": ("downscale_factor",),
     "channel_shuffle": ("groups",),
     "interpolate": ("size", "scale_factor", "mode", "align_corners"),
-    "scaled_dot_product_attention": ("attn_mask", "dropout_p", "is_causal"),
+    "scaled_dot_product_attention": ("*attn_mask", "dropout_p", "is_causal"),
 }
 """Options in their order, after the tensors."""
 

@@ -14,6 +14,20 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
+from kernelwright.tasks.expressions import (
+    entry,
+    has_integers,
+    is_attribute,
+    is_items,
+    is_made,
+    is_self,
+    is_unread,
+    loaded,
+    matched,
+    names_in,
+    spelled,
+    spread_out,
+)
 from kernelwright.tasks.layers import chained, last_name, layers_of
 
 MAX_WRITTEN = 256
@@ -42,17 +56,18 @@ def fold(
                 names.note(name, value, value, value)
         if method.name == "__init__":
             for name, value in given.items():  # a layer's sizes are read as well where they have names
-                names.note(name, ast.Name(name) if _has_integers(value) else value, value, value)
+                named = has_integers(value) and not isinstance(value, ast.Dict)
+                names.note(name, ast.Name(name) if named else value, value, value)
         body = _Body(names, made, helpers, seen, forward=method.name != "__init__")
         method.body = body.run(method.body) or [ast.Pass()]
     read = {
         n.attr
         for n in ast.walk(model)
-        if isinstance(n, ast.Attribute) and _is_self(n.value) and isinstance(n.ctx, ast.Load)
+        if isinstance(n, ast.Attribute) and is_self(n.value) and isinstance(n.ctx, ast.Load)
     }
     for method in methods:
         if method.name == "__init__":
-            method.body = [s for s in method.body if not _is_unread(s, made.small, read)] or [ast.Pass()]
+            method.body = [s for s in method.body if not is_unread(s, made.small, read)] or [ast.Pass()]
 
 
 class _Known:
@@ -67,10 +82,10 @@ class _Known:
     def note(self, name: str, light: ast.expr, small: ast.expr, full: ast.expr) -> None:
         """What a name stands for, as it is written with each kind of values in place of other names."""
         self.drop(name)
-        if is_known(full) or _is_items(full):
+        if is_known(full) or is_items(full):
             self.full[name] = full
         for kind, value in ((self.light, light), (self.small, small)):
-            if (is_known(value) and is_small(value)) or _is_items(value):
+            if (is_known(value) and is_small(value)) or is_items(value):
                 kind[name] = value
 
     def set(self, name: str, value: ast.expr) -> None:
@@ -104,7 +119,7 @@ class _Seen:
         for node in ast.walk(model):
             if isinstance(node, ast.Name) and node.id == "self" and id(node) not in owners:
                 self.odd = True
-            if isinstance(node, ast.Attribute) and _is_self(node.value) and not isinstance(node.ctx, ast.Load):
+            if isinstance(node, ast.Attribute) and is_self(node.value) and not isinstance(node.ctx, ast.Load):
                 self.stores[node.attr] = self.stores.get(node.attr, 0) + 1
             if isinstance(node, ast.Name) and node.id in ("setattr", "vars", "hasattr", "exec", "eval"):
                 self.odd = True
@@ -155,7 +170,7 @@ class _Body:
                     return self.run(node.body if value_of(decided) else node.orelse)
             case ast.For(target=target, orelse=[]):
                 rounds = self.rounds(node.iter)
-                given = [_matched(target, one) for one in rounds or []]
+                given = [matched(target, one) for one in rounds or []]
                 broken = any(isinstance(n, ast.Break | ast.Continue) for n in ast.walk(node))
                 if rounds is not None and None not in given and not broken:
                     return [s for pairs in given for s in self.round(pairs or [], node.body)]
@@ -176,7 +191,7 @@ class _Body:
         return [*before, self.fold(node)]
 
     def released(self, node: ast.AST, wholly: bool = False) -> list[ast.stmt]:
-        """Lists so far, as statements, that this one may change: from here on they are lists as others."""
+        """Lists and tables so far, as statements, that this one may change: from here on they are as others."""
         names = {
             n.func.value.id
             for n in ast.walk(node)
@@ -187,23 +202,26 @@ class _Body:
         found: list[ast.stmt] = []
         for name in sorted(names):
             items = self.names.light.get(name)
-            if isinstance(items, ast.List):
+            if isinstance(items, ast.List | ast.Dict):
                 self.names.drop(name)
                 found.append(ast.Assign([ast.Name(name, ast.Store())], items, lineno=0))
         return found
 
     def assign(self, node: ast.Assign, target: ast.expr) -> list[ast.stmt]:
         """An assignment: noted where its value is known, and left out where nothing else reads it."""
-        before = self.released(node.value)
+        before = self.released(node.value) + self.released(target, isinstance(target, ast.Subscript))
         if before:
             return [*before, *self.assign(node, target)]
-        countable = not _is_made(node.value)
+        countable = not is_made(node.value)
         small, full = (self.known(node.value, "small"), self.full(node.value)) if countable else (None, None)
         value = node.value = self.fold(node.value)
         small, full = small or value, full or value
+        if isinstance(target, ast.Subscript):
+            target.slice = self.fold(target.slice)  # a loop's variable, too
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-            simple = [t for t in target.elts if isinstance(t, ast.Name) or _is_attribute(t)]
-            if len(simple) == len(target.elts) and all(map(is_known, value.elts)):
+            simple = [t for t in target.elts if isinstance(t, ast.Name) or is_attribute(t)]
+            apart = not self.forward and not names_in(value) & names_in(target)
+            if len(simple) == len(target.elts) and (apart or all(map(is_known, value.elts))):
                 pairs = zip(target.elts, value.elts, strict=True)
                 return [s for t, v in pairs for s in self.assign(ast.Assign([t], v, lineno=0), t)]
         if isinstance(target, ast.Name):
@@ -212,7 +230,7 @@ class _Body:
             if isinstance(value, ast.BinOp) or (isinstance(value, ast.Call) and last_name(value.func) in _FRESH):
                 self.fresh.add(target.id)
             return [] if target.id in self.names.light else [node]
-        if isinstance(target, ast.Attribute) and _is_self(target.value) and not self.forward:
+        if isinstance(target, ast.Attribute) and is_self(target.value) and not self.forward:
             if self.seen.stores.get(target.attr) == 1 and not self.seen.odd:
                 self.made.note(target.attr, small, small, full)
                 if layers_of(value) is not None:
@@ -255,7 +273,7 @@ class _Body:
         match call:
             case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name) as owner, attr="append"), args=[one]):
                 made = self.lists.get(name)
-                if made is None or not _is_self(owner.value) or name not in self.made.full:
+                if made is None or not is_self(owner.value) or name not in self.made.full:
                     return False
                 container = made.value
                 assert isinstance(container, ast.Call)
@@ -284,7 +302,7 @@ class _Body:
         """The elements of a list, of a list of layers, or of what enumerate, zip and reversed make of them."""
         if isinstance(node, ast.Tuple | ast.List) and not any(isinstance(e, ast.Starred) for e in node.elts):
             return list(node.elts)
-        if isinstance(node, ast.Attribute) and _is_self(node.value):
+        if isinstance(node, ast.Attribute) and is_self(node.value):
             layers = layers_of(self.made.full.get(node.attr))
             return None if layers is None else [self._layer(node, i) for i in range(len(layers))]
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
@@ -314,11 +332,11 @@ class _Body:
         """Whatever a statement may set is no longer known, nor what layers a list has that it may change."""
         for inner in ast.walk(node):
             called = inner.func if isinstance(inner, ast.Call) else inner
-            if isinstance(called, ast.Attribute) and _is_self(called.value) and called.attr in self.seen.methods:
+            if isinstance(called, ast.Attribute) and is_self(called.value) and called.attr in self.seen.methods:
                 for name in self.lists:
                     self.made.drop(name)
                 self.lists.clear()
-            if isinstance(called, ast.Attribute | ast.Subscript) and _is_attribute(called.value):
+            if isinstance(called, ast.Attribute | ast.Subscript) and is_attribute(called.value):
                 if called is not inner or not isinstance(called.ctx, ast.Load):
                     name = called.value.attr  # type: ignore[attr-defined]
                     self.made.drop(name)
@@ -357,10 +375,22 @@ class _Fold(ast.NodeTransformer):
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
         known = self.body.made.of("small" if self.kind == "light" and self.body.forward else self.kind)
-        value = known.get(node.attr) if _is_self(node.value) else None
+        value = known.get(node.attr) if is_self(node.value) else None
         if value is None or not isinstance(node.ctx, ast.Load) or not is_known(value):
             return node
         return copy.deepcopy(value)
+
+    def visit_List(self, node: ast.List) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.elts = [part for one in node.elts for part in spread_out(one)]
+        return node
+
+    def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Load):
+            node.elts = [part for one in node.elts for part in spread_out(one)]
+        return node
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         test = self.body.full(node.test)
@@ -378,7 +408,7 @@ class _Fold(ast.NodeTransformer):
         return node
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _loaded(n)}
+        bound = {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not loaded(n)}
         return self._inside(node, bound | {a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)})  # type: ignore[no-any-return]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
@@ -400,7 +430,7 @@ class _Fold(ast.NodeTransformer):
                     return ast.List(list(self._rounds(node.elt, one, rounds)), ast.Load())
                 except Unknown:
                     pass
-        return self._inside(node, {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not _loaded(n)})  # type: ignore[no-any-return]
+        return self._inside(node, {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not loaded(n)})  # type: ignore[no-any-return]
 
     visit_ListComp = visit_GeneratorExp = _comprehension
 
@@ -408,7 +438,7 @@ class _Fold(ast.NodeTransformer):
         outer = self.body.names
         try:
             for value in rounds:
-                given = _matched(one.target, value)
+                given = matched(one.target, value)
                 if given is None:
                     raise Unknown
                 self.body.names = outer.copy()
@@ -425,10 +455,10 @@ class _Fold(ast.NodeTransformer):
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
         if isinstance(node.value, ast.Dict) and is_value(node.slice):
-            return _entry(node.value, value_of(node.slice)) or node
+            return entry(node.value, value_of(node.slice)) or node
         if isinstance(node.value, ast.Dict):
             key = self.body.full(node.slice)
-            return (_entry(node.value, value_of(key)) if is_value(key) else None) or node
+            return (entry(node.value, value_of(key)) if is_value(key) else None) or node
         if isinstance(node.value, ast.List | ast.Tuple) and is_value(node.slice) and isinstance(node.ctx, ast.Load):
             at = value_of(node.slice)
             if isinstance(at, int) and -len(node.value.elts) <= at < len(node.value.elts):
@@ -439,7 +469,7 @@ class _Fold(ast.NodeTransformer):
         """`self.layers[-1]` by its number from the beginning."""
         owner = node.value
         made = (
-            self.body.made.full.get(owner.attr) if isinstance(owner, ast.Attribute) and _is_self(owner.value) else None
+            self.body.made.full.get(owner.attr) if isinstance(owner, ast.Attribute) and is_self(owner.value) else None
         )
         layers = layers_of(made)
         if layers is not None and is_value(node.slice) and isinstance(node.ctx, ast.Load):
@@ -465,11 +495,8 @@ class _Fold(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         self.generic_visit(node)
-        arguments: list[ast.expr] = []
-        for one in node.args:
-            spread = isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
-            arguments += one.value.elts if spread else [one]  # type: ignore[attr-defined]
-        node.args = arguments
+        node.args = [part for one in node.args for part in spread_out(one)]
+        node.keywords = [k for one in node.keywords for k in spelled(one)]
         helped = self._helped(node)
         if helped is not None:
             return helped
@@ -480,7 +507,7 @@ class _Fold(ast.NodeTransformer):
             case ast.Call(func=ast.Attribute(value=ast.Dict() as table, attr="get"), args=[key, *rest]) if is_value(
                 key
             ):
-                return _entry(table, value_of(key)) or (rest[0] if rest else written(None))
+                return entry(table, value_of(key)) or (rest[0] if rest else written(None))
         layers = self._sequential(node.func)
         if layers is not None and len(node.args) == 1 and not node.keywords:
             return chained(node.func, layers, node.args[0])
@@ -488,7 +515,7 @@ class _Fold(ast.NodeTransformer):
 
     def _sequential(self, called: ast.expr) -> list[ast.expr] | None:
         """The layers of a Sequential that is called in forward."""
-        if not self.body.forward or not isinstance(called, ast.Attribute) or not _is_self(called.value):
+        if not self.body.forward or not isinstance(called, ast.Attribute) or not is_self(called.value):
             return None
         made = self.body.made.full.get(called.attr)
         return layers_of(made) if isinstance(made, ast.Call) and last_name(made.func) == "Sequential" else None
@@ -535,63 +562,3 @@ class _Put(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return copy.deepcopy(self.given.get(node.id, node))
-
-
-def _entry(table: ast.Dict, key: Any) -> ast.expr | None:
-    for name, value in zip(table.keys, table.values, strict=True):
-        if name is not None and is_value(name) and value_of(name) == key:
-            return value
-    return None
-
-
-def _has_integers(node: ast.expr) -> bool:
-    """Whether it is a whole number, or holds some: a size perhaps."""
-    return any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
-
-
-def _is_made(node: ast.expr) -> bool:
-    """Whether it is what torch or a layer makes: no constant."""
-    if isinstance(node, ast.BinOp):
-        return _is_made(node.left) or _is_made(node.right)
-    called: ast.expr = node.func if isinstance(node, ast.Call) else node
-    if called is node:
-        return False
-    while isinstance(called, ast.Attribute | ast.Subscript):
-        called = called.value
-    return isinstance(called, ast.Name) and called.id in (*ROOTS[:3], "self", "super")
-
-
-def _is_items(node: ast.expr) -> bool:
-    """A list that is made of layers and constants, as code collects them before a Sequential."""
-    return isinstance(node, ast.List) and all(isinstance(e, ast.Call) or is_known(e) for e in node.elts)
-
-
-def _is_unread(statement: ast.stmt, known: Mapping[str, ast.expr], read: set[str]) -> bool:
-    """An attribute whose value stands wherever it was read."""
-    match statement:
-        case ast.Assign(targets=[ast.Attribute(value=owner, attr=name)]):
-            return _is_self(owner) and name not in read and name in known and is_known(known[name])
-    return False
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
-
-
-def _is_attribute(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and _is_self(node.value)
-
-
-def _matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | None:
-    """Names of a loop's target with what they stand for, nested ones too; None where the two do not match."""
-    match target, value:
-        case ast.Name(id=name), _:
-            return [(name, value)]
-        case ((ast.Tuple(elts=a) | ast.List(elts=a)), (ast.Tuple(elts=b) | ast.List(elts=b))) if len(a) == len(b):
-            inner = list(map(_matched, a, b))
-            return None if None in inner else [pair for pairs in inner for pair in pairs or []]
-    return None
-
-
-def _loaded(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Load)

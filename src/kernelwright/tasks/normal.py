@@ -15,7 +15,7 @@ from collections import Counter
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import Unknown, is_known, is_value, value_of, written
+from kernelwright.tasks.constants import Unknown, is_known, value_of, written
 from kernelwright.tasks.folding import fold
 from kernelwright.tasks.steps import in_steps
 
@@ -36,12 +36,21 @@ def normal_form(source: str) -> str:
     Nothing is executed. What is not understood stays as it is, so that the text computes the same as before.
     """
     try:
-        tree = syntax.parse(source.strip())
+        tree = _with_functions(syntax.parse(source.strip()))
         if any(isinstance(n, ast.ClassDef) and n.name == "Model" for n in tree.body):
             return _Page(tree).text()
     except (SyntaxError, ValueError, RecursionError, MemoryError, ArithmeticError):
         pass
     return source.strip()
+
+
+def _with_functions(tree: ast.Module) -> ast.Module:
+    """`get_inputs = lambda: [...]` as a function."""
+    for at, node in enumerate(tree.body):
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Lambda(args=given, body=body)) if name in _FUNCTIONS:
+                tree.body[at] = ast.FunctionDef(name, given, [ast.Return(body)], [], lineno=0)
+    return tree
 
 
 class _Page:
@@ -96,15 +105,16 @@ class _Page:
         if given is None or len(given.body) != 1 or not isinstance(given.body[0], ast.Return):
             return {}
         values = given.body[0].value
-        if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.kwonlyargs or names.posonlyargs:
+        if not isinstance(values, ast.List) or names.vararg or names.kwarg or names.posonlyargs:
             return {}
         if len(values.elts) > len(arguments):
             return {}
         new = [_literal(v) for v in values.elts] + old[len(values.elts) :]
-        if all(v is not None for v in new):
+        if all(v is not None for v in new) and not names.kwonlyargs:
             names.defaults = [v for v in new if v is not None]
-        every = [*values.elts, *old[len(values.elts) :]]
-        return {a.arg: v for a, v in zip(arguments, every, strict=True) if v is not None and is_value(v)}
+        every = [*zip(arguments, [*values.elts, *old[len(values.elts) :]], strict=True)]
+        every += zip(names.kwonlyargs, names.kw_defaults, strict=True)
+        return {a.arg: v for a, v in every if v is not None and is_known(v)}
 
     def text(self) -> str:
         """Imports, what else the file defines, the class, the input functions."""
@@ -238,16 +248,17 @@ def _constants(tree: ast.Module) -> Constants:
 def _lists(tree: ast.Module, known: Constants) -> Constants:
     """Lists of the module that are set once and that nothing can change, for their names stand alone where they are
     read: what a constructor is given. A name may stand for a list that is the constructor's to change."""
-    owners = [n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript)]
+    read = {id(n) for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
+    owners = [n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript) and id(n) not in read]
     owned = {n.id for n in owners if isinstance(n, ast.Name)}
     names = [n for n in ast.walk(tree) if isinstance(n, ast.Name)]
     times = Counter(n.id for n in names if not _read(n))
     found: Constants = {}
     for statement in tree.body:
         match statement:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.List() as made) if times[name] == 1:
+            case ast.Assign(targets=[ast.Name(id=name)], value=made) if times[name] == 1 and name not in owned:
                 value = _value(made, known)
-                if value is not _NOTHING and len(value) <= _LONGEST and not owned & {name}:
+                if isinstance(value, list | dict) and len(value) <= _LONGEST:
                     found[name] = value
     return found
 
@@ -287,13 +298,13 @@ def _value(node: ast.expr, known: Constants | None = None) -> Any:
         value = value_of(node, known or {})
     except Unknown:
         return _NOTHING
-    return _NOTHING if isinstance(value, dict) else value
+    return value
 
 
 def _literal(node: ast.expr, known: Constants | None = None) -> ast.expr | None:
     """A value's expression if it is a constant; a list is none, since a default is shared between calls."""
     value = _value(node, known)
-    return None if value is _NOTHING or isinstance(value, list) else written(value)
+    return None if value is _NOTHING or isinstance(value, list | dict) else written(value)
 
 
 def _odd(statement: ast.stmt) -> bool:

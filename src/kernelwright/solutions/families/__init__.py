@@ -6,7 +6,7 @@ import importlib
 
 _MODULES: tuple[str, ...] = (
     *("convolution", "pooling", "products", "sampling"),
-    *("joins", "norms", "places", "remaps", "rows", "scans", "views"),
+    *("joins", "norms", "places", "puts", "remaps", "rows", "scans", "views"),
 )
 """Modules of this package that register operators."""
 

@@ -97,7 +97,7 @@ def _amounts(writer: Writer, node: Node) -> list[tuple[str, str, int]]:
         if isinstance(tree, (ast.Tuple, ast.List)):
             items = [ast.unparse(e) for e in tree.elts]
         else:
-            items = [f"{text}[{i}]" for i in range(len(writer.value(text)))]
+            items = [f"({text})[{i}]" for i in range(len(writer.value(text)))]
     return [(items[2 * i], items[2 * i + 1], rank - 1 - i) for i in range(len(items) // 2)]
 
 

@@ -472,6 +472,8 @@ extern "C" __global__ void {name}({pointers}{out}* y, {sizes}{numbers}) {{
                 return self.writer.bearer(node)
         whole = self._full_leaves(*(m.args[0] for m in self.group.members))  # what is not reduced
         every = [self.writer.bearer(n) for n in whole if self.writer.shape(n)]
+        if not every:
+            raise Unreadable("no template for rows of one value")
         x = self.writer.fresh("x")
         listed = ", ".join(f"{name}.shape" for name in every)
         self.writer.line(f"{x} = torch.empty(torch.broadcast_shapes({listed}), device={every[0]}.device)")

@@ -173,6 +173,15 @@ def _narrow(writer: Writer, node: Node) -> Shape:
     return tuple(shape)
 
 
+@shape_rule("diagonal")
+def _diagonal(writer: Writer, node: Node) -> Shape:
+    shape = writer.shape(node.args[0])
+    dims = [_dim(writer.option(node, n, d), len(shape)) for n, d in (("dim1", "0"), ("dim2", "1"))]
+    known = (node.option("offset") or "0") == "0" and all(shape[d] != -1 for d in dims)
+    length = min(shape[d] for d in dims) if known else -1
+    return (*(s for d, s in enumerate(shape) if d not in dims), length)
+
+
 @shape_rule("unfold")
 def _unfold(writer: Writer, node: Node) -> Shape:
     shape = list(writer.shape(node.args[0]))
@@ -229,6 +238,8 @@ def _text(writer: Writer, node: Node) -> str:
         return f".{node.op}({option('dim')})"
     if node.op == "movedim":
         return f".movedim({option('source')}, {option('destination')})"
+    if node.op == "diagonal":
+        return f".diagonal({option('offset') or '0'}, {option('dim1') or '0'}, {option('dim2') or '1'})"
     if node.op == "unfold":
         return f".unfold({option('dim')}, {option('size')}, {option('step')})"
     if node.op == "narrow":
@@ -267,7 +278,19 @@ def _view(writer: Writer, node: Node) -> str:
     return known
 
 
-VIEWS = ("permute", "transpose", "movedim", "expand", "expand_as", "index", "narrow", "select", "piece", "unfold")
+VIEWS = (
+    "permute",
+    "transpose",
+    "movedim",
+    "expand",
+    "expand_as",
+    "index",
+    "narrow",
+    "select",
+    "piece",
+    "unfold",
+    "diagonal",
+)
 READERS.update(dict.fromkeys(VIEWS, strided(_view)))
 
 

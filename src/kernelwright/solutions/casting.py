@@ -1,0 +1,54 @@
+"""Changes of dtype in forward: kernels compute in float32, so among floating types only the rounding is left."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.solutions.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.reading import Node, Unreadable
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.forward import Reader
+
+
+def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[str, Any]) -> Node:
+    """A change of dtype: among floating types only what the result is rounded to."""
+    given = [*node.args, *(k.value for k in node.keywords if k.arg in ("dtype", "other"))]
+    kind = name
+    if name in ("to", "type_as"):
+        if not given:
+            return inner
+        text = ast.unparse(given[0])
+        if name == "type_as" and text.startswith("self."):
+            weight = reader.tensor(given[0], values)
+            return Node("cast", (inner, weight)) if _mixed(reader) or _unlike(reader, inner) else inner
+        if text.endswith((".dtype", ".device")) or isinstance(given[0], ast.Name):
+            other = values.get(text.split(".")[0])
+            if text.endswith(".device") or not isinstance(other, Node):
+                return inner
+            return Node("cast", (inner, other)) if _mixed(reader) or _unlike(reader, inner) else inner
+        kind = text.removeprefix("torch.")
+    kind = {"float32": "float", "float16": "half", "float64": "double"}.get(kind, kind)
+    if kind == "bool":
+        return Node("ne", (inner, Node("number", text="0.0")))
+    if kind not in ("float", "half", "bfloat16"):
+        raise Unreadable(f"no template for a change to {kind}")
+    return Node("cast", (inner,), kind) if _mixed(reader) or kind != "float" or _unlike(reader, inner) else inner
+
+
+def _unlike(reader: Reader, inner: Node) -> bool:
+    """Whether a value's elements are no floating numbers."""
+    declared = reader.facts.inputs.get(inner.text) if inner.op == "input" else None
+    whole = inner.op in ("sum", "prod", "argmax", "argmin", "count_nonzero")
+    return (
+        whole
+        or inner.op in COMPARISONS
+        or inner.op in LOGIC
+        or getattr(declared, "dtype", "") in ("bool", "long", "int")
+    )
+
+
+def _mixed(reader: Reader) -> bool:
+    """Whether the task has floating types other than float32."""
+    return any(getattr(v, "dtype", "") in ("half", "bfloat16", "double") for v in reader.facts.inputs.values())

@@ -1,0 +1,79 @@
+"""Lists of values in forward: what loops and comprehensions go over, what is appended, sums of lists."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.solutions.reading import Node, Unreadable
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.forward import Reader
+
+
+def items(reader: Reader, node: ast.expr, values: dict[str, Any]) -> list[Any]:
+    """What a loop's variable stands for in each round. Raises `Unreadable` where the text does not tell."""
+    if (layers := reader.layers(node)) is not None:
+        return [("layer", path) for path in layers]
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+        match node.func.id, node.args:
+            case "zip", [_, *_]:
+                return list(zip(*(items(reader, a, values) for a in node.args), strict=False))
+            case "enumerate", [one]:
+                return [(_number(i), item) for i, item in enumerate(items(reader, one, values))]
+            case "reversed" | "list" | "tuple", [one]:
+                found = items(reader, one, values)
+                return found[::-1] if node.func.id == "reversed" else found
+    if isinstance(node, ast.Name) and isinstance(values.get(node.id), tuple) and "layer" not in values[node.id][:1]:
+        return list(values[node.id])
+    if isinstance(node, ast.Tuple | ast.List | ast.ListComp | ast.GeneratorExp):
+        return list(reader.value(node, values))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        found = reader.value(node, values)
+        if isinstance(found, tuple):  # pieces of a tensor
+            return list(found)
+    known = reader.known(node, values)
+    if not isinstance(known, list | tuple | range):
+        raise Unreadable(f"forward loops over {ast.unparse(node)[:40]}")
+    return [_number(v) for v in known]
+
+
+def _number(value: object) -> Any:
+    return tuple(map(_number, value)) if isinstance(value, tuple | list) else Node("number", text=repr(value))
+
+
+def comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp, values: dict[str, Any]) -> tuple[Any, ...]:
+    """`[f(x) for x in xs]`."""
+    (one, *more) = node.generators
+    if more or one.ifs or one.is_async:
+        raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
+    found = []
+    inside = dict(values)
+    for item in items(reader, one.iter, values):
+        reader.bind(one.target, item, inside)
+        found.append(reader.value(node.elt, inside))
+    return tuple(found)
+
+
+def grown(reader: Reader, call: ast.Call, values: dict[str, Any]) -> bool:
+    """Follows `xs.append(x)` and `xs.extend(ys)` of a list that nothing else names; whether it is one of these."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[one]):
+            old = values.get(name)
+            if not isinstance(old, tuple) or name in reader.memory.shared:
+                return False
+            values[name] = (*old, reader.value(one, values)) if how == "append" else (*old, *items(reader, one, values))
+            return True
+    return False
+
+
+def added(reader: Reader, node: ast.expr, values: dict[str, Any]) -> Node:
+    """`sum(xs)`."""
+    found = items(reader, node, values)
+    if not found or not all(isinstance(v, Node) for v in found):
+        raise Unreadable(f"forward has sum({ast.unparse(node)[:50]})")
+    total = found[0]
+    for value in found[1:]:
+        both = total.op == value.op == "number"
+        total = Node("number", text=f"({total.text} + {value.text})") if both else Node("add", (total, value))
+    return total  # type: ignore[no-any-return]

@@ -1,0 +1,90 @@
+"""Small questions about the expressions of a task's text, and small changes of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from typing import Any
+
+from kernelwright.tasks.constants import ROOTS, is_known, is_value, value_of
+
+
+def entry(table: ast.Dict, key: Any) -> ast.expr | None:
+    """What a table has under a key; None where it has nothing, or its keys are no constants."""
+    for name, value in zip(table.keys, table.values, strict=True):
+        if name is not None and is_value(name) and value_of(name) == key:
+            return value
+    return None
+
+
+def spread_out(one: ast.expr) -> list[ast.expr]:
+    """`*(2, 3)` as `2, 3`; anything else as it is."""
+    known = isinstance(one, ast.Starred) and isinstance(one.value, ast.Tuple | ast.List)
+    return list(one.value.elts) if known else [one]  # type: ignore[attr-defined]
+
+
+def spelled(one: ast.keyword) -> list[ast.keyword]:
+    """`**{"a": 1}` as `a=1`; any other keyword as it is."""
+    if one.arg is None and isinstance(one.value, ast.Dict):
+        keys = [k.value for k in one.value.keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+        if len(keys) == len(one.value.keys):
+            return [ast.keyword(k, v) for k, v in zip(keys, one.value.values, strict=True)]
+    return [one]
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """Names in an expression; of attributes that are set, their owner's."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def has_integers(node: ast.expr) -> bool:
+    """Whether it is a whole number, or holds some: a size perhaps."""
+    return any(isinstance(n, ast.Constant) and type(n.value) is int for n in ast.walk(node))
+
+
+def is_made(node: ast.expr) -> bool:
+    """Whether it is what torch or a layer makes: no constant."""
+    if isinstance(node, ast.BinOp):
+        return is_made(node.left) or is_made(node.right)
+    called: ast.expr = node.func if isinstance(node, ast.Call) else node
+    if called is node:
+        return False
+    while isinstance(called, ast.Attribute | ast.Subscript):
+        called = called.value
+    return isinstance(called, ast.Name) and called.id in (*ROOTS[:3], "self", "super")
+
+
+def is_items(node: ast.expr) -> bool:
+    """A list that is made of layers and constants, as code collects them before a Sequential."""
+    return isinstance(node, ast.List) and all(isinstance(e, ast.Call) or is_known(e) for e in node.elts)
+
+
+def is_unread(statement: ast.stmt, known: Mapping[str, ast.expr], read: set[str]) -> bool:
+    """An attribute whose value stands wherever it was read."""
+    match statement:
+        case ast.Assign(targets=[ast.Attribute(value=owner, attr=name)]):
+            return is_self(owner) and name not in read and name in known and is_known(known[name])
+    return False
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
+
+
+def is_attribute(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and is_self(node.value)
+
+
+def matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | None:
+    """Names of a loop's target with what they stand for, nested ones too; None where the two do not match."""
+    match target, value:
+        case ast.Name(id=name), _:
+            return [(name, value)]
+        case ((ast.Tuple(elts=a) | ast.List(elts=a)), (ast.Tuple(elts=b) | ast.List(elts=b))) if len(a) == len(b):
+            inner = list(map(matched, a, b))
+            return None if None in inner else [pair for pairs in inner for pair in pairs or []]
+    return None
+
+
+def loaded(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
