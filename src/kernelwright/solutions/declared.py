@@ -41,6 +41,8 @@ class Unknown(Exception):
 
 _LONGEST = 4096
 """Rounds of a comprehension that are followed."""
+_MOST = 65_536
+"""Values that a list may hold, with those of lists within it."""
 
 
 def _range(*ends: int) -> list[int]:
@@ -114,8 +116,7 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         return (not value) if isinstance(node.op, ast.Not) else -value if isinstance(node.op, ast.USub) else +value
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
         left, right = _evaluate(node.left, names), _evaluate(node.right, names)
-        if isinstance(node.op, (ast.Pow, ast.Mult)) and max(_size(left), _size(right)) > 1e9:
-            raise Unknown("too large")
+        _check_size(node.op, left, right)
         return _OPERATIONS[type(node.op)](left, right)
     if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARISONS:
         return _COMPARISONS[type(node.ops[0])](_evaluate(node.left, names), _evaluate(node.comparators[0], names))
@@ -125,7 +126,12 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         each = node.generators[0]
         items = _evaluate(each.iter, names)
         if isinstance(each.target, ast.Name) and not each.ifs and len(items) <= _LONGEST:
-            return [_evaluate(node.elt, {**names, each.target.id: item}) for item in items]
+            found = []
+            for item in items:
+                found.append(_evaluate(node.elt, {**names, each.target.id: item}))
+                if len(items) * _items(found[0]) > _MOST:
+                    raise Unknown("too long")
+            return found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         ends = (node.slice.lower, node.slice.upper, node.slice.step)
         whole = _evaluate(node.value, names)
@@ -143,8 +149,24 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
     raise Unknown(ast.unparse(node)[:60])
 
 
-def _size(value: Any) -> float:
-    return abs(value) if isinstance(value, (int, float)) else len(value)
+def _check_size(op: ast.operator, left: Any, right: Any) -> None:
+    """Raises `Unknown` for an operation whose result would be huge."""
+    if isinstance(left, str) or isinstance(right, str):
+        if not isinstance(op, ast.Add):
+            raise Unknown("an operator on text")
+    elif isinstance(left, tuple | list) or isinstance(right, tuple | list):
+        many, times = (left, right) if isinstance(left, tuple | list) else (right, left)
+        if isinstance(op, ast.Mult) and _items(many) * times > _MOST:
+            raise Unknown("too long")
+    elif isinstance(op, ast.Pow | ast.Mult) and max(abs(left), abs(right)) > 1e9:
+        raise Unknown("too large")
+
+
+def _items(value: Any) -> int:
+    """How many values a value holds; numbers hold one."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    return sum(map(_items, value)) + 1 if isinstance(value, tuple | list) else 1
 
 
 def _named(node: ast.expr, names: dict[str, Any]) -> Any:

@@ -11,8 +11,24 @@ if TYPE_CHECKING:
     from kernelwright.solutions.forward import Reader
 
 
+MOST_ITEMS = 16_384
+"""Rounds of all loops and comprehensions of a forward, and elements that its lists ever get."""
+
+
 def items(reader: Reader, node: ast.expr, values: dict[str, Any]) -> list[Any]:
     """What a loop's variable stands for in each round. Raises `Unreadable` where the text does not tell."""
+    found = _items(reader, node, values)
+    _count(reader, len(found))
+    return found
+
+
+def _count(reader: Reader, more: int) -> None:
+    reader.memory.items += more
+    if reader.memory.items > MOST_ITEMS:
+        raise Unreadable(f"forward has loops and lists of more than {MOST_ITEMS} elements")
+
+
+def _items(reader: Reader, node: ast.expr, values: dict[str, Any]) -> list[Any]:
     if (layers := reader.layers(node)) is not None:
         return [("layer", path) for path in layers]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -63,6 +79,7 @@ def grown(reader: Reader, call: ast.Call, values: dict[str, Any]) -> bool:
             if not isinstance(old, tuple) or name in reader.memory.shared:
                 return False
             values[name] = (*old, reader.value(one, values)) if how == "append" else (*old, *items(reader, one, values))
+            _count(reader, len(values[name]))
             return True
     return False
 

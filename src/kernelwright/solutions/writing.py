@@ -24,6 +24,8 @@ class Memory:
     def __init__(self) -> None:
         self.copied: set[str] = set()
         """Names of copies: `u = x.clone()`."""
+        self.items = 0
+        """Rounds and elements of lists so far (`sequences`)."""
         self.shared: set[str] = set()
         """Names of one tensor: `a = b`, `a = b = torch.zeros(3)`."""
 
