@@ -159,6 +159,22 @@ CASES = {
         "Q, K, V",
         "self.bias = nn.Parameter(torch.randn(3, 9, 9))",
     ),
+    "a layer of attention": task(
+        "y, _ = self.attn(x, x, x, need_weights=False)\nreturn x + y",
+        "torch.randn(2, 7, 8)",
+        init="self.attn = nn.MultiheadAttention(8, 2, batch_first=True)",
+    ),
+    "a layer of attention over others": task(
+        "return self.attn(x, y, y)[0].tanh()",
+        "torch.randn(5, 2, 8), torch.randn(7, 2, 8)",
+        "x, y",
+        "self.attn = nn.MultiheadAttention(embed_dim=8, num_heads=4, bias=False)",
+    ),
+    "a layer of attention with a mask": task(
+        "m = torch.triu(torch.ones(6, 6), diagonal=1).bool()\nreturn self.attn(x, x, x, attn_mask=m)[0]",
+        "torch.randn(2, 6, 8)",
+        init="self.attn = nn.MultiheadAttention(8, 2, batch_first=True)",
+    ),
     "a diagonal": task("c = x @ x.t()\nreturn c / c.diagonal().sqrt()[:, None]", "torch.randn(6, 9)"),
     "distances of all rows": task(
         "return torch.cdist(x, y) + torch.cdist(x, y, p=1.0)", "torch.randn(6, 3), torch.randn(5, 3)", "x, y"

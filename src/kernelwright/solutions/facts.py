@@ -255,6 +255,12 @@ def _weights(name: str, kind: str, given: dict[str, Any], facts: Facts) -> None:
         shape = (given.get("num_parameters"),)
     elif kind == "Embedding":
         shape = (given.get("num_embeddings", -1), given.get("embedding_dim", -1))
+    elif kind == "MultiheadAttention" and isinstance(width := given.get("embed_dim"), int):
+        facts.tensors |= {f"{name}.in_proj_weight": Declared((3 * width, width))}
+        facts.tensors |= {f"{name}.out_proj.weight": Declared((width, width))}
+        if given.get("bias") is not False:
+            facts.tensors |= {f"{name}.in_proj_bias": Declared((3 * width,))}
+            facts.tensors |= {f"{name}.out_proj.bias": Declared((width,))}
     if shape is None or not all(isinstance(s, int) for s in shape):
         return
     facts.tensors[f"{name}.weight"] = Declared(shape)

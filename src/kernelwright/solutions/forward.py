@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.solutions import casting, factories, sequences, writing
+from kernelwright.solutions import attention, casting, factories, sequences, writing
 from kernelwright.solutions.facts import Facts
 from kernelwright.solutions.names import (
     ARGUMENTS,
@@ -395,6 +395,8 @@ class Reader:
 
     def _layer(self, path: str, node: ast.Call, values: dict[str, Value]) -> Value:
         """A call of a layer, of layers in a row, or of a block."""
+        if self.reference.modules.get(path, ("",))[0] == attention.KIND:
+            return attention.multihead(self, path, node, values)
         operands = [self.value(a, values) for a in node.args]
         operands += [self.value(k.value, values) for k in node.keywords]
         return self._through(path, operands)

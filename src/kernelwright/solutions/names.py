@@ -279,6 +279,10 @@ MODULE_ARGUMENTS = {
     "RMSNorm": "normalized_shape eps=None elementwise_affine=True",
     "GroupNorm": "num_groups num_channels eps=1e-05 affine=True",
     "Linear": "in_features out_features bias=True",
+    "MultiheadAttention": (
+        "embed_dim num_heads dropout=0.0 bias=True add_bias_kv=False add_zero_attn=False kdim=None vdim=None "
+        "batch_first=False"
+    ),
     **{
         f"Conv{d}d": "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True"
         for d in (1, 2, 3)

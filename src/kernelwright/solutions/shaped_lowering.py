@@ -231,7 +231,12 @@ def _attention(writer: Writer, node: Node) -> Node:
         if mask.op == "number":
             continue
         low = number("-math.inf")
-        scores = call("where", mask, scores, low) if writer.kind(mask) == "bool" else call("add", scores, mask)
+        if writer.kind(mask) != "bool":
+            scores = call("add", scores, mask)
+        elif node.option("forbids"):  # as a layer's mask does
+            scores = call("where", mask, low, scores)
+        else:
+            scores = call("where", mask, scores, low)
     if writer.option(node, "is_causal", "False"):
         scores = call("causal", scores)
     dims = (len(writer.shape(scores)) - 1,)

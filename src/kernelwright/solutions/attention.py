@@ -1,0 +1,66 @@
+"""`nn.MultiheadAttention` in terms of linear layers, views and attention."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from kernelwright.solutions.reading import Node, Unreadable
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.forward import Reader
+
+KIND = "MultiheadAttention"
+_PARAMETERS = "query key value key_padding_mask need_weights attn_mask average_attn_weights is_causal".split()
+
+
+def multihead(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -> tuple[Any, Any]:
+    """What a call of the layer returns: the output, and None for the weights, which no template computes.
+
+    A mask forbids where it is true, or is added. Inputs have three dimensions. Raises `Unreadable`.
+    """
+    given = dict(zip(_PARAMETERS, node.args, strict=False)) | {k.arg: k.value for k in node.keywords if k.arg}
+    operands = [reader.tensor(given[name], values) for name in _PARAMETERS[:3] if name in given]
+    if len(operands) != 3 or not _plain(given.get("key_padding_mask")):
+        raise Unreadable(f"no template for {ast.unparse(node)[:60]}")
+    known = reader.facts.attributes
+    odd = [n for n in ("add_bias_kv", "add_zero_attn", "kdim", "vdim") if known.get(f"{path}.{n}") not in (None, False)]
+    if odd or (known.get(f"{path}.dropout") and known.get(f"{path}.training") is not False):
+        raise Unreadable(f"no template for nn.{KIND} with {(*odd, 'dropout')[0]}")
+    by_batch = known.get(f"{path}.batch_first") is True
+    width, heads = f"self.{path}.embed_dim", f"self.{path}.num_heads"
+    parts = []
+    for number, operand in enumerate(operands):
+        x = operand if by_batch else _permuted(operand, "(1, 0, 2)")
+        size = reader.shape_name(operand)
+        first, second = (0, 1) if by_batch else (1, 0)
+        projected = _linear(reader, x, f"{path}.in_proj", f"{number} * {width}:{number + 1} * {width}")
+        shape = f"({size}.shape[{first}], {size}.shape[{second}], {heads}, {width} // {heads})"
+        parts.append(_permuted(Node("reshape", (projected,), options=(("shape", shape),)), "(0, 2, 1, 3)"))
+    if not _plain(given.get("attn_mask")):
+        parts.append(reader.tensor(given["attn_mask"], values))
+    attended = Node("scaled_dot_product_attention", tuple(parts), options=(("forbids", "True"),))
+    size = reader.shape_name(operands[0])
+    shape = f"({size}.shape[{0 if by_batch else 1}], {size}.shape[{1 if by_batch else 0}], {width})"
+    joined = Node("reshape", (_permuted(attended, "(0, 2, 1, 3)"),), options=(("shape", shape),))
+    result = _linear(reader, joined, f"{path}.out_proj.", "")
+    return (result if by_batch else _permuted(result, "(1, 0, 2)"), None)
+
+
+def _plain(node: ast.expr | None) -> bool:
+    """Whether an argument is not given, or None."""
+    return node is None or (isinstance(node, ast.Constant) and node.value is None)
+
+
+def _permuted(x: Node, dims: str) -> Node:
+    return Node("permute", (x,), options=(("dims", dims),))
+
+
+def _linear(reader: Reader, x: Node, name: str, rows: str) -> Node:
+    """A linear layer whose weights are called `NAME_weight` or, behind a point, `NAME.weight`; some rows of them."""
+    names = [f"{name}{kind}" if name.endswith(".") else f"{name}_{kind}" for kind in ("weight", "bias")]
+    weights = [Node("tensor", text=f"self.{n}") for n in names if n in reader.facts.tensors]
+    if not weights:
+        raise Unreadable(f"the text does not give the shape of self.{names[0]}")
+    cut = [Node("index", (w,), text=rows) if rows else w for w in weights]
+    return Node("linear", (x, *cut))
