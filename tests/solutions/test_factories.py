@@ -175,6 +175,21 @@ CASES = {
         "torch.randn(2, 6, 8)",
         init="self.attn = nn.MultiheadAttention(8, 2, batch_first=True)",
     ),
+    "a transformer's layer": task(
+        "return self.layer(x)",
+        "torch.randn(2, 5, 8)",
+        init="self.layer = nn.TransformerEncoderLayer(8, 2, dim_feedforward=12, dropout=0.0, batch_first=True)",
+    ),
+    "a transformer's layer with norms first": task(
+        "return self.layer(x)",
+        "torch.randn(5, 2, 8)",
+        init="self.layer = nn.TransformerEncoderLayer(8, 2, 12, activation='gelu', norm_first=True, bias=False).eval()",
+    ),
+    "responses of neighbours": task(
+        "return F.relu(self.lrn(x)) + F.local_response_norm(x, 4, alpha=0.1)",
+        "torch.randn(2, 7, 3, 4)",
+        init="self.lrn = nn.LocalResponseNorm(5, alpha=0.01, k=2.0)",
+    ),
     "a diagonal": task("c = x @ x.t()\nreturn c / c.diagonal().sqrt()[:, None]", "torch.randn(6, 9)"),
     "distances of all rows": task(
         "return torch.cdist(x, y) + torch.cdist(x, y, p=1.0)", "torch.randn(6, 3), torch.randn(5, 3)", "x, y"

@@ -1,4 +1,4 @@
-"""`nn.MultiheadAttention` in terms of linear layers, views and attention."""
+"""`nn.MultiheadAttention` and a transformer's layer in terms of linear layers, norms, views and attention."""
 
 from __future__ import annotations
 
@@ -64,3 +64,31 @@ def _linear(reader: Reader, x: Node, name: str, rows: str) -> Node:
         raise Unreadable(f"the text does not give the shape of self.{names[0]}")
     cut = [Node("index", (w,), text=rows) if rows else w for w in weights]
     return Node("linear", (x, *cut))
+
+
+def encoder(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -> Node:
+    """What a call of an encoder's layer returns. Raises `Unreadable` for masks and for other activations."""
+    known = reader.facts.attributes
+    activation = str(known.get(f"{path}.activation")).rpartition(".")[2]
+    if len(node.args) != 1 or node.keywords or activation not in ("relu", "gelu"):
+        raise Unreadable(f"no template for {ast.unparse(node)[:60]} with {activation}")
+    x = reader.tensor(node.args[0], values)
+    first = known.get(f"{path}.norm_first") is True
+    call = ast.Call(ast.Name("attend", ast.Load()), [ast.Name("__layer", ast.Load()) for _ in range(3)], [])
+
+    def attended(x: Node) -> Node:
+        return multihead(reader, f"{path}.self_attn", call, {"__layer": x})[0]  # type: ignore[no-any-return]
+
+    def fed(x: Node) -> Node:
+        return _module(reader, f"{path}.linear2", Node(activation, (_module(reader, f"{path}.linear1", x),)))
+
+    for name, inner in (("norm1", attended), ("norm2", fed)):
+        if first:
+            x = Node("add", (x, inner(_module(reader, f"{path}.{name}", x))))
+        else:
+            x = _module(reader, f"{path}.{name}", Node("add", (x, inner(x))))
+    return x
+
+
+def _module(reader: Reader, path: str, x: Node) -> Node:
+    return reader.module(path, [x])  # type: ignore[no-any-return]

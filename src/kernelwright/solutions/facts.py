@@ -27,6 +27,7 @@ from kernelwright.solutions.declared import (
 )
 from kernelwright.solutions.names import MODULE_ARGUMENTS
 from kernelwright.solutions.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
+from kernelwright.tasks.layers import ENCODER, encoder_parts
 
 
 @dataclass
@@ -232,6 +233,11 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
         given["dtype"] = ""
     if given["dtype"] != "float" and (kind not in _IN_HALF or given["dtype"] not in ("half", "bfloat16")):
         raise Unreadable(f"no template for weights of another type in nn.{kind}")
+    if kind == ENCODER:
+        for part, made in encoder_parts(call).items():
+            _layer(f"{name}.{part}", made, names, facts, reference)
+            if "training" in given:
+                facts.attributes[f"{name}.{part}.training"] = given["training"]
     if kind == "PairwiseDistance":
         given["norm"] = given["p"]  # as the module calls it
     facts.attributes.update({f"{name}.{k}": v for k, v in given.items()})

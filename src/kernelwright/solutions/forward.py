@@ -26,6 +26,7 @@ from kernelwright.solutions.names import (
 from kernelwright.solutions.numbers import rewritten
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
 from kernelwright.solutions.settling import piece, settled
+from kernelwright.tasks.layers import ENCODER
 
 Value = Any
 """What a name of forward stands for: a `Node`, a tuple of values, or None."""
@@ -395,8 +396,9 @@ class Reader:
 
     def _layer(self, path: str, node: ast.Call, values: dict[str, Value]) -> Value:
         """A call of a layer, of layers in a row, or of a block."""
-        if self.reference.modules.get(path, ("",))[0] == attention.KIND:
-            return attention.multihead(self, path, node, values)
+        kind = self.reference.modules.get(path, ("",))[0]
+        if kind in (attention.KIND, ENCODER):
+            return (attention.multihead if kind == attention.KIND else attention.encoder)(self, path, node, values)
         operands = [self.value(a, values) for a in node.args]
         operands += [self.value(k.value, values) for k in node.keywords]
         return self._through(path, operands)
@@ -414,9 +416,9 @@ class Reader:
             names = [a.arg for a in forward.args.args[1:]]
             inside = dict(zip(names, operands, strict=False))
             return self.run(forward.body, inside, f"self.{path}.")
-        return self._module(path, operands)
+        return self.module(path, operands)
 
-    def _module(self, path: str, operands: list[Value]) -> Value:
+    def module(self, path: str, operands: list[Value]) -> Value:
         kind = self.reference.modules[path][0]
         if kind not in MODULES:
             raise Unreadable(f"no template for nn.{kind}")

@@ -8,7 +8,8 @@ from kernelwright.solutions.operators import COMPARISONS, ELEMENTWISE, LOGIC
 _SAME = """
 clamp where softmax log_softmax softmin sum mean prod max min amax amin argmax argmin logsumexp norm cumsum cumprod
 logcumsumexp cummax cummin matmul mm bmm flip mse_loss l1_loss smooth_l1_loss huber_loss linear var std kl_div normalize
-roll gather index_select masked_fill scatter unfold diagonal cdist cross_entropy nll_loss binary_cross_entropy
+roll gather index_select masked_fill scatter unfold diagonal cdist local_response_norm
+cross_entropy nll_loss binary_cross_entropy
 binary_cross_entropy_with_logits
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
 poisson_nll_loss gaussian_nll_loss pairwise_distance layer_norm group_norm batch_norm instance_norm rms_norm glu pad
@@ -149,6 +150,7 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "unfold": ("dim", "size", "step"),
     "diagonal": ("offset", "dim1", "dim2"),
     "cdist": ("*x2", "p"),
+    "local_response_norm": ("size", "alpha", "beta", "k"),
     **{
         op: ("*",) * (shaped_names.TENSOR_ARGUMENTS.get(op, 1) - 1) + shaped_names.POSITIONAL.get(op, ())
         for op in {*shaped_names.POSITIONAL, *shaped_names.TENSOR_ARGUMENTS}
@@ -226,6 +228,8 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     **{f"{kind}{d}d": (kind.lower(), ()) for kind in ("Conv", "ConvTranspose") for d in (1, 2, 3)},
     **{f"{kind}{d}d": (kind.lower(), ()) for kind in ("BatchNorm", "InstanceNorm") for d in (1, 2, 3)},
     "LayerNorm": ("layernorm", ()),
+    "LocalResponseNorm": ("local_response_norm", ("size", "alpha", "beta", "k")),
+    **{f"Dropout{d}d": ("dropout", ("p",)) for d in (1, 2, 3)},
     "GroupNorm": ("groupnorm", ()),
     "RMSNorm": ("rmsnorm", ()),
     "Linear": ("linear_module", ()),
@@ -264,7 +268,12 @@ MODULE_ARGUMENTS = {
         "weight=None size_average=None ignore_index=-100 reduce=None reduction='mean' label_smoothing=0.0"
     ),
     "NLLLoss": "weight=None size_average=None ignore_index=-100 reduce=None reduction='mean'",
-    "Dropout": "p=0.5 inplace=False",
+    **dict.fromkeys(("Dropout", "Dropout1d", "Dropout2d", "Dropout3d"), "p=0.5 inplace=False"),
+    "LocalResponseNorm": "size alpha=0.0001 beta=0.75 k=1.0",
+    "TransformerEncoderLayer": (
+        "d_model nhead dim_feedforward=2048 dropout=0.1 activation='relu' layer_norm_eps=1e-05 batch_first=False "
+        "norm_first=False bias=True"
+    ),
     "Flatten": "start_dim=1 end_dim=-1",
     "Unflatten": "dim unflattened_size",
     **{f"ZeroPad{d}d": "padding" for d in (1, 2, 3)},

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernelwright import syntax
-from kernelwright.tasks.layers import layers_of
+from kernelwright.tasks.layers import ENCODER, encoder_parts, layers_of
 
 
 class Unreadable(Exception):
@@ -198,6 +198,9 @@ def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
         if path in reference.modules and ast.dump(reference.modules[path][1]) != ast.dump(call):
             raise Unreadable(f"no template for self.{path}, which is one layer or another")
         reference.modules[path] = (kind, call)
+        if kind == ENCODER:
+            for name, part in encoder_parts(call).items():
+                _read_layer(f"{path}.{name}", part, reference)
     elif block := next((n for n in reference.tree.body if isinstance(n, ast.ClassDef) and n.name == called), None):
         reference.blocks[path] = block
         init = next((n for n in block.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)

@@ -31,3 +31,32 @@ def chained(container: ast.expr, layers: list[ast.expr], value: ast.expr) -> ast
 
 def last_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+ENCODER = "TransformerEncoderLayer"
+_ENCODER = "d_model nhead dim_feedforward dropout activation layer_norm_eps batch_first norm_first bias".split()
+
+
+def encoder_parts(call: ast.Call) -> dict[str, ast.Call]:
+    """The layers within an encoder's layer, by their names, as its constructor makes them.
+
+    None of them where the call does not tell.
+    """
+    given = dict(zip(_ENCODER, call.args, strict=False)) | {str(k.arg): k.value for k in call.keywords}
+    width, hidden = given.get("d_model"), given.get("dim_feedforward", ast.Constant(2048))
+    if width is None or "nhead" not in given:
+        return {}
+    bias = [ast.keyword("bias", given["bias"])] if "bias" in given else []
+    eps = [ast.keyword("eps", given["layer_norm_eps"])] if "layer_norm_eps" in given else []
+    dropped = [ast.keyword("dropout", given.get("dropout", ast.Constant(0.1)))]
+    by_batch = [ast.keyword("batch_first", given["batch_first"])] if "batch_first" in given else []
+    return {
+        "self_attn": _made("MultiheadAttention", [width, given["nhead"]], [*dropped, *by_batch, *bias]),
+        "linear1": _made("Linear", [width, hidden], bias),
+        "linear2": _made("Linear", [hidden, width], bias),
+        **{name: _made("LayerNorm", [width], [*eps, *bias]) for name in ("norm1", "norm2")},
+    }
+
+
+def _made(kind: str, args: list[ast.expr], keywords: list[ast.keyword]) -> ast.Call:
+    return ast.Call(ast.Attribute(ast.Name("nn", ast.Load()), kind, ast.Load()), args, keywords)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright.solutions.families.rows import block_function
+from kernelwright.solutions.families.sampling import grid, sampled
+from kernelwright.solutions.host import add_lines
 from kernelwright.solutions.lowering import call, number, reduce, rule
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Epilogue, Writer, anchor
@@ -227,3 +229,36 @@ extern "C" __global__ void {name}({parameters}) {{
 
 
 _TAKEN = ("x", "weight", "bias", "n", "channels", "inner", "eps", "c", "base", "mean", "total", "scale", "v", "j")
+
+
+# Local response norm --------------------------------------------------------------------------------------------------
+
+
+@anchor("local_response_norm")
+def local_response(writer: Writer, node: Node, epilogue: Epilogue) -> str:
+    """Each element by the squares of its neighbours among the channels, those outside taken for zeros."""
+    x, y = writer.tensor(node.args[0]), writer.result()
+    body = """
+int s = i % S, c = i / S % C;
+float squares = 0.0f;
+for (int k = c - size / 2; k <= c + (size - 1) / 2; ++k) {
+    if (k < 0 || k >= C) continue;
+    float v = x[i + (long long)(k - c) * S];
+    squares += v * v;
+}
+float acc = x[i] / powf(base + alpha * squares / size, beta);
+""".strip()
+    parameters = (
+        "const float* x, float* y, long long total, int C, int S, int size, float alpha, float beta, float base"
+    )
+    name = sampled(writer, "local_response_norm", body, parameters, epilogue, {1: "c"})
+    template = f"""
+C, S = @x.shape[1], @x[0, 0].numel()
+@y = torch.empty_like(@x)
+kernels.@name[{grid("@y", writer.schedule.block)}](@x, @y, @y.numel(), C, S, @size, @alpha, @beta, @base@last)
+"""
+    size, base = node.option("size"), node.option("k") or "1.0"
+    given = {"alpha": node.option("alpha") or "0.0001", "beta": node.option("beta") or "0.75", "base": base}
+    floats = {k: f"float({v})" for k, v in given.items()}
+    add_lines(writer, template, x=x, y=y, name=name, size=size, last=epilogue.arguments(y), **floats)
+    return y

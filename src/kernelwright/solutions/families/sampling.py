@@ -22,7 +22,7 @@ extern "C" __global__ void @name(@parameters) {
 """
 
 
-def _sampled(writer: Writer, op: str, body: str, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> str:
+def sampled(writer: Writer, op: str, body: str, parameters: str, epilogue: Epilogue, axes: dict[int, str]) -> str:
     """Adds the kernel; returns its name."""
     return add_kernel(writer, op, tiles.fuse(tiles.put(_KERNEL, body=body), parameters, epilogue, "i", axes))
 
@@ -45,7 +45,7 @@ _ORDER = {
 }
 
 
-def _grid(y: str, block: int) -> str:
+def grid(y: str, block: int) -> str:
     return f"({y}.numel() + {block - 1}) // {block}, {block}"
 
 
@@ -72,7 +72,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     ctype = {"long": "long long", "int": "int"}.get(kind, "float")
     row = "x[i / D]" if ctype != "float" else "(long long)x[i / D]"  # computed by a kernel
     rank = len(writer.shape(node))
-    name = _sampled(
+    name = sampled(
         writer,
         "embedding",
         f"int d = i % D;\nfloat acc = w[{row} * (long long)D + d];",
@@ -84,7 +84,7 @@ def embedding(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     template = f"""
 D = @w.shape[1]
 @y = torch.empty(*@x.shape, D, device=@w.device)
-kernels.@name[{_grid("@y", writer.schedule.block)}](@x, @w, @y, @y.numel(), D@last)
+kernels.@name[{grid("@y", writer.schedule.block)}](@x, @w, @y, @y.numel(), D@last)
 """
     add_lines(writer, template, x=index, w=weight, y=y, name=name, last=epilogue.arguments(y))
     return y
@@ -133,7 +133,7 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     axes = {2 + d: name for d, name in enumerate(win.names(rank, "o"))}
     parameters = f"const float* x, float* y, long long total, {win.parameters(rank, '', 'O')}{more}"
     op = f"upsample_{mode}{rank}d" if mode == "nearest" else f"upsample_{mode}"
-    name = _sampled(writer, op, body, parameters, epilogue, axes)
+    name = sampled(writer, op, body, parameters, epilogue, axes)
     y = writer.result()
     lines = [f"N, C, {win.listed(rank, '')} = @x.shape"]
     left = ", ".join(win.names(rank, "O")) + ("," if rank == 1 else "")
@@ -146,7 +146,7 @@ def interpolate(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         lines.append(f"{left} = {scaled}{',' if rank == 1 else ''}")
     lines.append(f"@y = torch.empty(N, C, {win.listed(rank, 'O')}, device=@x.device)")
     sizes = win.listed(rank, "", "O")
-    lines.append(f"kernels.@name[{_grid('@y', writer.schedule.block)}](@x, @y, @y.numel(), {sizes}{passed}@last)")
+    lines.append(f"kernels.@name[{grid('@y', writer.schedule.block)}](@x, @y, @y.numel(), {sizes}{passed}@last)")
     add_lines(writer, "\n".join(lines), x=x, y=y, name=name, last=epilogue.arguments(y))
     return y
 
@@ -232,12 +232,12 @@ def shuffle(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         body += "float acc = x[((n * C + o / r / r) * H + oh * r + o / r % r) * W + ow * r + o % r];"
         shape = "N, C * r**2, H // r, W // r"
     parameters = "const float* x, float* y, long long total, int C, int H, int W, int r"
-    name = _sampled(writer, node.op, body, parameters, epilogue, {0: "n", **win.axes(2)})
+    name = sampled(writer, node.op, body, parameters, epilogue, {0: "n", **win.axes(2)})
     y = writer.result()
     template = f"""
 (N, C, H, W), r = @x.shape, @r
 @y = torch.empty({shape}, device=@x.device)
-kernels.@name[{_grid("@y", writer.schedule.block)}](@x, @y, @y.numel(), C, H, W, r@last)
+kernels.@name[{grid("@y", writer.schedule.block)}](@x, @y, @y.numel(), C, H, W, r@last)
 """
     add_lines(writer, template, x=x, y=y, name=name, r=r, last=epilogue.arguments(y))
     return y
@@ -247,12 +247,12 @@ def _channels(writer: Writer, node: Node, epilogue: Epilogue, x: str, groups: st
     body = "int o = i / P % C;\nlong long n = i / P / C;\n"
     body += "float acc = x[(n * C + o % G * (C / G) + o / G) * P + i % P];"
     parameters = "const float* x, float* y, long long total, int C, int P, int G"
-    name = _sampled(writer, node.op, body, parameters, epilogue, {0: "n", 1: "o"})
+    name = sampled(writer, node.op, body, parameters, epilogue, {0: "n", 1: "o"})
     y = writer.result()
     template = f"""
 C, P = @x.shape[1], @x[0, 0].numel()
 @y = torch.empty_like(@x)
-kernels.@name[{_grid("@y", writer.schedule.block)}](@x, @y, @y.numel(), C, P, @r@last)
+kernels.@name[{grid("@y", writer.schedule.block)}](@x, @y, @y.numel(), C, P, @r@last)
 """
     add_lines(writer, template, x=x, y=y, name=name, r=groups, last=epilogue.arguments(y))
     return y
