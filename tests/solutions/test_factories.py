@@ -190,6 +190,36 @@ CASES = {
         "torch.randn(2, 7, 3, 4)",
         init="self.lrn = nn.LocalResponseNorm(5, alpha=0.01, k=2.0)",
     ),
+    "borders of convolutions": task(
+        "return self.b(self.a(x).relu()).abs()",
+        "torch.randn(2, 3, 8, 9)",
+        init="self.a = nn.Conv2d(3, 4, 3, padding=(1, 2), padding_mode='circular')\n"
+        "self.b = nn.Conv2d(4, 2, 3, padding=1, padding_mode='reflect', groups=2)",
+    ),
+    "sums by number": task(
+        "y = x.new_zeros(5, x.size(1))\ny.index_add_(0, i, x)\n"
+        "n = torch.bincount(i, minlength=5).clamp(min=1)\nreturn y / n.unsqueeze(1).to(x.dtype)",
+        "torch.randn(20, 4), torch.randint(0, 5, (20,))",
+        "x, i",
+    ),
+    "sums by number along a row": task(
+        "return torch.zeros(3, 4, 6).scatter_add(1, i, x) + y.index_add(1, j, x[0], alpha=2.0).sum()",
+        "torch.randn(3, 8, 6), torch.randint(0, 4, (3, 8, 6)), torch.randn(8, 3), torch.randint(0, 3, (6,))",
+        "x, i, y, j",
+    ),
+    "counts by sums": task(
+        "n = torch.zeros(self.k, dtype=x.dtype)\n"
+        "return n.index_add(0, i, torch.ones_like(i, dtype=x.dtype)) + x.mean()",
+        "torch.randn(20), torch.randint(0, 5, (20,))",
+        "x, i",
+        "self.k = 5",
+    ),
+    "bags of rows": task(
+        "return self.a(i).tanh() + self.b(i)",
+        "torch.randint(0, 9, (5, 4))",
+        "i",
+        "self.a, self.b = nn.EmbeddingBag(9, 6, mode='sum'), nn.EmbeddingBag(9, 6)",
+    ),
     "a diagonal": task("c = x @ x.t()\nreturn c / c.diagonal().sqrt()[:, None]", "torch.randn(6, 9)"),
     "distances of all rows": task(
         "return torch.cdist(x, y) + torch.cdist(x, y, p=1.0)", "torch.randn(6, 3), torch.randn(5, 3)", "x, y"
@@ -288,6 +318,12 @@ def test_the_answer_is_correct(evaluator: Evaluator, name: str, schedule: object
     text = write(CASES[name], schedule)  # type: ignore[arg-type]
     result = evaluator.evaluate(Task(task_id="t", source=CASES[name]), candidate_from_text(text, "solutions"))
     assert result.verdict == "correct", f"{result.reason}\n{result.log}\n{text}"
+
+
+def test_bags_that_leave_rows_out_are_refused() -> None:
+    with pytest.raises(Unreadable, match="leave rows out"):
+        init = "self.a = nn.EmbeddingBag(9, 6, padding_idx=0)"
+        write(task("return self.a(i)", "torch.randint(0, 9, (5, 4))", "i", init))
 
 
 @pytest.mark.parametrize(

@@ -259,7 +259,7 @@ def _weights(name: str, kind: str, given: dict[str, Any], facts: Facts) -> None:
         shape = (given.get("num_features", given.get("num_channels")),)
     elif kind == "PReLU":
         shape = (given.get("num_parameters"),)
-    elif kind == "Embedding":
+    elif kind in ("Embedding", "EmbeddingBag"):
         shape = (given.get("num_embeddings", -1), given.get("embedding_dim", -1))
     elif kind == "MultiheadAttention" and isinstance(width := given.get("embed_dim"), int):
         facts.tensors |= {f"{name}.in_proj_weight": Declared((3 * width, width))}

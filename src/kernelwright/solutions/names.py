@@ -8,7 +8,7 @@ from kernelwright.solutions.operators import COMPARISONS, ELEMENTWISE, LOGIC
 _SAME = """
 clamp where softmax log_softmax softmin sum mean prod max min amax amin argmax argmin logsumexp norm cumsum cumprod
 logcumsumexp cummax cummin matmul mm bmm flip mse_loss l1_loss smooth_l1_loss huber_loss linear var std kl_div normalize
-roll gather index_select masked_fill scatter unfold diagonal cdist local_response_norm
+roll gather index_select masked_fill scatter scatter_add index_add bincount unfold diagonal cdist local_response_norm
 cross_entropy nll_loss binary_cross_entropy
 binary_cross_entropy_with_logits
 cosine_similarity cosine_embedding_loss triplet_margin_loss margin_ranking_loss hinge_embedding_loss soft_margin_loss
@@ -147,6 +147,8 @@ ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dropout": ("p", "training"),
     "one_hot": ("num_classes",),
     "scatter": ("dim", "*index", "*src"),
+    **dict.fromkeys(("scatter_add", "index_add"), ("dim", "*index", "*source")),
+    "bincount": ("*weights", "minlength"),
     "unfold": ("dim", "size", "step"),
     "diagonal": ("offset", "dim1", "dim2"),
     "cdist": ("*x2", "p"),
@@ -293,7 +295,8 @@ MODULE_ARGUMENTS = {
         "batch_first=False"
     ),
     **{
-        f"Conv{d}d": "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True"
+        f"Conv{d}d": "in_channels out_channels kernel_size stride=1 padding=0 dilation=1 groups=1 bias=True "
+        "padding_mode='zeros'"
         for d in (1, 2, 3)
     },
     **{

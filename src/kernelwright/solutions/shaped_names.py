@@ -68,6 +68,7 @@ MODULES = {
     "PixelUnshuffle": ("pixel_unshuffle", ("downscale_factor",)),
     "ChannelShuffle": ("channel_shuffle", ("groups",)),
     "Embedding": ("embedding", ()),
+    "EmbeddingBag": ("embedding_bag", ()),
     "Bilinear": ("bilinear", ()),
     "Upsample": ("interpolate", ("size", "scale_factor", "mode", "align_corners")),
     "UpsamplingNearest2d": ("interpolate", ("size", "scale_factor", "mode")),
@@ -90,6 +91,9 @@ MODULE_ARGUMENTS = {
     "PixelUnshuffle": "downscale_factor",
     "ChannelShuffle": "groups",
     "Embedding": "num_embeddings embedding_dim padding_idx=None max_norm=None",
+    "EmbeddingBag": (
+        "num_embeddings embedding_dim max_norm=None norm_type=2.0 scale_grad_by_freq=False mode='mean' sparse=False"
+    ),
     "Bilinear": "in1_features in2_features out_features bias=True",
     "Upsample": "size=None scale_factor=None mode='nearest' align_corners=None",
     "UpsamplingNearest2d": "size=None scale_factor=None",

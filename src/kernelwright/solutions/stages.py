@@ -297,7 +297,11 @@ class Writer:
             self.line(f"{name} = torch.full_like({self.bearer(node.args[0])}, {node.text}, dtype=torch.float32)")
         else:
             device = next((n for n, v in self.facts.inputs.items() if isinstance(v, Declared)), "")
-            self.line(f"{name} = torch.full({node.option('shape')}, {node.text}, device={device}.device)")
+            shape = node.option("shape")
+            if shape.startswith("(") or shape.endswith(".shape"):
+                self.line(f"{name} = torch.full({shape}, {node.text}, device={device}.device)")
+            else:  # one size, or several
+                self.line(f"{name} = torch.empty({shape}, device={device}.device).fill_({node.text})")
         return name
 
     def _input(self, node: Node) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 
 _MODULES: tuple[str, ...] = (
-    *("convolution", "pooling", "products", "sampling"),
+    *("collects", "convolution", "pooling", "products", "sampling"),
     *("joins", "norms", "places", "puts", "remaps", "rows", "scans", "views"),
 )
 """Modules of this package that register operators."""

@@ -51,9 +51,9 @@ class Convolution:
 def read_convolution(writer: Writer, node: Node) -> Convolution:
     """The parts of a module's call or of a function's."""
     transposed = "transpose" in node.op
-    x = writer.tensor(node.args[0])
     if node.text:
-        return _of_module(writer, node, transposed, x)
+        return _of_module(writer, node, transposed)
+    x = writer.tensor(node.args[0])
     rank = int(node.op[-2])
     w = writer.tensor(node.args[1])
     b = (
@@ -72,12 +72,18 @@ def read_convolution(writer: Writer, node: Node) -> Convolution:
     )
 
 
-def _of_module(writer: Writer, node: Node, transposed: bool, x: str) -> Convolution:
+def _of_module(writer: Writer, node: Node, transposed: bool) -> Convolution:
     kind = writer.reference.modules[node.text.removeprefix("self.")][0]
     rank = int(kind[-2])
-    if argument(writer, node, "padding_mode", "zeros") != "zeros":
-        raise Unreadable("no template for padding that is not zeros")
-    padding = argument(writer, node, "padding", 0)
+    padding, mode = argument(writer, node, "padding", 0), argument(writer, node, "padding_mode", "zeros")
+    inside = node.args[0]
+    if mode != "zeros":  # a border of its own first, then none
+        if transposed or isinstance(padding, str):
+            raise Unreadable(f"no template for padding={padding!r} with padding_mode={mode!r}")
+        amounts = ", ".join(f"{node.text}.padding[{d}]" for d in range(rank)[::-1] for _ in range(2))
+        inside = Node("pad", (inside,), options=(("mode", repr(mode)), ("pad", f"({amounts})")))
+        padding = "valid"
+    x = writer.tensor(inside)
     return Convolution(
         rank=rank,
         transposed=transposed,
