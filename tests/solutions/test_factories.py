@@ -196,6 +196,11 @@ CASES = {
         init="self.a = nn.Conv2d(3, 4, 3, padding=(1, 2), padding_mode='circular')\n"
         "self.b = nn.Conv2d(4, 2, 3, padding=1, padding_mode='reflect', groups=2)",
     ),
+    "a tensor of one value that is larger": task(
+        "h = x.new_zeros(x.size(0), 7)\nc = torch.ones(3, x.size(0), 1)\nreturn (self.w * h + 1.0) * c",
+        "torch.randn(4, 6)",
+        init="self.w = nn.Parameter(torch.randn(7))",
+    ),
     "sums by number": task(
         "y = x.new_zeros(5, x.size(1))\ny.index_add_(0, i, x)\n"
         "n = torch.bincount(i, minlength=5).clamp(min=1)\nreturn y / n.unsqueeze(1).to(x.dtype)",

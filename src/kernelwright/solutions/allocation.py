@@ -29,9 +29,8 @@ def allocation(writer: Writer, root: Node, reads: Container[Node], shape: Shape,
     names = [writer.bearer(leaf) for leaf in shaped]
     parts = [f"{name}.shape" for name in names]
     parts += [_range_sizes(node) for node in region(root, reads) if node.op == "arange"]
-    if not parts:  # of tensors of one value alone
-        filled = [leaf for leaf in leaves(root, reads) if leaf.op == "constant"]
-        parts = [f"{writer.bearer(c.args[0])}.shape" if c.args else c.option("shape") for c in filled]
+    filled = [leaf for leaf in leaves(root, reads) if leaf.op == "constant" and writer.shape(leaf) != ()]
+    parts += [f"{writer.bearer(c.args[0])}.shape" if c.args else c.option("shape") for c in filled]
     sizes = parts[0] if len(parts) == 1 else f"torch.broadcast_shapes({', '.join(parts)})"
     where = names[0] if names else writer.reference.inputs[0]
     return f"torch.empty({sizes or shape}{dtype}, device={where}.device)"
