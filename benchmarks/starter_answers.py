@@ -14,42 +14,37 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from kernelwright.inference import load_engine
-from kernelwright.inference.chat import begun, task_prompt
-from kernelwright.inference.engine import Engine
-from kernelwright.inference.repeating import asking
-from kernelwright.inference.sampling import Sampling
-from kernelwright.records import Message, Task
+from kernelwright.policies import Request
+from kernelwright.policies.starter import StarterPolicy
+from kernelwright.records import Task
 from kernelwright.tasks import load_suite
 
 TEMPERATURE = 0.8
 
 
-def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Sampling]], out: Path) -> dict[str, Any]:
-    """Writes one script: for each task an answer by each sampling, given with the number that `bench` asks for."""
-    asked = [(task, number, sampling) for task in tasks for number, sampling in samplings]
-    said = {t.task_id: asking(task_prompt(t.source)) for t in tasks}
-    prompts = {t: engine.tokenizer.prompt([Message(role="user", content=a.text)]) for t, a in said.items()}
-    fits = [row for row in asked if len(prompts[row[0].task_id]) < engine.config.context - 32]
+def answer(policy: StarterPolicy, tasks: list[Task], numbers: list[tuple[int, Request]], out: Path) -> dict[str, Any]:
+    """Writes one script: for each task an answer by each request, given with the number that `bench` asks for."""
+    asked = [(n, replace(request, task=task)) for task in tasks for n, request in numbers]
+    short = {t.task_id: len(policy.prompt((), t).ids) < policy.engine.context - 32 for t in tasks}
+    fits = [(n, request) for n, request in asked if request.task is not None and short[request.task.task_id]]
     began = time.monotonic()
-    # As the policy does: tries take turns with the schedules that the model knows, the greedy one has the first.
-    begins = [engine.tokenizer.encode(begun(engine.schedules, number)) for _, number, _ in fits]
-    ids = [[*prompts[t.task_id], *begin] for (t, _, _), begin in zip(fits, begins, strict=True)]
-    done = engine.generate(ids, [s for _, _, s in fits])
+    answers = policy.generate_many([request for _, request in fits])
     seconds = time.monotonic() - began
     rows: list[dict[str, Any]] = [
         {
-            "task_id": task.task_id,
+            "task_id": request.task.task_id if request.task else "",
             "seed": number,
-            "answer": said[task.task_id].answered(running.text),
-            "tokens": len(running.ids),
-            "log_prob": round(sum(running.log_probs), 3),
-            "finish_reason": running.finish_reason,
+            "answer": found.text,
+            "tokens": len(found.token_ids),
+            "log_prob": round(sum(found.log_probs), 3),
+            "finish_reason": found.finish_reason,
         }
-        for (task, number, _), running in zip(fits, done, strict=True)
+        for (number, request), found in zip(fits, answers, strict=True)
     ]
     temporary = out.with_suffix(".new")
     temporary.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
@@ -62,7 +57,7 @@ def answer(engine: Engine, tasks: list[Task], samplings: list[tuple[int, Samplin
         "seconds": round(seconds, 2),
         "tokens_per_s": round(tokens / seconds),
         "ended": sum(row["finish_reason"] == "stop" for row in rows),
-        "rows": engine.rows,
+        "rows": policy.engine.rows,
     }
 
 
@@ -75,20 +70,18 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
-    engine: Engine | None = None
+    policy: StarterPolicy | None = None
     for suite in asked.suites:
         path, _, samples = suite.partition(":")
         tasks = list(load_suite(path))
-        drawn = [
-            (n, Sampling(TEMPERATURE, 1.0, 0, asked.max_tokens, 1000 * asked.seed + n + 1))
-            for n in range(int(samples or 0))
-        ]
-        for kind, samplings in (("greedy", [(0, Sampling(0.0, 1.0, 0, asked.max_tokens, 0))]), ("sampled", drawn)):
+        drawn = [(n, Request((), 1000 * asked.seed + n + 1, None, TEMPERATURE)) for n in range(int(samples or 0))]
+        for kind, numbers in (("greedy", [(0, Request((), 0, None, 0.0))]), ("sampled", drawn)):
             out = asked.out / f"{Path(path).stem}.{kind}.jsonl"
-            if out.exists() or not samplings:
+            if out.exists() or not numbers:
                 continue
-            engine = engine or load_engine(f"starter:{asked.checkpoint}")
-            facts = answer(engine, tasks, samplings, out)
+            if policy is None:
+                policy = StarterPolicy(load_engine(f"starter:{asked.checkpoint}"), max_tokens=asked.max_tokens)
+            facts = answer(policy, tasks, numbers, out)
             speeds = asked.out / "speed.json"
             known = json.loads(speeds.read_text()) if speeds.exists() else {}
             speeds.write_text(json.dumps(known | {out.stem: facts}, indent=1) + "\n", encoding="utf-8")
