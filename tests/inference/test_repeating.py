@@ -120,16 +120,3 @@ def test_what_is_ready_does_not_change(parts: list[str], data: st.DataObject) ->
     text = "".join(parts)
     ready = asked.ready(text[: data.draw(st.integers(0, len(text)))])
     assert asked.answered(text).startswith(asked.answered(text[:ready]))
-
-
-def test_where_an_answer_is_gone_on_from() -> None:
-    """Behind the constructor that the task has in the prompt, where the answer has another, or lost itself in one."""
-    asked = asking(task_prompt(next(iter(generate(7, 1, families=("linear",)))).source))
-    right = write(asked.text, plan=True)
-    begins, ends = right.index(CLASS) + len(CLASS), right.index(FORWARD)
-    wanted = right[: ends + len(FORWARD)]
-    assert asked.again(right) == asked.again(right[: begins - len(CLASS)]) == ""
-    for copied in ("    def __init__(self):\n        pass\n\n", "    def __init__(self, n, n, n, n"):
-        rest = right[ends:] if copied.endswith("\n") else ""
-        assert asked.again(right[:begins] + copied + rest) == wanted
-    assert Asking(asked.text).again(right[:begins]) == "", "an answer that stays as it is"

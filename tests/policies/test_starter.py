@@ -17,8 +17,6 @@ from training.sample_pairs import REFERENCE
 from kernelwright.errors import ConfigError, KernelwrightError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import task_prompt
-from kernelwright.inference.engine import Engine, Running
-from kernelwright.inference.sampling import Sampling
 from kernelwright.policies import Request, load_policy
 from kernelwright.policies.starter import StarterPolicy
 from kernelwright.prompts import initial_messages
@@ -193,37 +191,3 @@ def test_optimize_takes_it(folder: Path, tmp_path: Path, kernelwright: Command) 
     done = kernelwright(*words, "--json")
     assert done.returncode == 0, done.stderr  # what a random model writes is no candidate
     assert '"verdict": null' in done.stdout
-
-
-class Scripted:
-    """The back-end of a checkpoint, with a first answer put into its mouth."""
-
-    def __init__(self, engine: Engine, first: str) -> None:
-        self.engine, self.first = engine, first
-        self.asked: list[list[int]] = []
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self.engine, name)
-
-    def generate(self, prompts: list[list[int]], samplings: list[Sampling]) -> list[Running]:
-        self.asked += prompts
-        if len(self.asked) > 1:
-            return self.engine.generate(prompts, samplings)
-        ids = self.engine.tokenizer.encode(self.first)
-        return [Running(tuple(prompts[0]), samplings[0], ids, [0.0] * len(ids), "length", self.first)]
-
-
-@pytest.mark.parametrize("text", ["class ModelNew(nn.Module):\n    def __init__(self, n, n, n", "no class"])
-def test_an_answer_that_lost_itself_in_the_constructor_is_gone_on_with(policy: StarterPolicy, text: str) -> None:
-    engine = Scripted(policy.engine, f"import torch\n\n\n{text}")  # type: ignore[arg-type]
-    made = StarterPolicy(engine, max_tokens=400)  # type: ignore[arg-type]
-    answer = made.generate(ASK, seed=0, task=TASK)
-    if text == "no class":
-        assert len(engine.asked) == 1 and answer.text.endswith(text)
-        return
-    first, again = engine.asked
-    begin = policy.engine.tokenizer.decode(again[len(first) :])
-    assert again[: len(first)] == first and begin.endswith("    def forward(") and "super().__init__()" in begin
-    assert begin.startswith("import torch\n\n\nclass ModelNew(nn.Module):\n    def __init__(self")
-    assert answer.text.startswith(begin) and len(answer.token_ids) == answer.usage.completion_tokens
-    assert len(answer.log_probs) == len(answer.token_ids) > len(policy.engine.tokenizer.encode(engine.first))

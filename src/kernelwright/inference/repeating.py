@@ -38,20 +38,6 @@ class Asking:
         """The answer to the task; of the beginning of an answer up to `ready`, the beginning of that."""
         return with_constructor(restored(text, self.names), self.source) if self.source else text
 
-    def again(self, text: str) -> str:
-        """Where an answer should be gone on from: behind the task's constructor, where it has written another one.
-
-        What follows was written for that other one, or never came: small models lose themselves in long constructors.
-        Empty where there is nothing to mend.
-        """
-        begins = text.find(CLASS) if self.source else -1
-        reference = _reference(self.text) if begins >= 0 else None
-        wanted = constructor(reference) if reference is not None else ""
-        ends = text.find(FORWARD, begins)
-        if not wanted or (ends >= 0 and text[begins + len(CLASS) : ends] == wanted):
-            return ""
-        return f"{text[:begins]}{CLASS}{wanted}{FORWARD}"
-
     def ready(self, text: str) -> int:
         """Characters at the beginning of an unfinished answer that what follows cannot change."""
         if not self.source:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
@@ -107,29 +107,10 @@ class StarterPolicy:
         try:
             with self._turn:
                 done = self.engine.generate([prompt.ids for prompt in prompts], samplings)
-                done = self._mended(done, prompts)
         except ConfigError as error:
             raise PolicyError(str(error), hint=error.hint) from error
         seconds = (time.monotonic() - began) / max(1, len(requests))
         return [self.answered(running, seconds, p.asked) for running, p in zip(done, prompts, strict=True)]
-
-    def _mended(self, done: Sequence[Running], prompts: Sequence[Prompt]) -> list[Running]:
-        """The answers; those with another constructor than the task's are gone on with behind the task's own."""
-        from kernelwright.inference.engine import Running
-
-        begins = [p.asked.again(r.text) for r, p in zip(done, prompts, strict=True)]
-        heads = [self.engine.tokenizer.encode(begin) if begin else [] for begin in begins]
-        ids = [[*p.ids, *head] for p, head in zip(prompts, heads, strict=True)]
-        wanted = [i for i, head in enumerate(heads) if head and len(ids[i]) < self.engine.context - 1]
-        if not wanted:
-            return list(done)
-        samplings = [replace(done[i].sampling, max_tokens=max(1, self.max_tokens - len(heads[i]))) for i in wanted]
-        found = list(done)
-        for i, more in zip(wanted, self.engine.generate([ids[i] for i in wanted], samplings), strict=True):
-            old = done[i]
-            drawn = ([*old.ids, *more.ids], [*old.log_probs, *more.log_probs])
-            found[i] = Running(old.prompt, old.sampling, *drawn, more.finish_reason, begins[i] + more.text)
-        return found
 
     def asked(self, request: Request) -> Prompt:
         """A request's prompt, with the beginning of its answer where the model knows several schedules.
