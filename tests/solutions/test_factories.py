@@ -325,6 +325,12 @@ def test_the_answer_is_correct(evaluator: Evaluator, name: str, schedule: object
     assert result.verdict == "correct", f"{result.reason}\n{result.log}\n{text}"
 
 
+@pytest.mark.parametrize("layer", ["AdaptiveMaxPool1d(3, return_indices=True)", "MaxPool1d(3, return_indices=True)"])
+def test_layers_that_return_places_are_refused(layer: str) -> None:
+    with pytest.raises(Unreadable):
+        write(task("a, i = self.pool(x)\nreturn a", "torch.randn(2, 4, 9)", init=f"self.pool = nn.{layer}"))
+
+
 def test_bags_that_leave_rows_out_are_refused() -> None:
     with pytest.raises(Unreadable, match="leave rows out"):
         init = "self.a = nn.EmbeddingBag(9, 6, padding_idx=0)"
@@ -340,6 +346,10 @@ def test_bags_that_leave_rows_out_are_refused() -> None:
         "return torch.einsum('ii->i', x @ x.T) + y",
         "return torch.einsum('...i,i->...', x, x[0]) + y",
         "return F.one_hot(y) + x",
+        "a = x.exp()\nb = a\nb += 1\nreturn a * b",
+        "a = x.exp()\nb = a[1:]\nb.mul_(2)\nreturn a",
+        "a = x.exp()\nb = a.t()\na += 1\nreturn a @ b",
+        "u = x\nv = (lambda: 0)\nu[0] = 1.0\nreturn u + x",
         "x[0] = 1.0\nreturn x",
         "v = x.view(-1)\nv[0] = 1.0\nreturn x * 2",
         "a = x.exp()\nb = a[1:]\na[1] = 0.0\nreturn b.sum() + a",

@@ -210,6 +210,8 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
     if name not in reference.modules:
         return False
     kind = reference.modules[name][0]
+    if any(k.arg == "return_indices" and ast.unparse(k.value) != "False" for k in call.keywords):
+        raise Unreadable(f"no template for {ast.unparse(call)[:60]}")
     if any(k.arg is None for k in call.keywords) or any(isinstance(a, ast.Starred) for a in call.args):
         raise Unreadable(f"no template for {ast.unparse(call)[:60]}")
     parameters = [p.partition("=") for p in MODULE_ARGUMENTS.get(kind, "").split()]

@@ -103,11 +103,13 @@ class Reader:
         self.depth += 1
         if self.depth > 12:
             raise Unreadable("functions call one another too deeply")
-        before, self.scope = self.scope, scope
+        before, self.scope = (self.scope, self.memory), scope
+        self.memory = writing.Memory(self.memory.items)  # names are the function's own
         try:
             returned = self._statements(body, values)
         finally:
-            self.scope, self.depth = before, self.depth - 1
+            before[1].items = self.memory.items
+            (self.scope, self.memory), self.depth = before, self.depth - 1
         if returned is None:
             raise Unreadable("forward returns nothing")
         return returned[0]
@@ -140,6 +142,7 @@ class Reader:
             self.bind(statement.target, self.value(ast.BinOp(old, statement.op, statement.value), values), values)
             return None
         if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+            writing.check_alone(self, statement.target.id, values)
             load = ast.Name(statement.target.id, ast.Load())
             values[statement.target.id] = self.value(ast.BinOp(load, statement.op, statement.value), values)
             return None
@@ -183,6 +186,7 @@ class Reader:
         if sequences.grown(self, call, values):
             return
         if isinstance(owner, ast.Name) and owner.id in values and call.func.attr.endswith("_"):  # type: ignore[attr-defined]
+            writing.check_alone(self, owner.id, values)
             values[owner.id] = self.value(call, values)
         elif dotted(call.func) != "print":
             raise Unreadable(f"forward has a statement that no template reads: {ast.unparse(call)[:60]}")

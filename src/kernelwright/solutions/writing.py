@@ -21,10 +21,10 @@ _OWNED = frozenset((*_VIEWS, "input", "tensor"))
 class Memory:
     """What the text tells of which names share memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, items: int = 0) -> None:
         self.copied: set[str] = set()
         """Names of copies: `u = x.clone()`."""
-        self.items = 0
+        self.items = items
         """Rounds and elements of lists so far (`sequences`)."""
         self.shared: set[str] = set()
         """Names of one tensor: `a = b`, `a = b = torch.zeros(3)`."""
@@ -41,6 +41,18 @@ class Memory:
             self.shared |= names
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "clone":
             self.copied |= names
+
+
+def check_alone(reader: Reader, name: str, values: dict[str, Any]) -> None:
+    """Raises `Unreadable` where changing a tensor in place changes what another name stands for."""
+    value = values.get(name)
+    if not isinstance(value, Node) or value.op == "number":
+        return
+    others = [v for n, v in values.items() if n != name and isinstance(v, Node)]
+    viewed = any(v != value and _root(v) == value for v in others)  # others are views of it
+    views = value.op in _VIEWS and name not in reader.memory.copied and any(_root(v) == _root(value) for v in others)
+    if name in reader.memory.shared or viewed or views:
+        raise Unreadable(f"forward changes {name} in place, which other names may share")
 
 
 def put(reader: Reader, target: ast.Subscript, value: Node, values: dict[str, Any]) -> Node:
