@@ -104,7 +104,7 @@ class Reader:
         if self.depth > 12:
             raise Unreadable("functions call one another too deeply")
         before, self.scope = (self.scope, self.memory), scope
-        self.memory = writing.Memory(self.memory.items)  # names are the function's own
+        self.memory = writing.Memory(body, self.memory.items)  # names are the function's own
         try:
             returned = self._statements(body, values)
         finally:

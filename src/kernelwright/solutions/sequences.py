@@ -76,7 +76,7 @@ def grown(reader: Reader, call: ast.Call, values: dict[str, Any]) -> bool:
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[one]):
             old = values.get(name)
-            if not isinstance(old, tuple) or name in reader.memory.shared:
+            if not isinstance(old, tuple) or reader.memory.shared(name):
                 return False
             values[name] = (*old, reader.value(one, values)) if how == "append" else (*old, *items(reader, one, values))
             _count(reader, len(values[name]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.solutions.reading import Node, Unreadable
@@ -21,26 +23,35 @@ _OWNED = frozenset((*_VIEWS, "input", "tensor"))
 class Memory:
     """What the text tells of which names share memory."""
 
-    def __init__(self, items: int = 0) -> None:
+    def __init__(self, body: Sequence[ast.stmt] = (), items: int = 0) -> None:
+        names = [n for statement in body for n in ast.walk(statement) if isinstance(n, ast.Name)]
+        self.reads = Counter(n.id for n in names if isinstance(n.ctx, ast.Load))
         self.copied: set[str] = set()
         """Names of copies: `u = x.clone()`."""
         self.items = items
         """Rounds and elements of lists so far (`sequences`)."""
-        self.shared: set[str] = set()
-        """Names of one tensor: `a = b`, `a = b = torch.zeros(3)`."""
+        self.alike: dict[str, dict[str, int]] = {}
+        """Other names of one tensor, of `a = b` or `a = b = torch.zeros(3)`, and how often that reads them itself."""
 
     def assigned(self, statement: ast.Assign) -> None:
         """Notes an assignment."""
         names = {t.id for t in statement.targets if isinstance(t, ast.Name)}
         value = statement.value
         self.copied -= names
-        self.shared -= names
-        if isinstance(value, ast.Name):
-            self.shared |= names | {value.id}
-        elif len(statement.targets) > 1:
-            self.shared |= names
+        for name in names:
+            for others in [self.alike.pop(name, {}), *self.alike.values()]:
+                others.pop(name, None)
+        if isinstance(value, ast.Name) or len(names) > 1:
+            source = {value.id: 1, **self.alike.get(value.id, {})} if isinstance(value, ast.Name) else {}
+            every = source | dict.fromkeys(names, 0)
+            for name in every:
+                self.alike[name] = {other: reads for other, reads in every.items() if other != name}
         elif isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "clone":
             self.copied |= names
+
+    def shared(self, name: str) -> bool:
+        """Whether another name of the same tensor is read anywhere else."""
+        return any(self.reads[other] > reads for other, reads in self.alike.get(name, {}).items())
 
 
 def check_alone(reader: Reader, name: str, values: dict[str, Any]) -> None:
@@ -51,7 +62,7 @@ def check_alone(reader: Reader, name: str, values: dict[str, Any]) -> None:
     others = [v for n, v in values.items() if n != name and isinstance(v, Node)]
     viewed = any(v != value and _root(v) == value for v in others)  # others are views of it
     views = value.op in _VIEWS and name not in reader.memory.copied and any(_root(v) == _root(value) for v in others)
-    if name in reader.memory.shared or viewed or views:
+    if reader.memory.shared(name) or viewed or views:
         raise Unreadable(f"forward changes {name} in place, which other names may share")
 
 
@@ -63,7 +74,7 @@ def put(reader: Reader, target: ast.Subscript, value: Node, values: dict[str, An
     name, base = target.value.id, reader.tensor(target.value, values)  # type: ignore[attr-defined]
     copied = name in reader.memory.copied
     views = [v for n, v in values.items() if n != name and isinstance(v, Node) and _root(v) == base and v != base]
-    if name in reader.memory.shared or views or (base.op in _OWNED and not copied):
+    if reader.memory.shared(name) or views or (base.op in _OWNED and not copied):
         raise Unreadable(f"forward writes to {ast.unparse(target)[:40]}, which may be part of another tensor")
     index = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
     for part in index:
