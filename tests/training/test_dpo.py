@@ -121,34 +121,34 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
         row(name, ANSWER.format(right[name]), ANSWER.format(other[name]), REFERENCE.format(body))
         for name, body in TASKS.items()
     ]
-    bench = {"suite": str(undecided / "tasks.jsonl"), "every": 30, "at_start": True, "samples": 4, "trials": 2}
+    bench = {"suite": str(undecided / "tasks.jsonl"), "every": 100, "at_start": True, "samples": 4, "trials": 2}
     wanted = settings(
         tmp_path,
         undecided / "model",
         rows,
         bench=bench,
-        train={"steps": 24, "batch": 2, "lr": 3e-4, "schedule": "linear", "warm_up": 0.0},
+        train={"steps": 48, "batch": 2, "lr": 2e-4, "schedule": "linear", "warm_up": 0.0},
         loss={"sft_weight": 5.0},
     )
     out = tmp_path / "run"
     facts = train_dpo(wanted, out).facts
     rows_of_bench = facts["bench"]
-    assert [r["step"] for r in rows_of_bench] == [0, 24]  # before the first and after the last
+    assert [r["step"] for r in rows_of_bench] == [0, 48]  # before the first and after the last
     first, last = rows_of_bench[0], rows_of_bench[-1]
     assert last["pass@1"] > first["pass@1"] + 0.1 and last["compiled@1"] > 0.8
     assert first["pass@1_low"] <= first["pass@1"] <= first["pass@4"]
     assert sum(last["verdicts"].values()) == 8
     logged = [r for r in read_log(out / "log.jsonl") if "eval_pass@1" in r]
     assert [(r["step"], r["eval_pass@1"]) for r in logged] == [(r["step"], r["pass@1"]) for r in rows_of_bench]
-    with Store.open(out / "bench" / "step-000024", writable=False) as store:  # what `report` and `compare` read
+    with Store.open(out / "bench" / "step-000048", writable=False) as store:  # what `report` and `compare` read
         assert store.meta["verb"] == "bench" and len(store.turns()) == 8
     assert json.loads((out / "training.json").read_text())["bench"] == rows_of_bench
     # Killed at the last measurement, before its numbers were written: it is made up from what was judged already.
     kept = (out / "bench" / "results.jsonl").read_text().splitlines()
     (out / "bench" / "results.jsonl").write_text(kept[0] + "\n" + kept[1][:20])
     again = train_dpo(wanted, out).facts
-    assert again["updates"] == 24 and again["bench"] == rows_of_bench
-    with Store.open(out / "bench" / "step-000024", writable=False) as store:
+    assert again["updates"] == 48 and again["bench"] == rows_of_bench
+    with Store.open(out / "bench" / "step-000048", writable=False) as store:
         assert [event.kind for event in store.events()].count("session") == 2 and len(store.turns()) == 8
 
 
