@@ -213,6 +213,30 @@ KEPT = {
     "named in passing": ("if (eps := 2.0) > 1:\n    self.e = eps", "return x * self.e"),
     "shared in place": ("pass", "y = x * 1\nz = y\ny += 1\nreturn z + y"),
     "shadowed": ("self.f = lambda eps: eps * 2", "return self.f(x)"),
+    "a width that goes along": (
+        "ls = []\nprev = n\nfor h in (8, 4):\n    ls.append(nn.Linear(prev, h))\n    prev = h\n"
+        "ls.append(nn.Linear(prev, n))\nself.net = nn.Sequential(*ls)",
+        "return self.net(x)",
+    ),
+    "a width and a list at once": (
+        "ls, prev = [], n\nfor h in (8, 4):\n    ls += [nn.Linear(prev, h)]\n    ls.append(nn.ReLU())\n    prev = h\n"
+        "self.net = nn.Sequential(*ls)",
+        "return self.net(x)",
+    ),
+    "layers appended with a width that goes along": (
+        "self.ls = nn.ModuleList()\nprev = n\nfor h in (8, 16):\n    self.ls.append(nn.Linear(prev, h))\n    prev = h",
+        "for l in self.ls:\n    x = l(x)\nreturn x",
+    ),
+    "values collected": (
+        "self.a = nn.Linear(16, 16)",
+        "ys = []\nfor i in range(2):\n    x = self.a(x)\n    ys.append(x.mean(1))\nreturn torch.stack(ys) + x.sum()",
+    ),
+    "values before a change": ("pass", "ys = [x * 2, x.exp()]\nx = x + 1\nreturn ys[0] + ys[1] * x"),
+    "a table with names of a loop": (
+        "t = {}\nfor i in range(2):\n    t[f'w{i}'] = i + 1.0\nself.t = t",
+        "return x * self.t['w1'] + self.t['w0']",
+    ),
+    "two names of one table": ("a = b = {}\na['k'] = 2.0\nself.k = b['k']", "return x * self.k"),
     "hidden by a comprehension": ("n = 3\nself.a = sum(n for n in (1, 2))", "return x * self.a"),
 }
 

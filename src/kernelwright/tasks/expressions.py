@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -88,3 +89,30 @@ def matched(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr]] | N
 
 def loaded(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Load)
+
+
+def stored_names(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
+    """Names that a function sets once, and those that it sets more often, or in a loop."""
+    once: set[str] = set()
+    often: set[str] = set()
+    for node in ast.walk(function):
+        if isinstance(node, ast.For | ast.While):
+            often |= {n.id for s in node.body for n in ast.walk(s) if isinstance(n, ast.Name) and not loaded(n)}
+        if isinstance(node, ast.Name) and not loaded(node):
+            (often if node.id in once else once).add(node.id)
+    return once - often, often
+
+
+def replaced(given: Mapping[str, ast.expr], node: ast.expr) -> Any:
+    """A copy of an expression with other expressions in the places of names."""
+    return _Put(given).visit(copy.deepcopy(node))
+
+
+class _Put(ast.NodeTransformer):
+    """Puts a helper's arguments in the places of its parameters."""
+
+    def __init__(self, given: Mapping[str, ast.expr]) -> None:
+        self.given = given
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return copy.deepcopy(self.given.get(node.id, node))

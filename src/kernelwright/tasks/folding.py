@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
@@ -25,8 +25,10 @@ from kernelwright.tasks.expressions import (
     loaded,
     matched,
     names_in,
+    replaced,
     spelled,
     spread_out,
+    stored_names,
 )
 from kernelwright.tasks.layers import chained, last_name, layers_of
 
@@ -58,7 +60,7 @@ def fold(
             for name, value in given.items():  # a layer's sizes are read as well where they have names
                 named = has_integers(value) and not isinstance(value, ast.Dict)
                 names.note(name, ast.Name(name) if named else value, value, value)
-        body = _Body(names, made, helpers, seen, forward=method.name != "__init__")
+        body = _Body(names, made, helpers, seen, forward=method.name != "__init__", method=method)
         method.body = body.run(method.body) or [ast.Pass()]
     read = {
         n.attr
@@ -131,8 +133,15 @@ class _Body:
     """A function's statements as they are run through: what is known so far, and what is left of them."""
 
     def __init__(
-        self, names: _Known, made: _Known, helpers: Mapping[str, ast.FunctionDef], seen: _Seen, forward: bool
+        self,
+        names: _Known,
+        made: _Known,
+        helpers: Mapping[str, ast.FunctionDef],
+        seen: _Seen,
+        forward: bool,
+        method: ast.FunctionDef,
     ) -> None:
+        self.set_once, self.set_often = stored_names(method)
         self.names, self.made, self.helpers, self.seen, self.forward = names, made, helpers, seen, forward
         self.fresh: set[str] = set()
         self.lists: dict[str, ast.Assign] = {}
@@ -224,6 +233,12 @@ class _Body:
             if len(simple) == len(target.elts) and (apart or all(map(is_known, value.elts))):
                 pairs = zip(target.elts, value.elts, strict=True)
                 return [s for t, v in pairs for s in self.assign(ast.Assign([t], v, lineno=0), t)]
+        if isinstance(target, ast.Name) and isinstance(value, ast.List):
+            kept = [self.lasting(element, self.set_often) for element in value.elts]
+            if None in kept:
+                self.forget(target)
+                return [node]
+            small = full = value = node.value = ast.List([k for k in kept if k is not None], ast.Load())
         if isinstance(target, ast.Name):
             self.fresh.discard(target.id)
             self.names.note(target.id, value, small, full)
@@ -253,6 +268,16 @@ class _Body:
         node.value = self.fold(node.value)
         return [node]
 
+    def lasting(self, element: ast.expr, often: Container[str]) -> ast.expr | None:
+        """An element of a list as it may be written where the list is read: names that stand for something else by
+        then have their values. None where those are not known, or where it computes on tensors."""
+        if self.forward:
+            return element if is_known(element) else None
+        changing = [name for name in names_in(element) if name in often]
+        if any(name not in self.names.full for name in changing):
+            return None
+        return replaced({name: self.names.full[name] for name in changing}, element)  # type: ignore[no-any-return]
+
     def append(self, call: ast.expr) -> bool:
         """`layers.append(...)` of a list whose elements are known one by one."""
         match call:
@@ -263,7 +288,10 @@ class _Body:
                     if how == "extend" and not isinstance(new, ast.List | ast.Tuple):
                         return False
                     more = new.elts if how == "extend" else [new]  # type: ignore[attr-defined]
-                    longer = ast.List([*items.elts, *more], ast.Load())
+                    kept = [self.lasting(element, self.set_often) for element in more]
+                    if None in kept:
+                        return False
+                    longer = ast.List([*items.elts, *(k for k in kept if k is not None)], ast.Load())
                     self.names.note(name, longer, longer, longer)
                     return True
         return False
@@ -277,7 +305,7 @@ class _Body:
                     return False
                 container = made.value
                 assert isinstance(container, ast.Call)
-                new = self.fold(one)
+                new = self.lasting(self.fold(one), self.set_once | self.set_often)
                 if not isinstance(new, ast.Call):
                     return False
                 if last_name(container.func) == "Sequential":
@@ -540,7 +568,7 @@ class _Fold(ast.NodeTransformer):
         read = [n.id for n in ast.walk(statement.value) if isinstance(n, ast.Name)]
         if not all(isinstance(v, ast.Name) or is_known(v) or read.count(n) <= 1 for n, v in given.items()):
             return None  # it would be computed more than once
-        value = _Put(given).visit(copy.deepcopy(statement.value))
+        value = replaced(given, statement.value)
         self.depth += 1
         value = self.visit(value)
         self.depth -= 1
@@ -552,13 +580,3 @@ class _Fold(ast.NodeTransformer):
         except Unknown:
             return node
         return written(float(f"{value:.9g}") if isinstance(value, float) else value)  # float32 has seven digits
-
-
-class _Put(ast.NodeTransformer):
-    """Puts a helper's arguments in the places of its parameters."""
-
-    def __init__(self, given: Mapping[str, ast.expr]) -> None:
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.given.get(node.id, node))
