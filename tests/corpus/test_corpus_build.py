@@ -247,3 +247,12 @@ def test_show(whole: Path, kernelwright: Command) -> None:
     assert row == list(read_rows(whole))[3]
     missing = kernelwright("corpus", "show", whole.parent)
     assert missing.returncode == 2 and "holds no corpus" in missing.stderr
+
+
+def test_every_choice_of_schedules_has_a_size_of_chunks() -> None:
+    from typing import get_args
+
+    from kernelwright.corpus.build import CHUNK
+    from kernelwright.corpus.pairs import Schedules
+
+    assert set(CHUNK) == set(get_args(Schedules))

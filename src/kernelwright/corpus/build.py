@@ -41,7 +41,7 @@ from kernelwright.corpus.shards import (
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
 
-CHUNK = {"canonical": 8, "apart": 8, "all": 2}
+CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
 """Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
 SHARD_CHUNKS = 64
 """Chunks of one shard."""
