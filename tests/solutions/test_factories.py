@@ -331,6 +331,13 @@ def test_layers_that_return_places_are_refused(layer: str) -> None:
         write(task("a, i = self.pool(x)\nreturn a", "torch.randn(2, 4, 9)", init=f"self.pool = nn.{layer}"))
 
 
+def test_a_mask_for_each_head_of_a_layer_is_refused() -> None:
+    with pytest.raises(Unreadable, match="each head"):
+        init = "self.attn = nn.MultiheadAttention(8, 2, batch_first=True)"
+        given = "torch.randn(2, 6, 8), torch.randn(4, 6, 6)"
+        write(task("return self.attn(x, x, x, attn_mask=m)[0]", given, "x, m", init))
+
+
 def test_bags_that_leave_rows_out_are_refused() -> None:
     with pytest.raises(Unreadable, match="leave rows out"):
         init = "self.a = nn.EmbeddingBag(9, 6, padding_idx=0)"

@@ -5,10 +5,12 @@ The user's turn is the task's source in normal form; the assistant's turn is the
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
 from kernelwright.records import Message
+from kernelwright.solutions.schedule import named
 from kernelwright.tasks.normal import normal_form
 
 END_OF_TEXT = "<|endoftext|>"
@@ -32,6 +34,9 @@ CHAT_TEMPLATE = (
 HEADING = "# schedule: "
 """Begins the first line of an answer of a model that was trained on several schedules: it names the answer's."""
 
+OWN = "own"
+"""Value of KERNELWRIGHT_SCHEDULE that leaves the schedule to the model."""
+
 ROLES = ("system", "user", "assistant")
 
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -49,8 +54,12 @@ def heading(schedule: str) -> str:
 
 
 def begun(schedules: Sequence[str], number: int) -> str:
-    """What a try's answer is begun with: the heading of each schedule in turn, or nothing."""
-    return heading(schedules[number % len(schedules)]) if schedules else ""
+    """What a try's answer is begun with: the heading of each schedule in turn, or of the one that KERNELWRIGHT_SCHEDULE
+    states; nothing where that leaves it to the model, or the model knows no schedules. Raises `UsageError`."""
+    stated = os.environ.get("KERNELWRIGHT_SCHEDULE", "")
+    if not schedules or stated == OWN:
+        return ""
+    return heading(named(stated).name if stated else schedules[number % len(schedules)])
 
 
 def source_of(messages: Sequence[Message]) -> str:

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
-from kernelwright.inference.chat import begun, heading, source_of, task_prompt
+from kernelwright.inference.chat import begun, source_of, task_prompt
 from kernelwright.inference.repeating import Asking, asking
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
-from kernelwright.solutions.schedule import named
 
 if TYPE_CHECKING:
     from kernelwright.generation import GenerationBackend
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
 TEMPERATURE = 0.8
 MAX_TOKENS = 3072
 """One in 170 answers of the generator has more than 2048 tokens, none of 169,000 more than 3128."""
-
-OWN = "own"
-"""Value of KERNELWRIGHT_SCHEDULE that leaves the schedule to the model."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +118,7 @@ class StarterPolicy:
         return Prompt([*prompt.ids, *self.engine.tokenizer.encode(begin)], prompt.asked) if begin else prompt
 
     def begin(self, request: Request) -> str:
-        """What the answer to a request is begun with: one of the model's schedules, or KERNELWRIGHT_SCHEDULE."""
-        stated = os.environ.get("KERNELWRIGHT_SCHEDULE", "")
-        if stated == OWN:
-            return ""
-        if stated:
-            return heading(named(stated).name) if self.engine.schedules else ""
+        """What the answer to a request is begun with (`chat.begun`)."""
         first = not any(m.role == "assistant" for m in request.messages)
         greedy = self.sampling(request.seed, request.temperature).temperature == 0.0
         return begun(self.engine.schedules, 0 if first and greedy else request.seed)

@@ -15,7 +15,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from kernelwright.errors import ConfigError, KernelwrightError
+from kernelwright.errors import KernelwrightError, UsageError
 from kernelwright.inference.chat import begun, source_of
 from kernelwright.inference.engine import Running
 from kernelwright.inference.repeating import Asking, asking
@@ -125,10 +125,13 @@ class _Server:
         jobs: list[Job] = []
         try:
             for prompt in prompts:
-                for number, sampling in enumerate(asked.samplings()):
+                samplings = asked.samplings()
+                if not schedules:
+                    jobs += self.worker.submit(prompt, samplings)  # at once: equal prompts are computed once
+                for number, sampling in enumerate(samplings if schedules else ()):
                     begin = self.tokenizer.encode(begun(schedules, number))
                     jobs += self.worker.submit([*prompt, *begin], [sampling])
-        except ConfigError as error:
+        except UsageError as error:
             for job in jobs:
                 job.running.cancelled = True
             code = "context_length_exceeded" if "context" in str(error) else None

@@ -82,11 +82,6 @@ def known_schedules(source: str) -> list[Schedule]:
     return variants.of(node, halves)
 
 
-def understood(source: str) -> Parts:
-    """A task's parts, what its text fixes, and what its forward computes. Raises `Unreadable`."""
-    return either(source, lambda parts: parts)
-
-
 def either(source: str, use: Callable[[Parts], Any]) -> Any:
     """What can be made of a task's parts. Raises `Unreadable`.
 

@@ -23,6 +23,12 @@ def multihead(reader: Reader, path: str, node: ast.Call, values: dict[str, Any])
     operands = [reader.tensor(given[name], values) for name in _PARAMETERS[:3] if name in given]
     if len(operands) != 3 or not _plain(given.get("key_padding_mask")):
         raise Unreadable(f"no template for {ast.unparse(node)[:60]}")
+    masks = [] if _plain(given.get("attn_mask")) else [reader.tensor(given["attn_mask"], values)]
+    return _attended(reader, path, operands, masks), None
+
+
+def _attended(reader: Reader, path: str, operands: list[Node], masks: list[Node]) -> Node:
+    """The layer's output for a query, a key and a value, with a mask or none."""
     known = reader.facts.attributes
     odd = [n for n in ("add_bias_kv", "add_zero_attn", "kdim", "vdim") if known.get(f"{path}.{n}") not in (None, False)]
     if odd or (known.get(f"{path}.dropout") and known.get(f"{path}.training") is not False):
@@ -37,14 +43,12 @@ def multihead(reader: Reader, path: str, node: ast.Call, values: dict[str, Any])
         projected = _linear(reader, x, f"{path}.in_proj", f"{number} * {width}:{number + 1} * {width}")
         shape = f"({size}.shape[{first}], {size}.shape[{second}], {heads}, {width} // {heads})"
         parts.append(_permuted(Node("reshape", (projected,), options=(("shape", shape),)), "(0, 2, 1, 3)"))
-    if not _plain(given.get("attn_mask")):
-        parts.append(reader.tensor(given["attn_mask"], values))
-    attended = Node("scaled_dot_product_attention", tuple(parts), options=(("forbids", "True"),))
+    attended = Node("scaled_dot_product_attention", (*parts, *masks), options=(("forbids", "True"),))
     size = reader.shape_name(operands[0])
     shape = f"({size}.shape[{0 if by_batch else 1}], {size}.shape[{1 if by_batch else 0}], {width})"
     joined = Node("reshape", (_permuted(attended, "(0, 2, 1, 3)"),), options=(("shape", shape),))
     result = _linear(reader, joined, f"{path}.out_proj.", "")
-    return (result if by_batch else _permuted(result, "(1, 0, 2)"), None)
+    return result if by_batch else _permuted(result, "(1, 0, 2)")
 
 
 def _plain(node: ast.expr | None) -> bool:
@@ -74,10 +78,9 @@ def encoder(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -
         raise Unreadable(f"no template for {ast.unparse(node)[:60]} with {activation}")
     x = reader.tensor(node.args[0], values)
     first = known.get(f"{path}.norm_first") is True
-    call = ast.Call(ast.Name("attend", ast.Load()), [ast.Name("__layer", ast.Load()) for _ in range(3)], [])
 
     def attended(x: Node) -> Node:
-        return multihead(reader, f"{path}.self_attn", call, {"__layer": x})[0]  # type: ignore[no-any-return]
+        return _attended(reader, f"{path}.self_attn", [x, x, x], [])
 
     def fed(x: Node) -> Node:
         return _module(reader, f"{path}.linear2", Node(activation, (_module(reader, f"{path}.linear1", x),)))

@@ -54,8 +54,7 @@ def _range(start: str, end: str, step: str, at: int = 0, rank: int = 1) -> Node:
 
 def placed(options: tuple[tuple[str, str], ...], at: int, rank: int) -> tuple[tuple[str, str], ...]:
     """The options of a range along dimension `at` of `rank`."""
-    kept = [(name, text) for name, text in options if name not in ("at", "rank")]
-    return (("at", str(at)), *kept[:1], ("rank", str(rank)), *kept[1:])
+    return tuple(sorted({**dict(options), "at": str(at), "rank": str(rank)}.items()))
 
 
 def _filled(name: str, texts: list[str], keywords: dict[str, str]) -> Node:

@@ -230,6 +230,8 @@ def _attention(writer: Writer, node: Node) -> Node:
     for mask in masks:
         if mask.op == "number":
             continue
+        if node.option("forbids") and len(writer.shape(mask)) != 2:
+            raise Unreadable("no template for a layer's mask of each head")
         low = number("-math.inf")
         if writer.kind(mask) != "bool":
             scores = call("add", scores, mask)

@@ -72,9 +72,8 @@ def put(reader: Reader, target: ast.Subscript, value: Node, values: dict[str, An
     Raises `Unreadable` where others may share y's memory, or for an index of tensors.
     """
     name, base = target.value.id, reader.tensor(target.value, values)  # type: ignore[attr-defined]
-    copied = name in reader.memory.copied
-    views = [v for n, v in values.items() if n != name and isinstance(v, Node) and _root(v) == base and v != base]
-    if reader.memory.shared(name) or views or (base.op in _OWNED and not copied):
+    check_alone(reader, name, values)
+    if base.op in _OWNED and name not in reader.memory.copied:
         raise Unreadable(f"forward writes to {ast.unparse(target)[:40]}, which may be part of another tensor")
     index = target.slice.elts if isinstance(target.slice, ast.Tuple) else [target.slice]
     for part in index:

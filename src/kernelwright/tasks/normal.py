@@ -246,8 +246,7 @@ def _constants(tree: ast.Module) -> Constants:
 
 
 def _lists(tree: ast.Module, known: Constants) -> Constants:
-    """Lists of the module that are set once and that nothing can change, for their names stand alone where they are
-    read: what a constructor is given. A name may stand for a list that is the constructor's to change."""
+    """Lists and tables of the module that are set once and that nothing changes: what a constructor may be given."""
     read = {id(n) for n in ast.walk(tree) if isinstance(n, ast.Subscript) and _read(n)}
     owners = [n.value for n in ast.walk(tree) if isinstance(n, ast.Attribute | ast.Subscript) and id(n) not in read]
     owned = {n.id for n in owners if isinstance(n, ast.Name)}
