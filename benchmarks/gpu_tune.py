@@ -1,0 +1,107 @@
+"""Sweeps the library's schedules of some operator families on this machine's GPU and keeps what each one took.
+
+    python benchmarks/gpu_tune.py OUT.json [--families NAME,...] [--count 1] [--jobs 8] [--seconds 240] [--backend gpu]
+
+The same as `kernelwright solutions tune` of each family, in one run: every schedule's text is judged at the task's own
+sizes (checked, then timed against eager). A row a schedule, with the raw samples; a summary a task: the best schedule,
+and how many times faster it is than the canonical one. Families take turns; what the time leaves out is named.
+`--backend cpu` tries the script: it counts instructions where nothing is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gpu_machine import hardware
+
+from kernelwright import autotune
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import load_executor
+from kernelwright.store import Store
+
+FAMILIES = (
+    "matmul_rectangular", "bmm", "conv2d", "conv1d", "conv_depthwise2d", "softmax", "layer_norm", "rms_norm",
+    "batch_norm2d", "sum", "argmax", "gelu", "avg_pool2d", "linear", "mse_loss", "fused_linear",
+)  # fmt: skip
+SEED = 20261123
+
+
+def sweep(family: str, count: int, options: EvalOptions, jobs: int, folder: Path) -> list[dict[str, Any]]:
+    """A row a schedule of `count` tasks of a family."""
+    wanted = autotune.trials(autotune.tasks_of(family, count, SEED))
+    timings: dict[str, Any] = {}
+
+    def keep(item_id: str, evaluation: Any, _note: str) -> None:
+        if evaluation is not None:
+            timings[item_id] = evaluation.timing.model_dump(mode="json") if evaluation.timing else None
+
+    with (
+        Store.open_or_create(folder, {"verb": "solutions tune", "input": family}) as store,
+        load_executor("local", jobs, options.backend) as executor,
+    ):
+        found = autotune.tune(wanted, store, executor.settle(options), executor, keep)
+    return [
+        {"family": family, **m.plain(), "timing": timings.get(t.row.item_id)}
+        for t, m in zip(wanted, found, strict=True)
+    ]
+
+
+def summary(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A line a task: what was best, and what it gained over the canonical schedule."""
+    lines = []
+    for task in dict.fromkeys(r["task"] for r in rows):
+        mine = [r for r in rows if r["task"] == task]
+        best = next((r for r in mine if r["best"]), None)
+        plain = next((r for r in mine if r["schedule"] == "canonical"), None)
+        cost = "candidate_ms" if best and best["candidate_ms"] is not None else "instructions"
+        gain = plain[cost] / best[cost] if best and plain and plain["verdict"] == "correct" and best[cost] else None
+        lines.append(
+            {
+                "task": task,
+                "family": mine[0]["family"],
+                "schedules": len(mine),
+                "correct": sum(r["verdict"] == "correct" for r in mine),
+                "best": best and best["schedule"],
+                "best_over_canonical": gain and round(gain, 3),
+                "best_speedup": best and best["speedup"],
+                "canonical_speedup": plain and plain["speedup"],
+            }
+        )
+    return lines
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--count", type=int, default=1)
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=240.0)
+    parser.add_argument("--timing-seconds", type=float, default=0.4)
+    parser.add_argument("--backend", default="gpu")
+    given = parser.parse_args()
+    options = EvalOptions(backend=given.backend, timing_seconds=given.timing_seconds, timeout=30.0, seed=SEED)
+    began, rows, left = time.monotonic(), [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for family in given.families.split(","):
+            if time.monotonic() - began > given.seconds:
+                left.append(family)
+                continue
+            rows += sweep(family, given.count, options, given.jobs, Path(folder) / family)
+            made = {"benchmark": "gpu_tune", **hardware(), "seed": SEED, "wall_s": round(time.monotonic() - began, 1)}
+            made |= {"not_swept": left, "tasks": summary(rows), "rows": rows}
+            given.out.write_text(json.dumps(made, indent=1), encoding="utf-8")
+            print(f"{made['wall_s']:7.1f} s  {family}: {json.dumps(summary(rows)[-1])}", flush=True)
+    made["not_swept"] = left
+    given.out.write_text(json.dumps(made, indent=1), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
