@@ -25,6 +25,12 @@ _UNSEEN = {
     "init": "memory that was never written, which held the right value (mostly zero) on the GPU",
 }
 
+_BY_HAND = {
+    "last-block-max!3-operation": "the first block to finish joins all parts, not the last one: on the GPU what it "
+    "read of them had the same maximum",
+}
+"""Found by reading the kernel."""
+
 
 def outcome(row: Row) -> str:
     """`correct`; `wrong` for what a candidate is refused for; `none` where there is no verdict on it."""
@@ -51,6 +57,8 @@ def cause(cpu: Row, gpu: Row) -> str:
             return _UNSEEN["race"]
         if cpu.get("kind") in ("init", "zeroing") or "nan" in reason:
             return _UNSEEN["init"]
+    if cpu["name"] in _BY_HAND:
+        return _BY_HAND[cpu["name"]]
     return f"unexplained: machine: {reason[:120] or 'correct'}; GPU: {gpu['reason'][:120] or 'correct'}"
 
 

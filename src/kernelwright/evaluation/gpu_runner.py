@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -119,7 +119,7 @@ class GpuRunner(Runner):
         copies = times
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                results, kernels, span, busy = self._profiled(calls[0])
+                results, kernels, span, busy = self._profiled(calls)
             elif header["watch"]:  # the operator log would see the clock's own work
                 results = [calls[0]()]
                 self.place.synchronize()
@@ -184,18 +184,18 @@ class GpuRunner(Runner):
         watch.modes = self.pretend()  # the operator log would be timed with the candidate
         return watch
 
-    def _profiled(self, call: Callable[[], Any]) -> tuple[list[Any], list[Any], float, float]:
-        """A call under torch's profiler (CUPTI): its result, its kernels with count and device time in microseconds,
-        the milliseconds from the first one's start to the last one's end, and those in which any ran, on whatever
+    def _profiled(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], list[Any], float, float]:
+        """Calls under torch's profiler (CUPTI): results, their kernels with count and device time in microseconds, the
+        milliseconds from the first one's start to the last one's end, and those in which any ran, on whatever
         stream."""
         if self.place.name != "cuda":
-            return [call()], [], 0.0, 0.0
+            return [call() for call in calls], [], 0.0, 0.0
         from torch.autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
         self.place.synchronize()
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
-            results, _ = self.place.measure([call])
+            results, _ = self.place.measure(calls)
         events = trace.profiler.kineto_results.events()
         seen = [(e.start_ns(), e.end_ns(), e.name()) for e in events if e.device_type() == DeviceType.CUDA]
         own = _after_the_clock(sorted(seen))
