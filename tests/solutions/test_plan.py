@@ -63,7 +63,7 @@ def test_an_operator_of_several_passes_is_told_whole_once() -> None:
 
 def test_each_layer_has_a_kernel_and_a_tensor_of_its_own_name() -> None:
     source = task(
-        "x = torch.relu(self.a(x))\nreturn torch.relu(self.b(x))",
+        "x = torch.relu(self.a(x))\nreturn torch.sigmoid(self.b(x))",
         "torch.randn(4, 32)",
         init="self.a = nn.Linear(32, 32)\nself.b = nn.Linear(32, 32)",
     )

@@ -13,7 +13,7 @@ from kernelwright.solutions import Schedule
 from kernelwright.solutions.mistakes import LATENT, mistakes
 from kernelwright.solutions.reading import Unreadable
 
-MIXED = (0.4, 0.35)
+MIXED = (0.35, 0.3)
 """Of `mixed` answers the share with the canonical schedule, and that with every operator apart; the others have one of
 those that the task's operators know."""
 OLDER_FORM = "load_inline"

@@ -72,16 +72,20 @@ class Recipe:
     """Share of the chunks whose tasks are all of `CHAINS`: a model reads and writes chains by seeing many."""
     programs: float = 0.0
     """Share of the chunks whose tasks are all programs, in which everything may follow everything."""
+    networks: float = 0.0
+    """Share of the chunks whose tasks are all networks, which the other chunks have none of."""
+    rare: float = 0.0
+    """The same of operators and options that few tasks have."""
 
     def checked(self) -> Self:
         """This recipe, or `ConfigError` for what is out of range."""
-        for name, share in (("mistakes", self.mistakes), ("chains", self.chains), ("programs", self.programs)):
+        chunks = {"chains": self.chains, "programs": self.programs, "networks": self.networks, "rare": self.rare}
+        for name, share in {"mistakes": self.mistakes, **chunks}.items():
             if not 0.0 <= share <= 1.0:
                 raise ConfigError(f"{name} {share} is not a share", hint="use a number from 0 to 1")
-        if self.chains + self.programs > 1.0:
-            raise ConfigError(
-                f"chains {self.chains} and programs {self.programs} are more than all chunks", hint="lower one of them"
-            )
+        if sum(chunks.values()) > 1.0:
+            said = ", ".join(f"{name} {share}" for name, share in chunks.items())
+            raise ConfigError(f"{said} are more than all chunks", hint="lower one of them")
         if self.schedules not in get_args(Schedules):
             raise ConfigError(
                 f"schedules {self.schedules!r} is not a choice", hint="use canonical, apart, mixed or all"
@@ -141,9 +145,16 @@ def make_chunk(recipe: Recipe, index: int, count: int = CHUNK) -> Chunk:
 def _chunk_families(recipe: Recipe, seed: int) -> Sequence[str] | None:
     """What the tasks of a chunk are of: all families, or those that a share of the chunks is kept for."""
     drawn = random.Random(seed ^ 1).random()
-    if drawn < recipe.chains:
-        return CHAINS
-    return ("program",) if drawn < recipe.chains + recipe.programs else recipe.families
+    for share, families in (
+        (recipe.chains, CHAINS),
+        (recipe.programs, ("program",)),
+        (recipe.networks, ("network",)),
+        (recipe.rare, ("rare",)),
+    ):
+        if drawn < share:
+            return families
+        drawn -= share
+    return recipe.families
 
 
 def _tasks(

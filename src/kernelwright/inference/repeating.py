@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass, field
 
 from kernelwright import syntax
+from kernelwright.inference.flat import flattened
 from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.inference.weights import plain_weights
 from kernelwright.solutions.frame import constructor, lacking
@@ -53,9 +54,12 @@ class Asking:
 
 
 def asking(source: str) -> Asking:
-    """A task's normal form, put to the model: weights by their shapes, under names that it knows."""
-    text, names = familiar(_plain(source))
-    return Asking(text, names, source)
+    """A task's normal form, put to the model: without modules of its own, weights by their shapes, under names that it
+    knows."""
+    flat, paths = flattened(source)
+    text, names = familiar(_plain(flat))
+    kept = {name: path for name, path in paths.items() if name not in names.values()}
+    return Asking(text, kept | {alias: paths.get(name, name) for alias, name in names.items()}, source)
 
 
 @functools.lru_cache(maxsize=128)

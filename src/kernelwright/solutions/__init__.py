@@ -50,10 +50,11 @@ def write(
 def _module_text(parts: Parts, schedule: Schedule, plan: bool) -> str:
     """A candidate of the form `module`."""
     from kernelwright.solutions import frame
+    from kernelwright.solutions.sharing import shared
 
     writer, node = lowered(parts, schedule, plan)
     result = writer.output(node)
-    text = frame.module_text(writer.reference, writer.kernels, writer.lines, result)
+    text = frame.module_text(writer.reference, *shared(writer.kernels, writer.lines), result)
     return writer.plan.written(text, writer.reference.inputs) if writer.plan else text
 
 

@@ -28,6 +28,7 @@ NAME = re.compile(r"[tu]\d+")
 _COMMENTS = re.compile(
     r"^(?:# [\w.\[\]]+: (?:\d+d|number|tensor)| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE
 )
+_SERVED = re.compile(r"\n\n// [tu]\d+(?:, [tu]\d+)*: \w+$", re.MULTILINE)
 _UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
@@ -159,9 +160,20 @@ def titled(kernels: str, names: list[str]) -> str:
     return re.sub(r'^extern "C"', f'{_TITLE}{", ".join(names)}\nextern "C"', kernels, count=1, flags=re.MULTILINE)
 
 
+def title(kernels: str) -> str:
+    """The names above a text's first kernel; empty where there are none."""
+    found = re.search(f"{_TITLE}([^\n]*)\n", kernels)
+    return found[1] if found else ""
+
+
+def stands_for(names: str, kernel: str) -> str:
+    """In place of a kernel: that another one computes these names, too."""
+    return f"// {names}: {kernel}"
+
+
 def without_plan(answer: str) -> str:
     """An answer of `write` as it is without a plan."""
-    return _COMMENTS.sub("", answer)
+    return _COMMENTS.sub("", _SERVED.sub("", answer))
 
 
 def unmarked(text: str) -> str:

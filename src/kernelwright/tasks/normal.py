@@ -148,6 +148,8 @@ class _Plain(ast.NodeTransformer):
 
     def __init__(self, taken: set[str]) -> None:
         self.short = {path: name for path, name in _SHORT.items() if name not in taken}
+        self.fields: set[int] = set()
+        """Annotated statements that stay as they are."""
 
     def _body(self, node: Any) -> Any:
         self.generic_visit(node)
@@ -165,6 +167,8 @@ class _Plain(ast.NodeTransformer):
         return self._body(node)
 
     def visit_ClassDef(self, node: ast.ClassDef) -> Any:
+        if node.decorator_list or any(ast.unparse(b).split(".")[-1] == "NamedTuple" for b in node.bases):
+            self.fields.update(id(n) for n in node.body)  # annotations make fields of a dataclass
         return self._body(node)
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
@@ -173,7 +177,7 @@ class _Plain(ast.NodeTransformer):
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
         self.generic_visit(node)
-        if node.value is None:
+        if node.value is None or id(node) in self.fields:
             return node
         return ast.copy_location(ast.Assign([node.target], node.value), node)
 

@@ -33,6 +33,10 @@ class Generate(_Table):
     """The share of chunks of 32 tasks that are all chains of operators."""
     programs: float = Field(default=0.0, ge=0.0, le=1.0)
     """The share of chunks that are all programs: operators drawn one by one, reading anything before them."""
+    networks: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of chunks that are all networks: several layers of a kind, which other chunks have none of."""
+    rare: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The share of chunks that are all operators and options that few tasks have, and other chunks none of."""
 
 
 class DataSettings(_Table):

@@ -74,6 +74,8 @@ class Generated:
             chains=self.settings.chains,
             schedules=self.settings.schedules,
             programs=self.settings.programs,
+            networks=self.settings.networks,
+            rare=self.settings.rare,
         )
         for pair in made:
             yield pair.task.source, pair.answer
@@ -84,6 +86,8 @@ class Generated:
         share = f", of which {s.mistakes:.0%} with a mistake on purpose" if s.mistakes else ""
         chains = f", {s.chains:.0%} of chains alone" if s.chains else ""
         chains += f", {s.programs:.0%} of programs alone" if s.programs else ""
+        chains += f", {s.networks:.0%} of networks alone" if s.networks else ""
+        chains += f", {s.rare:.0%} of rare operators alone" if s.rare else ""
         how = "" if s.schedules == "canonical" else f", schedules {s.schedules}"
         return f"{s.count} pairs of a generated task and a written solution (seed {s.seed}){share}{chains}{how}"
 

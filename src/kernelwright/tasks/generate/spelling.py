@@ -103,6 +103,8 @@ def _other(call: ast.Call, random: Random) -> str:
     if name in _BOTH and random.random() < 0.5 and not (of_module and root == "F"):
         if of_module:
             return f"{_before_dot(tensor)}.{name}({shown})"
+        if name == "flip" and shown.lstrip("-").isdigit():
+            shown = f"[{shown}]"  # the method takes a number, too
         return f"torch.{name}({', '.join(filter(None, (text, shown)))})"
     if of_module:
         return f"{root}.{name}({', '.join(filter(None, (text, shown)))})"
