@@ -5,7 +5,7 @@
            [--samples 8] [--judging gpu|cpu] [--max-tokens 2400] [--train-seconds 400] [--set KEY=VALUE]...
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
-           [--timed-tasks 32] [--over-calls]
+           [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -18,6 +18,8 @@ Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--s
 `--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
 right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
 The right answers of the seeded policy are generated, too (or `--rows`: reference and answer).
+
+`--verdicts` is a folder in which all of it shares what was judged, so that equal answers are judged and timed once.
 
 `--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
 `--suite` and `--pool`, only tasks to train on are chosen so.
@@ -164,7 +166,8 @@ class Plan:
             f"train.steps={a.steps}",
             f"train.seconds={a.train_seconds}",
             *settings,
-            *(["judging.backend=cpu"] if a.judging == "cpu" else []),
+            *(["judging.backend=cpu"] if a.judging == "cpu" else [f"judging.timing_seconds={a.timing_seconds}"]),
+            *([f"judging.verdicts={a.verdicts}"] if a.verdicts else []),
             *a.overrides,
         ]
         flags = [word for setting in words for word in ("--set", setting)]
@@ -193,9 +196,10 @@ class Plan:
     def measured(self, timed: bool = False) -> list[str]:
         """How held-out answers are drawn and judged."""
         words = ["--temperature", str(self.asked.temperature), "--trials", "3", *self.jobs_flag, "--json"]
+        words += ["--verdicts", str(self.asked.verdicts)] if self.asked.verdicts else []
         if self.asked.judging == "cpu" and not timed:
             return [*words, "--backend", "cpu", "--small-sizes"]
-        return [*words, "--filter", "--timing-seconds", "0.15"]
+        return [*words, "--filter", "--timing-seconds", str(self.asked.timing_seconds)]
 
     def variants(self, names: list[str]) -> None:
         """Before and after of recipes, with each seed."""
@@ -385,6 +389,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--hack-lr", type=float, default=1e-4)
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--rows", type=Path)
+    parser.add_argument("--verdicts", type=Path)
+    parser.add_argument("--timing-seconds", type=float, default=0.15)
     parser.add_argument("--judge-port", type=int, default=18733)
     parser.add_argument("--throughput", default="64x8", type=lambda text: [int(n) for n in text.split("x")])
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
@@ -400,6 +406,7 @@ def main() -> None:
         sys.exit(f"error: there is no part {unknown[0]!r}\nhint: parts are {', '.join(PARTS)}")
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.model = str(Path(asked.model).resolve())
+    asked.verdicts = asked.verdicts and asked.verdicts.resolve()
     places = (list(visible_gpus()) or [""]) * asked.at_once
     runner = Runner(asked.out, places, time.monotonic() + 60.0 * asked.minutes)
     with served(asked.judge_port) as url:

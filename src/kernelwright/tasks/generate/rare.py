@@ -103,22 +103,17 @@ def distances(t: Draft) -> None:
 
 
 def likelihoods(t: Draft) -> None:
-    """Negative log-likelihoods of counts, or of values with a variance."""
+    """Negative log-likelihoods of counts."""
     x, _ = _rows(t)
     shape = t.inputs[0].shape
     reduction = t.pick("mean", "mean", "sum", "none")
     tail = "" if reduction == "mean" and t.chance(0.6) else f", reduction={t.number(reduction)}"
     result = x.shape if reduction == "none" else ()
     target = t.input("targets", shape, "rand")
-    if t.chance(0.5):
-        log = "" if t.chance(0.6) else ", log_input=True"
-        t.mark("poisson_nll_loss", reduction=reduction)
-        t.say("a Poisson likelihood")
-        return t.finish(t.step(f"{t.prefix()}.poisson_nll_loss({x}, {target}{log}{tail})", result))
-    variance = t.input("scale_in", shape, "positive")
-    t.mark("gaussian_nll_loss", reduction=reduction)
-    t.say("a Gaussian likelihood")
-    return t.finish(t.step(f"{t.prefix()}.gaussian_nll_loss({x}, {target}, {variance}{tail})", result))
+    log = "" if t.chance(0.6) else ", log_input=True"
+    t.mark("poisson_nll_loss", reduction=reduction)
+    t.say("a Poisson likelihood")
+    t.finish(t.step(f"{t.prefix()}.poisson_nll_loss({x}, {target}{log}{tail})", result))
 
 
 def odd_pooling(t: Draft) -> None:
@@ -289,7 +284,7 @@ def directions(t: Draft) -> None:
 
 
 def picked(t: Draft) -> None:
-    """Values that an index of the same rank picks, or rows of a table that one-hot rows pick."""
+    """Values that an index of the same rank picks, or rows of a table of weights."""
     x, width = _rows(t)
     lead = next(d for d in t.dims if d.batch)
     if t.chance(0.5):
@@ -301,12 +296,11 @@ def picked(t: Draft) -> None:
         return _finish(t, t.step(text, (x.shape[0], count.value)))
     classes = t.dim("classes", t.random.choice((10, 32, 100)))
     index = t.input("index", (lead,), "int", bound=classes)
-    held = t.store(t.argument(classes, always=True))
     w = t.parameter("weight", (classes, width))
-    t.mark("one_hot")
+    t.mark("rows_by_class")
     t.say("rows by class")
-    text = f"{t.prefix()}.one_hot({index}, {held}).float() @ {w}"
-    return t.finish(t.step(t.pick(f"{x} + {text}", f"{x} * ({text})"), x.shape))
+    text = t.pick(f"{w}[{index}]", f"{t.prefix()}.embedding({index}, {w})", f"torch.index_select({w}, 0, {index})")
+    return t.finish(t.step(t.pick(f"{x} + {text}", f"{x} * {text}"), x.shape))
 
 
 def _group_affine(t: Draft) -> None:
