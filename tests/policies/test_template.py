@@ -12,7 +12,7 @@ from kernelwright.evaluation.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Task
 from kernelwright.solutions import write
-from kernelwright.solutions.schedule import schedule
+from kernelwright.solutions.schedule import TUNED, best_conv, best_product, named, schedule
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -125,6 +125,13 @@ def test_family_is_correct(evaluator: Evaluator, name: str) -> None:
     assert found == "correct", why
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_tuned_schedule_is_correct(evaluator: Evaluator, name: str) -> None:
+    assert schedule(0, 0) is TUNED
+    found, why = verdict(evaluator, FAMILIES[name], turn=0, seed=0)
+    assert found == "correct", why
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_every_schedule_is_correct(evaluator: Evaluator, name: str) -> None:
     for turn in range(3):
@@ -150,3 +157,29 @@ def test_no_template_is_said_so(source: str) -> None:
 def test_constructor_and_weights_keep_their_names() -> None:
     text = write(FAMILIES["linear"], schedule(0, 0))
     assert "self.fc = nn.Linear(200, 31)" in text and "class ModelNew(nn.Module)" in text
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "way"),
+    [
+        (4096, 4096, "double64"),
+        (128, 64, "shared16"),
+        (-1, 64, "double64"),
+        (1, 4096, "shared16"),
+        (64, -1, "double64"),
+    ],
+)
+def test_large_products_have_large_tiles(rows: int, columns: int, way: str) -> None:
+    assert best_product(rows, columns) == way
+
+
+@pytest.mark.parametrize(
+    ("channels", "groups", "way"),
+    [(64, 1, "gemm64"), (256, 1, "gemm128"), (32, 32, "weights"), (64, 2, "gemm64"), (-1, -1, "gemm64")],
+)
+def test_convolutions_are_computed_by_their_channels(channels: int, groups: int, way: str) -> None:
+    assert best_conv(channels, groups) == way
+
+
+def test_the_tuned_schedule_has_a_name_that_is_read() -> None:
+    assert named(TUNED.name) == TUNED

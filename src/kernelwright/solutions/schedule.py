@@ -16,7 +16,9 @@ CONVOLUTIONS = ("direct", "weights", "channels", "gemm16", "gemm32", "gemm64", "
 """How convolutions can be computed (see `convolution_ways`)."""
 POOLS = ("direct", "block")
 """How windows can be pooled: one thread a result, or one block a result where windows are large (adaptive)."""
-NAMED = {"product": ("", *PRODUCTS), "conv": CONVOLUTIONS, "pool": POOLS}
+AUTO = "auto"
+"""Way of products and convolutions: the one that the operator's own sizes speak for (`best_product`, `best_conv`)."""
+NAMED = {"product": ("", *PRODUCTS, AUTO), "conv": (*CONVOLUTIONS, AUTO), "pool": POOLS}
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,33 @@ def _value(name: str, text: str, default: object) -> Any:
 
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
+TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO)
+"""What was mostly fastest or near it where schedules were timed (`benchmarks/results/gpu_tune.json`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (
+    TUNED,
     Schedule(256, 4, thread_rows=True, tile=16),
     Schedule(128, 2, thread_rows=True, tile=16),
     Schedule(512, 1, thread_rows=True, tile=32),
     Schedule(256, 1, thread_rows=False, tile=16),
 )
+
+
+def best_product(rows: int, columns: int) -> str:
+    """How to tile a product with a result of so many rows and columns; -1 for what the text does not tell.
+
+    Large tiles pay where there are enough of them for a card with a hundred multiprocessors.
+    """
+    tiles = (max(rows, 1) // 64) * (max(columns, 1) // 64)
+    return "shared16" if rows > 0 and columns > 0 and tiles < 64 else "double64"
+
+
+def best_conv(channels: int, groups: int) -> str:
+    """How to compute a convolution with so many output channels in so many groups; -1 for what is not known."""
+    each = channels // groups if channels > 0 and groups > 0 else 64
+    if groups > 1 and each < 16:
+        return "weights"
+    return "gemm128" if each >= 96 else "gemm64"
 
 
 def choices() -> list[Schedule]:
@@ -109,5 +131,5 @@ def choices() -> list[Schedule]:
 
 
 def schedule(seed: int, turn: int) -> Schedule:
-    """The schedule for a turn: by seed at first, the plainest from the third turn on."""
+    """The schedule for a turn: by seed at first, the tuned one for seed 0; the plainest from the third turn on."""
     return PLAINEST if turn >= 2 else _CHOICES[(seed + turn) % len(_CHOICES)]

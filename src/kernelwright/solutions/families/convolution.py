@@ -14,7 +14,7 @@ from kernelwright.solutions import windows as win
 from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.schedule import Schedule
+from kernelwright.solutions.schedule import AUTO, best_conv
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
 TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
@@ -230,15 +230,24 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
     return tuple(win.extent(n, k[i], s[i], p[i], d[i]) if n > 0 else -1 for i, n in enumerate(sizes))
 
 
-def _way(c: Convolution, schedule: Schedule, parameters: str, epilogue: Epilogue) -> ways.Way:
-    """The kernel that a schedule asks for."""
-    axes, block = {0: "n", **win.axes(c.rank)}, schedule.block
-    if schedule.conv == "channels":
+def _chosen(writer: Writer, node: Node) -> str:
+    """The way that the schedule names, or the one that suits the layer."""
+    if writer.schedule.conv != AUTO:
+        return writer.schedule.conv
+    given = argument(writer, node, "groups", 1) if node.text else _known(writer, node.option("groups", "1"))
+    channels = writer.shape(node)[1]
+    return best_conv(*(n if isinstance(n, int) else -1 for n in (channels, given)))
+
+
+def _way(c: Convolution, conv: str, block: int, parameters: str, epilogue: Epilogue) -> ways.Way:
+    """The kernel of a way to convolve."""
+    axes = {0: "n", **win.axes(c.rank)}
+    if conv == "channels":
         return ways.channels(c.rank, c.transposed, block, parameters, epilogue, axes)
-    if schedule.conv == "weights":
+    if conv == "weights":
         return ways.weights(c.rank, c.transposed, block, parameters, epilogue, axes)
-    if schedule.conv in TILINGS:
-        return ways.product(c.rank, c.transposed, TILINGS[schedule.conv], parameters, epilogue, axes)
+    if conv in TILINGS:
+        return ways.product(c.rank, c.transposed, TILINGS[conv], parameters, epilogue, axes)
     text = tiles.fuse(_direct(c), parameters, epilogue, "i", axes)
     return ways.Way(text, f"(@y.numel() + {block - 1}) // {block}, {block}")
 
@@ -254,7 +263,7 @@ def convolution(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     parameters = (
         f"const float* x, const float* w, const float* b, float* y, long long total, int C, int O, int G, {sizes}"
     )
-    way = _way(c, writer.schedule, parameters, epilogue)
+    way = _way(c, _chosen(writer, node), writer.schedule.block, parameters, epilogue)
     name = add_kernel(writer, c.name, way.text)
     template = f"""
 {_sizes(c)}

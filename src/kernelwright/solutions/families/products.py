@@ -6,6 +6,8 @@ for both of its operands lie by rows along the summed dimension. Sums are float3
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
@@ -13,6 +15,7 @@ from kernelwright.solutions.declared import Declared, Shape
 from kernelwright.solutions.families.views import order
 from kernelwright.solutions.host import add_kernel, add_lines, argument
 from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.schedule import AUTO, best_product
 from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
 
 
@@ -74,8 +77,15 @@ def matmul(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     return _batch(writer, node, epilogue, a, b)
 
 
+def _count(extents: Sequence[int]) -> int:
+    """Rows of a product, of all batches; -1 where the text does not tell."""
+    return math.prod(extents) if min(extents, default=1) > 0 else -1
+
+
 def _tiling(writer: Writer, a: Operand, b: Operand) -> str:
     wanted = writer.schedule.product or "shared16"
+    if wanted == AUTO:
+        wanted = best_product(_count(a.shape[:-1]), b.shape[-1] if len(b.shape) > 1 else 1)
     if wanted == "tensor" and not (a.half and a.half == b.half):
         return "register64"
     return wanted
@@ -199,6 +209,9 @@ def linear(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         weight, bias = writer.weight(node, "weight"), writer.weight(node, "bias")
     rank = len(writer.shape(node))
     tiling = writer.schedule.product.replace("tensor", "register64") or "rows"
+    if tiling == AUTO:
+        *lead, columns = writer.shape(node)
+        tiling = best_product(_count(lead), columns).replace("shared16", "rows")
     p = tiles.Product(
         parameters="const float* x, const float* w, const float* b, float* y, int M, int N, int K",
         left=lambda m, k: f"x[{m} * K + {k}]",
