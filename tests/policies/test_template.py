@@ -12,7 +12,7 @@ from kernelwright.evaluation.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Task
 from kernelwright.solutions import write
-from kernelwright.solutions.schedule import TUNED, best_conv, best_product, named, schedule
+from kernelwright.solutions.schedule import TUNED, Schedule, best_conv, best_product, choices, named, schedule
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
@@ -130,6 +130,19 @@ def test_the_tuned_schedule_is_correct(evaluator: Evaluator, name: str) -> None:
     assert schedule(0, 0) is TUNED
     found, why = verdict(evaluator, FAMILIES[name], turn=0, seed=0)
     assert found == "correct", why
+
+
+MASKED = reference(
+    "return torch.softmax(x.masked_fill(torch.ones(200, 200).triu(1).bool(), float('-inf')), dim=-1)",
+    "torch.randn(200, cols)",
+)
+
+
+@pytest.mark.parametrize("way", [*choices(), TUNED], ids=lambda s: s.name)
+def test_threads_that_see_nothing_but_minus_infinity_do_no_harm(evaluator: Evaluator, way: Schedule) -> None:
+    candidate = candidate_from_text(write(MASKED, way), "template")
+    result = evaluator.evaluate(Task(task_id="t", source=MASKED), candidate)
+    assert result.verdict == "correct", result.reason
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -232,8 +232,8 @@ def _extents(sizes: Shape, rank: int, values: list[object], more: object, transp
 
 def _chosen(writer: Writer, node: Node) -> str:
     """The way that the schedule names, or the one that suits the layer."""
-    if writer.schedule.conv != AUTO:
-        return writer.schedule.conv
+    if writer.schedule.conv != AUTO or "transpose" in node.op:
+        return writer.schedule.conv.replace(AUTO, "direct")
     given = argument(writer, node, "groups", 1) if node.text else _known(writer, node.option("groups", "1"))
     channels = writer.shape(node)[1]
     return best_conv(*(n if isinstance(n, int) else -1 for n in (channels, given)))

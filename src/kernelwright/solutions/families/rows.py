@@ -327,7 +327,7 @@ class RowKernel:
         value = fusion.start(high.args[0], self.known)
         self._taken.update(("high", "total", "top"))
         self.text += [
-            "    float high = -INFINITY, total = 0.0f;",
+            "    float high = -3.402823466e+38f, total = 0.0f;",  # finite: a thread may see nothing but -inf
             self._loop(),
             *fusion.statements,
             f"        float top = fmaxf(high, {value});",
