@@ -392,7 +392,7 @@ def main() -> int:
     parser.add_argument("--train-seconds", type=float, default=265.0, help="of the first one's updates; 0: its own")
     parser.add_argument("--dev", default=".data/dev80.jsonl:8")
     parser.add_argument("--splits", default=".data/combos.jsonl:3,.data/fused.jsonl:3,.data/families.jsonl:3")
-    parser.add_argument("--max-tokens", type=int, default=3072)
+    parser.add_argument("--max-tokens", type=int, default=3584)
     parser.add_argument("--jobs", type=int, default=0, help="candidates judged at once; 0: ten a GPU, or one a core")
     parser.add_argument("--judge-on", type=int, help="the only GPU that judges; default: all")
     parser.add_argument("--ship", default="starter,base")

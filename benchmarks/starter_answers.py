@@ -1,6 +1,6 @@
 """Answers of a checkpoint to whole suites, drawn on a GPU where there is one, as scripts that `bench` replays.
 
-    python benchmarks/starter_answers.py CHECKPOINT OUT SUITE.jsonl[:SAMPLES]... [--max-tokens 3072] [--seed 0]
+    python benchmarks/starter_answers.py CHECKPOINT OUT SUITE.jsonl[:SAMPLES]... [--max-tokens 3584] [--seed 0]
 
 OUT/SUITE.greedy.jsonl has one greedy answer for each task, OUT/SUITE.sampled.jsonl SAMPLES (0 by default) at T = 0.8,
 each with a seed of its own. `kernelwright bench SUITE.jsonl --policy scripted:OUT/SUITE.greedy.jsonl --samples 1`
@@ -66,7 +66,7 @@ def main() -> int:
     parser.add_argument("checkpoint")
     parser.add_argument("out", type=Path)
     parser.add_argument("suites", nargs="+")
-    parser.add_argument("--max-tokens", type=int, default=3072)
+    parser.add_argument("--max-tokens", type=int, default=3584)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
