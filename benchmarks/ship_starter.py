@@ -25,8 +25,8 @@ SUITES = (
     "dev80: 80 problems of KernelBench's level 1; of splits that are kept out of training, 200 generated tasks each: "
     "combos (combinations of operators), fused (level 2's style), families (operators that training has in chains "
     "only); "
-    "others: benchmarks/others, 60, 80, 60, 80, 80 and 60 tasks by other hands, the generator widened with an eye on the "
-    "first 60"
+    "others: benchmarks/others, 60, 80, 60, 80, 80 and 60 tasks by other hands, the generator widened with an eye on "
+    "the first 60"
 )
 FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 
