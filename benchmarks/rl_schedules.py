@@ -36,8 +36,8 @@ from kernelwright.tasks.generate import GeneratedTask, generate
 
 FAMILIES = (
     "layer_norm", "gelu", "batch_norm2d", "instance_norm1d", "sum", "argmax", "instance_norm2d", "rms_norm", "mean",
-    "silu", "group_norm2d", "log_softmax", "var", "elementwise_chain", "min", "mse_loss", "matmul_rectangular", "conv2d",
-    "amax", "conv1d", "fused_norm", "fused_rows", "cosine_loss", "linear",
+    "silu", "group_norm2d", "log_softmax", "var", "elementwise_chain", "min", "mse_loss", "matmul_rectangular",
+    "conv2d", "amax", "conv1d", "fused_norm", "fused_rows", "cosine_loss", "linear",
 )  # fmt: skip
 FEWEST, MOST = 1e5, 2e7
 SEEDS = {"rows": 50_001, "train": 60_001, "held_out": 70_001}
