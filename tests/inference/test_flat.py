@@ -141,3 +141,29 @@ def test_an_answer_has_the_paths_of_the_task() -> None:
     assert "class Unit(nn.Module)" in asked.answered(
         answer.replace("    def forward", "    def __init__(self):\n        pass\n\n    def forward")
     )
+
+
+def _chain(made: str, called: str, depth: int = 18) -> str:
+    """Modules of which each makes and calls the next one."""
+    last = "class C0(nn.Module):\n    def __init__(self, n):\n        super().__init__()\n"
+    last += "        self.fc = nn.Linear(8, 8)\n\n"
+    last += "    def forward(self, x):\n        return self.fc(x)\n"
+    texts = [last]
+    for k in range(1, depth):
+        init = f"    def __init__(self, n):\n        super().__init__()\n        self.inner = C{k - 1}({made})\n\n"
+        texts.append(f"class C{k}(nn.Module):\n{init}    def forward(self, x):\n        return {called}\n")
+    model = MODEL.split("    def forward")[0].split("        self.first")[0]
+    model += f"        self.top = C{depth - 1}(width)\n\n    def forward(self, x):\n        return self.top(x)\n"
+    return HEAD + "\n\n".join(texts) + model + TAIL
+
+
+@pytest.mark.parametrize(("made", "called"), [("n + n", "self.inner(x)"), ("n", "self.inner(self.inner(x))")])
+def test_texts_that_would_grow_without_end_stay(made: str, called: str) -> None:
+    source = normal_form(_chain(made, called))
+    assert flattened(source) == (source, {})
+
+
+def test_a_module_that_makes_itself_stays() -> None:
+    unit = UNIT.replace("self.skip = skip", "self.skip = Unit(width)")
+    source = normal_form(HEAD + unit + MODEL + TAIL)
+    assert flattened(source) == (source, {})

@@ -16,8 +16,8 @@ from kernelwright import syntax
 from kernelwright.inference.names import Names
 from kernelwright.tasks.normal import normal_form
 
-MOST_MODULES = 24
-"""Modules that are opened at most: a text grows with each."""
+MOST_MODULES, MOST_CALLS, LONGEST = 24, 96, 40
+"""Modules that are opened at most, calls of them that are written out, nodes of an argument: a text grows with each."""
 _OF_ALL = frozenset(
     "parameters named_parameters modules named_modules children named_children buffers named_buffers apply to eval "
     "train state_dict load_state_dict requires_grad_ zero_grad extra_repr".split()
@@ -67,6 +67,7 @@ class _Flat:
         """Attribute -> the class of the module that it was."""
         self.lists: dict[str, list[str]] = {}
         """Attribute -> the attributes that its elements became."""
+        self.calls = 0
 
     def opened(self) -> dict[str, str]:
         """Opens all modules, outer ones first; the paths of what became attributes."""
@@ -163,6 +164,9 @@ class _Flat:
 
     def _computed(self, name: str, call: ast.Call, targets: list[ast.expr]) -> list[ast.stmt]:
         """The lines of a module's forward, for one call of it."""
+        self.calls += 1
+        if self.calls > MOST_CALLS:
+            raise _Closed("too many calls")
         forward = _method(self.opening[name], "forward")
         *lines, last = [s for s in forward.body if not _is_text(s)]
         returns = [n for s in lines for n in ast.walk(s) if isinstance(n, ast.Return)]
@@ -321,6 +325,8 @@ def _bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr]:
     given |= dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
     if set(given) != {*names, *keyword_only} or len(call.args) > len(names):
         raise _Closed("arguments that do not fit")
+    if any(sum(1 for _ in ast.walk(value)) > LONGEST for value in given.values()):
+        raise _Closed("long arguments")
     return given
 
 
