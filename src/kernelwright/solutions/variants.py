@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kernelwright.solutions.reading import Node, nodes
-from kernelwright.solutions.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, Schedule, choices
+from kernelwright.solutions.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, TUNED, Schedule, choices
 
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
 _WINDOWS = ("max_pool", "avg_pool", "lp_pool", "adaptive_")
@@ -34,7 +34,7 @@ def of(root: Node, halves: bool) -> list[Schedule]:
         found += choices()
     elif "reduce" in ops:
         found += [replace(s, shuffle=True) for s in found[-2:]]
-    return list(dict.fromkeys([*_plainest(found), *found]))
+    return list(dict.fromkeys([*_plainest(found), *found, TUNED]))
 
 
 def _plainest(found: list[Schedule]) -> list[Schedule]:
