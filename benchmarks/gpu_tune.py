@@ -88,18 +88,21 @@ def main() -> int:
     given = parser.parse_args()
     options = EvalOptions(backend=given.backend, timing_seconds=given.timing_seconds, timeout=30.0, seed=SEED)
     began, rows, left = time.monotonic(), [], []
+    made: dict[str, Any] = {"benchmark": "gpu_tune", **hardware(), "seed": SEED, "not_swept": left, "rows": rows}
+
+    def keep() -> None:
+        told = {**made, "wall_s": round(time.monotonic() - began, 1), "tasks": summary(rows)}
+        given.out.write_text(json.dumps(told, indent=1), encoding="utf-8")
+
     with tempfile.TemporaryDirectory() as folder:
         for family in given.families.split(","):
             if time.monotonic() - began > given.seconds:
                 left.append(family)
                 continue
             rows += sweep(family, given.count, options, given.jobs, Path(folder) / family)
-            made = {"benchmark": "gpu_tune", **hardware(), "seed": SEED, "wall_s": round(time.monotonic() - began, 1)}
-            made |= {"not_swept": left, "tasks": summary(rows), "rows": rows}
-            given.out.write_text(json.dumps(made, indent=1), encoding="utf-8")
-            print(f"{made['wall_s']:7.1f} s  {family}: {json.dumps(summary(rows)[-1])}", flush=True)
-    made["not_swept"] = left
-    given.out.write_text(json.dumps(made, indent=1), encoding="utf-8")
+            keep()
+            print(f"{time.monotonic() - began:7.1f} s  {family}: {json.dumps(summary(rows)[-1])}", flush=True)
+    keep()
     return 0
 
 

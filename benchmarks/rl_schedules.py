@@ -15,6 +15,7 @@ OUT/train.jsonl and OUT/held_out.jsonl have a task a family by turns, of seeds t
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import random
@@ -60,6 +61,7 @@ def suite(seed: int, count: int) -> list[GeneratedTask]:
     return found[:count]
 
 
+@functools.cache
 def known(source: str) -> list[Schedule] | None:
     """A task's schedules where it has several."""
     try:

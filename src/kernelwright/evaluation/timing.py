@@ -289,10 +289,14 @@ def _two_clocks(bench: Bench, candidate: float, in_row: bool) -> None:
 
 
 def _busy_in_a_row(bench: Bench, alone: float) -> float:
-    """Milliseconds that kernels ran for each call of a row after its first, which counts as one alone."""
-    count = bench.layout["slots"]
-    facts = call(bench, "own", [bench.seed() for _ in range(count)], profile=True)
-    return float(facts["busy_ms"] - alone) / (count - 1)
+    """Milliseconds that kernels ran for each call of a row after its first, which counts as one alone.
+
+    Its outputs are looked at, too: who does less while a profiler looks on is wrong.
+    """
+    seeds = [bench.seed() for _ in range(bench.layout["slots"])]
+    facts = call(bench, "own", seeds, profile=True)
+    _verify(bench, "own", seeds, facts)
+    return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
 
 
 def _faster_than_launches(bench: Bench, candidate: float) -> None:

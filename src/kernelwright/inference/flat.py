@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from kernelwright import syntax
 from kernelwright.inference.names import Names
+from kernelwright.tasks.expressions import is_attribute, stored_names
 from kernelwright.tasks.normal import normal_form
 
 MOST_MODULES, MOST_CALLS, LONGEST = 24, 96, 40
@@ -200,10 +201,11 @@ class _Flat:
 
     def _elements(self) -> None:
         """`self.blocks[0]` becomes `self.blocks_0`."""
+        wholly = {*self.lists, *self.opening, *_OF_ALL}
         for function in (self.init, self.forward):
             _Elements(self.lists).visit(function)
             for node in ast.walk(function):
-                if isinstance(node, ast.Attribute) and _self_name(node) in {*self.lists, *self.opening, *_OF_ALL}:
+                if isinstance(node, ast.Attribute) and is_attribute(node) and node.attr in wholly:
                     raise _Closed("a module that is used otherwise than called")
 
 
@@ -224,7 +226,7 @@ class _Renamed(ast.NodeTransformer):
         return copy.deepcopy(self.given[node.id]) if node.id in self.given else node
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        if not _self_name(node):
+        if not is_attribute(node):
             self.generic_visit(node)
             return node
         if node.attr == "training":
@@ -331,11 +333,7 @@ def _bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr]:
 
 
 def _assigned(function: ast.FunctionDef) -> set[str]:
-    return {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-
-
-def _self_name(node: ast.Attribute) -> str:
-    return node.attr if isinstance(node.value, ast.Name) and node.value.id == "self" else ""
+    return set().union(*stored_names(function))
 
 
 def _of_self(name: str, context: ast.expr_context) -> ast.Attribute:

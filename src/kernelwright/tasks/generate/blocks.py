@@ -13,7 +13,7 @@ from kernelwright.tasks.generate.registry import Family, rows
 from kernelwright.tasks.generate.unary import Unary
 
 
-def _main_activation(t: Draft) -> Unary:
+def main_activation(t: Draft) -> Unary:
     names = ("relu", "relu", "gelu", "gelu", "silu", "tanh", "sigmoid", "leaky_relu", "elu")
     return unary.BY_NAME[t.random.choice(names)]
 
@@ -45,7 +45,7 @@ def bilinear(t: Draft) -> None:
     )
 
 
-def _row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -> tuple[Tensor, Dim]:
+def row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -> tuple[Tensor, Dim]:
     """Rows of features, or a batch of sequences of them."""
     features = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, *width), 8))
     if t.chance(sequence):
@@ -57,8 +57,8 @@ def _row_input(t: Draft, width: tuple[float, float], *, sequence: float = 0.3) -
 
 def mlp(t: Draft) -> None:
     """Two to four linear layers with activations between them."""
-    x, inside = _row_input(t, (64, 1024))
-    act = _main_activation(t)
+    x, inside = row_input(t, (64, 1024))
+    act = main_activation(t)
     count = t.random.choice((2, 2, 2, 3, 4))
     for number in range(count):
         role = "hidden" if number < count - 1 else "out_features"
@@ -72,20 +72,20 @@ def mlp(t: Draft) -> None:
 
 def transformer_ffn(t: Draft) -> None:
     """Norm, wide linear layer, activation, narrow linear layer, residual."""
-    x, width = _row_input(t, (64, 768), sequence=0.8)
+    x, width = row_input(t, (64, 768), sequence=0.8)
     hidden = t.dim("hidden", width.value * t.random.choice((2, 4, 4, 3)))
     residual = t.keep(x) if t.chance(0.7) else None
     before = t.chance(0.5)
     h = norms.layer_norm(t, x, (width,)) if before else x
     h = linear(t, h, width, hidden)
-    h = unary.apply(t, h, _main_activation(t))
+    h = unary.apply(t, h, main_activation(t))
     h = linear(t, h, hidden, width)
     if residual is not None:
-        h = _add(t, h, residual)
+        h = add_residual(t, h, residual)
     t.finish(h if before else norms.layer_norm(t, h, (width,)))
 
 
-def _add(t: Draft, x: Tensor, residual: Tensor) -> Tensor:
+def add_residual(t: Draft, x: Tensor, residual: Tensor) -> Tensor:
     t.mark("residual_add")
     t.say("a residual connection")
     return t.step(t.pick(f"{x.atom} + {residual}", f"{residual} + {x.atom}", f"torch.add({x}, {residual})"), x.shape)
@@ -93,7 +93,7 @@ def _add(t: Draft, x: Tensor, residual: Tensor) -> Tensor:
 
 def gated_unit(t: Draft) -> None:
     """act(x W) * (x V), and back: SwiGLU and its relatives."""
-    x, width = _row_input(t, (64, 1024), sequence=0.5)
+    x, width = row_input(t, (64, 1024), sequence=0.5)
     hidden = t.dim("hidden", width.value * t.random.choice((1, 2, 2)))
     x = t.keep(x)
     gate = linear(t, x, width, hidden)
@@ -130,10 +130,10 @@ def self_attention(t: Draft) -> None:
         weights = softmaxes.softmax(t, t.step(f"{dot.atom} {scale}", dot.shape, "scores"), 2)
         out = product(t, weights, v)
     out = linear(t, out, width, width) if t.chance(0.5) else out
-    t.finish(_add(t, out, x) if t.chance(0.3) else out)
+    t.finish(add_residual(t, out, x) if t.chance(0.3) else out)
 
 
-def _image(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tuple[Tensor, Dim]:
+def image_input(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tuple[Tensor, Dim]:
     """A batch of images (or sequences, volumes) for a block."""
     inside = t.dim("in_channels", t.random.choice(channels))
     shape = sizes.image(t.random, rank, total, inside.value)
@@ -142,12 +142,12 @@ def _image(t: Draft, rank: int, channels: tuple[int, ...], total: float) -> tupl
     return t.input(convolution.INPUT_ROLE[rank], (lead, inside, *dims)), inside
 
 
-def _same(rank: int, kernel: int, stride: int = 1) -> Window:
+def same_window(rank: int, kernel: int, stride: int = 1) -> Window:
     """A window that keeps the extents where the stride is 1."""
     return Window((kernel,) * rank, (stride,) * rank, (kernel // 2,) * rank, (1,) * rank, (0,) * rank)
 
 
-def _normed(t: Draft, x: Tensor, channels: Dim) -> Tensor:
+def normed_channels(t: Draft, x: Tensor, channels: Dim) -> Tensor:
     if t.chance(0.75):
         return norms.batch_norm(t, x, channels)
     groups = [g for g in (2, 4, 8) if channels.value % g == 0]
@@ -157,13 +157,13 @@ def _normed(t: Draft, x: Tensor, channels: Dim) -> Tensor:
 def _conv_block(rank: int) -> Callable[[Draft], None]:
     def make(t: Draft) -> None:
         """Convolution, norm, activation; once, twice or three times."""
-        x, inside = _image(t, rank, (3, 8, 16, 32), sizes.log_uniform(t.random, 3e5, 8e6))
-        act = _main_activation(t)
+        x, inside = image_input(t, rank, (3, 8, 16, 32), sizes.log_uniform(t.random, 3e5, 8e6))
+        act = main_activation(t)
         for _ in range(t.random.choice((1, 2, 2, 3))):
             outside = t.dim("out_channels", t.random.choice((8, 16, 32, 64)))
             t.say(convolution.phrase("conv", rank))
-            x = convolution.convolve(t, x, inside, outside, _same(rank, t.random.choice((1, 3, 3, 5))))
-            x = unary.apply(t, _normed(t, x, outside), act)
+            x = convolution.convolve(t, x, inside, outside, same_window(rank, t.random.choice((1, 3, 3, 5))))
+            x = unary.apply(t, normed_channels(t, x, outside), act)
             inside = outside
         if t.chance(0.3) and min(x.shape[2:]) >= 8:
             x = pooling.pool(t, x, t.pick("max", "avg"), small=True)
@@ -175,37 +175,39 @@ def _conv_block(rank: int) -> Callable[[Draft], None]:
 def residual_block(t: Draft) -> None:
     """Two convolutions with norms, and the input added before the last activation."""
     rank = t.random.choice((1, 2, 2, 2, 3))
-    x, channels = _image(t, rank, (8, 16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
-    act = _main_activation(t)
+    x, channels = image_input(t, rank, (8, 16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
+    act = main_activation(t)
     kernel = t.random.choice((3, 3, 5))
     kept = t.keep(x)
     h = kept
     t.say("two convolutions")
-    h = convolution.convolve(t, h, channels, channels, _same(rank, kernel))
-    h = unary.apply(t, _normed(t, h, channels), act)
-    h = convolution.convolve(t, h, channels, channels, _same(rank, kernel))
-    h = _normed(t, h, channels) if t.chance(0.8) else h
-    t.finish(unary.apply(t, _add(t, h, kept), act))
+    h = convolution.convolve(t, h, channels, channels, same_window(rank, kernel))
+    h = unary.apply(t, normed_channels(t, h, channels), act)
+    h = convolution.convolve(t, h, channels, channels, same_window(rank, kernel))
+    h = normed_channels(t, h, channels) if t.chance(0.8) else h
+    t.finish(unary.apply(t, add_residual(t, h, kept), act))
 
 
 def bottleneck(t: Draft) -> None:
     """1x1, 3x3 and 1x1 convolutions with a residual; sometimes the middle one is depthwise."""
-    x, channels = _image(t, 2, (16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
+    x, channels = image_input(t, 2, (16, 32, 64), sizes.log_uniform(t.random, 3e5, 8e6))
     middle = t.dim("hidden", channels.value * t.random.choice((1, 2)) if t.chance(0.5) else channels.value // 2)
     kept = t.keep(x)
-    act = _main_activation(t)
+    act = main_activation(t)
     t.say("a bottleneck of three convolutions")
-    h = convolution.convolve(t, kept, channels, middle, _same(2, 1))
+    h = convolution.convolve(t, kept, channels, middle, same_window(2, 1))
     h = unary.apply(t, h, act)
     groups = -1 if t.chance(0.5) else 1
-    h = convolution.convolve(t, h, middle, middle, _same(2, 3), groups, name="conv_depthwise2d" if groups == -1 else "")
+    h = convolution.convolve(
+        t, h, middle, middle, same_window(2, 3), groups, name="conv_depthwise2d" if groups == -1 else ""
+    )
     h = unary.apply(t, h, act)
-    t.finish(_add(t, convolution.convolve(t, h, middle, channels, _same(2, 1)), kept))
+    t.finish(add_residual(t, convolution.convolve(t, h, middle, channels, same_window(2, 1)), kept))
 
 
 def squeeze_excite(t: Draft) -> None:
     """Channels weighted by a small network on their means."""
-    x, channels = _image(t, 2, (16, 32, 64, 128), sizes.log_uniform(t.random, 1e5, 8e6))
+    x, channels = image_input(t, 2, (16, 32, 64, 128), sizes.log_uniform(t.random, 1e5, 8e6))
     x = t.keep(x)
     small = t.dim("hidden", max(2, channels.value // t.random.choice((2, 4, 8))))
     t.say("squeeze and excitation")
@@ -222,8 +224,8 @@ def squeeze_excite(t: Draft) -> None:
         shown = t.pick(f"{s.atom}[:, :, None, None]", f"{s.atom}.unsqueeze(-1).unsqueeze(-1)")
     else:
         s = pooling.adaptive(t, x, "avg", 1)
-        s = unary.apply(t, convolution.convolve(t, s, channels, small, _same(2, 1)), unary.BY_NAME["relu"])
-        s = unary.apply(t, convolution.convolve(t, s, small, channels, _same(2, 1)), unary.BY_NAME["sigmoid"])
+        s = unary.apply(t, convolution.convolve(t, s, channels, small, same_window(2, 1)), unary.BY_NAME["relu"])
+        s = unary.apply(t, convolution.convolve(t, s, small, channels, same_window(2, 1)), unary.BY_NAME["sigmoid"])
         shown = s.atom
     t.mark("mul")
     t.finish(t.step(t.pick(f"{x} * {shown}", f"{shown} * {x}"), x.shape))
@@ -231,14 +233,14 @@ def squeeze_excite(t: Draft) -> None:
 
 def classifier(t: Draft) -> None:
     """Convolution, activation, pooling to one value a channel, linear layer."""
-    x, inside = _image(t, 2, (1, 3, 8, 16), sizes.log_uniform(t.random, 3e5, 8e6))
+    x, inside = image_input(t, 2, (1, 3, 8, 16), sizes.log_uniform(t.random, 3e5, 8e6))
     outside, classes = (
         t.dim("out_channels", t.random.choice((8, 16, 32, 64))),
         t.dim("classes", t.random.choice((10, 100, 16))),
     )
     t.say("a convolution")
-    h = convolution.convolve(t, x, inside, outside, _same(2, t.random.choice((3, 5)), t.random.choice((1, 2))))
-    h = unary.apply(t, h, _main_activation(t))
+    h = convolution.convolve(t, x, inside, outside, same_window(2, t.random.choice((3, 5)), t.random.choice((1, 2))))
+    h = unary.apply(t, h, main_activation(t))
     if t.chance(0.5):
         t.mark("mean", dim="spatial")
         h = t.step(t.pick(f"{h.atom}.mean(dim=(2, 3))", f"torch.mean({h}, dim=(2, 3))"), h.shape[:2], "pool")
@@ -251,7 +253,7 @@ def classifier(t: Draft) -> None:
 
 def norm_linear(t: Draft) -> None:
     """A norm, a linear layer, a chain: the head of a transformer's branch."""
-    x, width = _row_input(t, (64, 1024), sequence=0.4)
+    x, width = row_input(t, (64, 1024), sequence=0.4)
     h = norms.layer_norm(t, x, (width,)) if t.chance(0.6) else norms.rms_norm(t, x, width, -1)
     outside = t.dim("out_features", t.random.choice((64, 128, 256, 512)))
     h = linear(t, h, width, outside)
@@ -273,7 +275,7 @@ def two_products(t: Draft) -> None:
     t.say("two matrix products in a row")
     first = product(t, a, b)
     if t.chance(0.5):
-        first = unary.apply(t, first, _main_activation(t))
+        first = unary.apply(t, first, main_activation(t))
     t.finish(product(t, first, c))
 
 

@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.tasks.generate import convolution, norms, pooling, sizes, softmaxes, unary
-from kernelwright.tasks.generate.blocks import _add, _image, _main_activation, _normed, _row_input, _same
+from kernelwright.tasks.generate.blocks import (
+    add_residual,
+    image_input,
+    main_activation,
+    normed_channels,
+    row_input,
+    same_window,
+)
 from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
 from kernelwright.tasks.generate.fused import linear
 from kernelwright.tasks.generate.matmul import product
@@ -66,14 +73,14 @@ def multi_head(t: Draft) -> None:
     kept = t.keep(x)
     h = t.named(norms.layer_norm(t, kept, (width,))) if t.chance(0.4) else kept
     out = _attended(t, h, width, heads, size)
-    t.finish(_add(t, out, kept) if t.chance(0.5) else out)
+    t.finish(add_residual(t, out, kept) if t.chance(0.5) else out)
 
 
 def mixer(t: Draft) -> None:
     """A network along the sequence and one along the features, each with a norm and a residual."""
     length, width = t.dim("seq", t.random.choice((16, 32, 64))), t.dim("features", t.random.choice((32, 64, 128)))
     tokens, hidden = t.dim("hidden", t.random.choice((32, 64, 128))), t.dim("hidden", t.random.choice((64, 128, 256)))
-    act = _main_activation(t)
+    act = main_activation(t)
     kept = t.keep(t.input("sequence", (t.dim("batch", t.random.choice((2, 4, 8, 16))), length, width)))
     for inside, outside, turn in ((length, tokens, True), (width, hidden, False)):
         h = norms.layer_norm(t, kept, (width,))
@@ -83,14 +90,14 @@ def mixer(t: Draft) -> None:
         if turn:
             h = t.step(f"{h.atom}.transpose(1, 2)", (h.shape[0], h.shape[2], h.shape[1]), "shape", flops=0.0)
         t.say("a mixer's branch")
-        kept = t.named(_add(t, h, kept))
+        kept = t.named(add_residual(t, h, kept))
     t.finish(kept)
 
 
 def deep_mlp(t: Draft) -> None:
     """Four to seven linear layers with an activation each, sometimes with norms."""
-    x, inside = _row_input(t, (32, 512))
-    act, normed = _main_activation(t), t.chance(0.4)
+    x, inside = row_input(t, (32, 512))
+    act, normed = main_activation(t), t.chance(0.4)
     hidden = t.dim("hidden", t.random.choice((64, 128, 256)))
     for _ in range(t.random.choice((3, 4, 5, 6))):
         x = linear(t, x, inside, hidden)
@@ -102,8 +109,8 @@ def deep_mlp(t: Draft) -> None:
 
 def highway(t: Draft) -> None:
     """Layers that mix what they make with what they were given, by a gate."""
-    x, width = _row_input(t, (32, 512), sequence=0.2)
-    act = _main_activation(t)
+    x, width = row_input(t, (32, 512), sequence=0.2)
+    act = main_activation(t)
     kept = t.keep(x)
     for _ in range(t.random.choice((1, 2, 2, 3))):
         h = t.named(unary.apply(t, linear(t, kept, width, width), act))
@@ -136,13 +143,13 @@ def recurrent_cell(t: Draft) -> None:
 
 def vgg(t: Draft) -> None:
     """Stages of convolutions that pooling follows, and a linear layer."""
-    x, inside = _image(t, 2, (1, 3, 8), sizes.log_uniform(t.random, 2e5, 3e6))
-    act, normed, kind = _main_activation(t), t.chance(0.4), t.pick("max", "max", "avg")
+    x, inside = image_input(t, 2, (1, 3, 8), sizes.log_uniform(t.random, 2e5, 3e6))
+    act, normed, kind = main_activation(t), t.chance(0.4), t.pick("max", "max", "avg")
     for width in t.random.choice(((16, 32), (8, 16), (16, 32, 64), (32, 64))):
         outside = t.dim("out_channels", width)
         for _ in range(t.random.choice((1, 2))):
-            x = convolution.convolve(t, x, inside, outside, _same(2, 3))
-            x = unary.apply(t, _normed(t, x, outside) if normed else x, act)
+            x = convolution.convolve(t, x, inside, outside, same_window(2, 3))
+            x = unary.apply(t, normed_channels(t, x, outside) if normed else x, act)
             inside = outside
         if min(x.shape[2:]) >= 6:
             x = pooling.pool(t, x, kind, small=True)
@@ -154,17 +161,17 @@ def vgg(t: Draft) -> None:
 
 def residual_stack(t: Draft) -> None:
     """Two residual blocks of two convolutions each."""
-    x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
-    act, normed = _main_activation(t), t.chance(0.6)
+    x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
+    act, normed = main_activation(t), t.chance(0.6)
     kept = t.keep(x)
     t.say("residual blocks")
     for _ in range(2):
         h = kept
         for number in range(2):
-            h = convolution.convolve(t, h, channels, channels, _same(2, 3))
-            h = _normed(t, h, channels) if normed else h
+            h = convolution.convolve(t, h, channels, channels, same_window(2, 3))
+            h = normed_channels(t, h, channels) if normed else h
             h = unary.apply(t, h, act) if number == 0 else h
-        kept = t.named(unary.apply(t, _add(t, h, kept), act))
+        kept = t.named(unary.apply(t, add_residual(t, h, kept), act))
     t.finish(kept)
 
 
@@ -180,39 +187,41 @@ def _joined(t: Draft, parts: list[Tensor]) -> Tensor:
 
 def dense_block(t: Draft) -> None:
     """Convolutions that read everything before them."""
-    x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
-    growth, act = t.dim("out_channels", t.random.choice((8, 16))), _main_activation(t)
+    x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
+    growth, act = t.dim("out_channels", t.random.choice((8, 16))), main_activation(t)
     kept = t.keep(x)
     for _ in range(t.random.choice((2, 2, 3))):
         inside = t.dim("in_channels", kept.shape[1]) if kept.shape[1] != channels.value else channels
-        h = convolution.convolve(t, unary.apply(t, kept, act), inside, growth, _same(2, 3))
+        h = convolution.convolve(t, unary.apply(t, kept, act), inside, growth, same_window(2, 3))
         kept = t.named(_joined(t, [kept, t.named(h)]))
     t.finish(kept)
 
 
 def inception(t: Draft) -> None:
     """Branches of different windows beside each other."""
-    x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
-    kept, act = t.keep(x), _main_activation(t)
+    x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
+    kept, act = t.keep(x), main_activation(t)
     parts = []
     for kernel in t.random.choice(((1, 3), (1, 3, 5), (3, 5), (1, 1, 3))):
         out = t.dim("out_channels", t.random.choice((8, 16, 24)))
-        h = convolution.convolve(t, kept, channels, out, _same(2, kernel))
+        h = convolution.convolve(t, kept, channels, out, same_window(2, kernel))
         parts.append(t.named(unary.apply(t, h, act) if t.chance(0.8) else h))
     t.finish(_joined(t, parts))
 
 
 def inverted_residual(t: Draft) -> None:
     """A pointwise, a depthwise and a pointwise convolution, each with a norm, and the input added."""
-    x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
+    x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
     middle = t.dim("hidden", channels.value * t.random.choice((2, 4)))
     kept, act = t.keep(x), unary.BY_NAME[t.random.choice(("relu6", "relu6", "relu", "silu", "hardswish"))]
     t.say("an inverted residual")
-    h = unary.apply(t, _normed(t, convolution.convolve(t, kept, channels, middle, _same(2, 1)), middle), act)
-    h = convolution.convolve(t, h, middle, middle, _same(2, 3), -1, name="conv_depthwise2d")
-    h = unary.apply(t, _normed(t, h, middle), act)
-    h = _normed(t, convolution.convolve(t, h, middle, channels, _same(2, 1)), channels)
-    t.finish(_add(t, h, kept) if t.chance(0.8) else h)
+    h = unary.apply(
+        t, normed_channels(t, convolution.convolve(t, kept, channels, middle, same_window(2, 1)), middle), act
+    )
+    h = convolution.convolve(t, h, middle, middle, same_window(2, 3), -1, name="conv_depthwise2d")
+    h = unary.apply(t, normed_channels(t, h, middle), act)
+    h = normed_channels(t, convolution.convolve(t, h, middle, channels, same_window(2, 1)), channels)
+    t.finish(add_residual(t, h, kept) if t.chance(0.8) else h)
 
 
 def encoder_decoder(t: Draft) -> None:
@@ -220,26 +229,26 @@ def encoder_decoder(t: Draft) -> None:
     inside = t.dim("in_channels", t.random.choice((1, 3, 8)))
     side = [t.dim(role, 2 * t.random.choice((12, 16, 20, 32, 48))) for role in ("height", "width")]
     x = t.input("image", (t.dim("batch", t.random.choice((2, 4, 8))), inside, *side))
-    width, act = t.dim("out_channels", t.random.choice((8, 16, 32))), _main_activation(t)
-    first = t.named(unary.apply(t, convolution.convolve(t, x, inside, width, _same(2, 3)), act))
+    width, act = t.dim("out_channels", t.random.choice((8, 16, 32))), main_activation(t)
+    first = t.named(unary.apply(t, convolution.convolve(t, x, inside, width, same_window(2, 3)), act))
     t.mark("max_pool2d", kernel="2")
     t.say("a pooled path")
     small = (*first.shape[:2], first.shape[2] // 2, first.shape[3] // 2)
     h = t.step(f"{t.prefix()}.max_pool2d({first}, 2)", small, "pool")
-    h = unary.apply(t, convolution.convolve(t, h, width, width, _same(2, 3)), act)
+    h = unary.apply(t, convolution.convolve(t, h, width, width, same_window(2, 3)), act)
     t.mark("upsample2d", scale=2)
     h = t.named(
         t.step(f"{t.prefix()}.interpolate({h}, scale_factor=2, mode={t.number('nearest')})", first.shape, "value")
     )
     both = t.dim("in_channels", 2 * width.value)
     joined = _joined(t, [h, first])
-    t.finish(convolution.convolve(t, joined, both, t.dim("classes", t.random.choice((1, 2, 4))), _same(2, 1)))
+    t.finish(convolution.convolve(t, joined, both, t.dim("classes", t.random.choice((1, 2, 4))), same_window(2, 1)))
 
 
 def gated_convolution(t: Draft) -> None:
     """Convolutions whose results gate each other, with the input added."""
-    x, channels = _image(t, t.random.choice((1, 1, 2)), (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
-    kept, win = t.keep(x), _same(x.rank - 2, 3)
+    x, channels = image_input(t, t.random.choice((1, 1, 2)), (8, 16, 32), sizes.log_uniform(t.random, 2e5, 2e6))
+    kept, win = t.keep(x), same_window(x.rank - 2, 3)
     for _ in range(t.random.choice((1, 2))):
         a = convolution.convolve(t, kept, channels, channels, win)
         a = t.named(unary.apply(t, a, unary.BY_NAME["tanh"]))
@@ -247,16 +256,16 @@ def gated_convolution(t: Draft) -> None:
         b = t.named(unary.apply(t, b, unary.BY_NAME["sigmoid"]), "gate")
         t.mark("mul")
         t.say("gated convolutions")
-        h = convolution.convolve(t, t.step(f"{a} * {b}", a.shape), channels, channels, _same(x.rank - 2, 1))
-        kept = t.named(_add(t, h, kept))
+        h = convolution.convolve(t, t.step(f"{a} * {b}", a.shape), channels, channels, same_window(x.rank - 2, 1))
+        kept = t.named(add_residual(t, h, kept))
     t.finish(kept)
 
 
 def low_rank_heads(t: Draft) -> None:
     """Several products of one input with weights, brought together."""
-    x, width = _row_input(t, (32, 256), sequence=0.0)
+    x, width = row_input(t, (32, 256), sequence=0.0)
     kept, out = t.keep(x), t.dim("out_features", t.random.choice((32, 64, 128)))
-    act = _main_activation(t)
+    act = main_activation(t)
     parts = [t.named(unary.apply(t, linear(t, kept, width, out), act)) for _ in range(t.random.choice((2, 3)))]
     if t.chance(0.5):
         return t.finish(_joined(t, parts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from kernelwright.tasks.generate.draft import Draft, Extent, Tensor
@@ -37,6 +38,12 @@ class Program:
         """An extent of the last value, under its name where it has one."""
         value = self.x.shape[axis]
         return next((d for d in self.t.dims if d.value == value), value)
+
+    def finish(self) -> None:
+        """The last value is the result; inputs that no line reads go."""
+        read = set(re.findall(r"\w+", "\n".join([*self.t.lines, str(self.x)])))
+        self.t.inputs = [one for one in self.t.inputs if one.name in read]
+        self.t.finish(self.x)
 
 
 def _fits(small: tuple[int, ...], large: tuple[int, ...]) -> bool:

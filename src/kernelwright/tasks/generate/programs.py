@@ -7,7 +7,6 @@ Every value is read by a later one, so that nothing computed is for nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from kernelwright.tasks.generate import norms, sizes
@@ -82,9 +81,7 @@ def _program(image: bool, anchored: bool) -> Callable[[Draft], None]:
         if len(t.marks) < 2:
             values.activation_line(p)
             values.scalar_line(p)
-        read = set(re.findall(r"\w+", "\n".join(t.lines)))
-        t.inputs = [one for one in t.inputs if one.name in read]
-        t.finish(p.x)
+        p.finish()
 
     return make
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernelwright.tasks.generate import norms, pooling, sizes, softmaxes, unary
-from kernelwright.tasks.generate.blocks import _image, _main_activation
+from kernelwright.tasks.generate.blocks import image_input, main_activation
 from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
 from kernelwright.tasks.generate.fused import linear
 from kernelwright.tasks.generate.networks import WEIGHT
@@ -17,11 +17,11 @@ from kernelwright.tasks.generate.programs import extend
 from kernelwright.tasks.generate.registry import Family, rows
 
 
-def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[Tensor, Dim]:
+def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[Tensor, Dim, Dim]:
+    """An input of rows, how many they are, and how long."""
     width = t.dim("features", sizes.around(t.random, sizes.log_uniform(t.random, low, high), 4))
-    return t.input(
-        "x", (t.dim("batch", sizes.around(t.random, sizes.log_uniform(t.random, 16, 2048), 4)), width)
-    ), width
+    count = t.dim("batch", sizes.around(t.random, sizes.log_uniform(t.random, 16, 2048), 4))
+    return t.input("x", (count, width)), count, width
 
 
 def _finish(t: Draft, x: Tensor, image: bool = False) -> None:
@@ -30,9 +30,7 @@ def _finish(t: Draft, x: Tensor, image: bool = False) -> None:
         p = Program(t, t.named(x), image, [])
         p.values.append(p.x)
         extend(p, t.random.choice((1, 1, 2, 3)))
-        read = "\n".join([*t.lines, str(p.x)])
-        t.inputs = [one for one in t.inputs if one.name in read]
-        x = p.x
+        return p.finish()
     t.finish(x)
 
 
@@ -75,9 +73,8 @@ def bags(t: Draft) -> None:
 
 def added_rows(t: Draft) -> None:
     """Rows added where an index says."""
-    x, width = _rows(t, 8, 256)
+    x, lead, width = _rows(t, 8, 256)
     count = t.dim("classes", t.random.choice((10, 32, 100, 256)))
-    lead = next(d for d in t.dims if d.batch)
     index = t.input("index", (lead,), "int", bound=count)
     t.mark("index_add")
     t.say("a sum by segments")
@@ -93,7 +90,7 @@ def added_rows(t: Draft) -> None:
 
 def distances(t: Draft) -> None:
     """Distances between all rows of two inputs."""
-    x, width = _rows(t, 8, 128)
+    x, _, width = _rows(t, 8, 128)
     other = t.input("other", (t.dim("rows", t.random.choice((16, 64, 100, 256))), width))
     p = t.random.choice((2.0, 2.0, 1.0))
     tail = "" if p == 2.0 and t.chance(0.7) else f", p={p}"
@@ -104,8 +101,7 @@ def distances(t: Draft) -> None:
 
 def likelihoods(t: Draft) -> None:
     """Negative log-likelihoods of counts."""
-    x, _ = _rows(t)
-    shape = t.inputs[0].shape
+    x, *shape = _rows(t)
     reduction = t.pick("mean", "mean", "sum", "none")
     tail = "" if reduction == "mean" and t.chance(0.6) else f", reduction={t.number(reduction)}"
     result = x.shape if reduction == "none" else ()
@@ -149,7 +145,7 @@ def odd_pooling(t: Draft) -> None:
 def edge_convolution(t: Draft) -> None:
     """A convolution that pads otherwise than with zeros."""
     rank = t.random.choice((1, 2, 2))
-    x, inside = _image(t, rank, (4, 8, 16), sizes.log_uniform(t.random, 1e5, 2e6))
+    x, inside = image_input(t, rank, (4, 8, 16), sizes.log_uniform(t.random, 1e5, 2e6))
     outside = t.dim("out_channels", t.random.choice((8, 16, 32)))
     kernel, mode = t.random.choice((3, 3, 5)), t.pick("circular", "reflect", "replicate")
     t.mark(f"conv{rank}d", padding_mode=mode)
@@ -164,16 +160,16 @@ def edge_convolution(t: Draft) -> None:
         layer = t.module("Conv", f"Conv{rank}d", given)
         pads = ", ".join([str(kernel // 2)] * (2 * rank))
         h = t.step(f"{layer}({t.prefix()}.pad({x}, ({pads}), mode={t.number(mode)}))", shape, "conv")
-    _finish(t, unary.apply(t, h, _main_activation(t)) if t.chance(0.5) else h, True)
+    _finish(t, unary.apply(t, h, main_activation(t)) if t.chance(0.5) else h, True)
 
 
 def sloped(t: Draft) -> None:
     """A PReLU, with one slope or one a channel, behind a layer or alone."""
     image = t.chance(0.5)
     if image:
-        x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 4e6))
+        x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 4e6))
     else:
-        x, channels = _rows(t)
+        x, _, channels = _rows(t)
         x = linear(t, x, channels, channels) if t.chance(0.5) else x
     each = t.chance(0.6)
     given = [("num_parameters", t.argument(channels) if each else None)]
@@ -201,7 +197,8 @@ def plain_norm(t: Draft) -> None:
 
 def _row_input_of_rank(t: Draft) -> tuple[Tensor, Dim]:
     if t.chance(0.5):
-        return _rows(t)
+        x, _, width = _rows(t)
+        return x, width
     width = t.dim("features", t.random.choice((32, 64, 100, 256)))
     lead = (t.dim("batch", t.random.choice((2, 4, 8))), t.dim("seq", t.random.choice((16, 64, 100))))
     return t.input("x", (*lead, width)), width
@@ -235,15 +232,14 @@ def masked_attention(t: Draft) -> None:
 
 def bilinear_form(t: Draft) -> None:
     """What two inputs give with a matrix between them, a number a row."""
-    x, width = _rows(t, 8, 128)
-    lead = next(d for d in t.dims if d.batch)
+    x, lead, width = _rows(t, 8, 128)
     y = t.input("other", (lead, width))
     w = t.parameter("weight", (width, width), "torch.randn({}) * 0.05")
     t.mark("bilinear_form")
     t.say("a bilinear form")
     text = t.pick(
         f"({x} @ {w} * {y}).sum(dim=-1)",
-        f"((({x} @ {w}) * {y}).sum(dim=1))"[1:-1],
+        f"(({x} @ {w}) * {y}).sum(dim=1)",
         f"torch.einsum('bi,ij,bj->b', {x}, {w}, {y})",
         f"torch.sum(torch.matmul({x}, {w}) * {y}, dim=1)",
     )
@@ -265,8 +261,7 @@ def turned_scan(t: Draft) -> None:
 
 def directions(t: Draft) -> None:
     """Rows of length one, and how near they are to others."""
-    x, width = _rows(t)
-    lead = next(d for d in t.dims if d.batch)
+    x, lead, width = _rows(t)
     t.mark("normalize")
     t.say("unit rows")
     dim = t.pick("dim=1", "dim=-1", "p=2, dim=1")
@@ -285,8 +280,7 @@ def directions(t: Draft) -> None:
 
 def picked(t: Draft) -> None:
     """Values that an index of the same rank picks, or rows of a table of weights."""
-    x, width = _rows(t)
-    lead = next(d for d in t.dims if d.batch)
+    x, lead, width = _rows(t)
     if t.chance(0.5):
         count = t.dim("count", t.random.choice((4, 8, 16)))
         index = t.input("index", (lead, count), "int", bound=width)
@@ -303,8 +297,9 @@ def picked(t: Draft) -> None:
     return t.finish(t.step(t.pick(f"{x} + {text}", f"{x} * {text}"), x.shape))
 
 
-def _group_affine(t: Draft) -> None:
-    x, channels = _image(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 2e6))
+def group_affine(t: Draft) -> None:
+    """A group norm with a scale and a shift of its own a channel."""
+    x, channels = image_input(t, 2, (8, 16, 32), sizes.log_uniform(t.random, 1e5, 2e6))
     h = norms.group_norm(t, x, channels, t.random.choice((2, 4)))
     scale, shift = (t.parameter(role, (channels, 1, 1)) for role in ("scale", "bias"))
     t.mark("affine")
@@ -316,7 +311,6 @@ def families() -> list[Family]:
     """All of them."""
     makers: list[Callable[[Draft], None]] = [
         pixel_shuffled, bags, added_rows, distances, likelihoods, odd_pooling, edge_convolution, sloped, plain_norm,
-        masked_attention, bilinear_form, turned_scan, directions, picked,
+        masked_attention, bilinear_form, turned_scan, directions, picked, group_affine,
     ]  # fmt: skip
-    found = [(f"rare_{make.__name__}", make) for make in makers]
-    return rows("rare", WEIGHT, [*found, ("rare_group_affine", _group_affine)])
+    return rows("rare", WEIGHT, [(f"rare_{make.__name__}", make) for make in makers])
