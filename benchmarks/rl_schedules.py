@@ -1,6 +1,7 @@
 """What reinforcement learning by time begins with: rows for a supervised stage, tasks to train on, tasks to measure on.
 
     python benchmarks/rl_schedules.py OUT [--tasks 400] [--train 16] [--held-out 24] [--jobs 2] [--seed 0]
+        [--families NAME,...]
 
 A model that was trained on `schedules: mixed` answers with the schedule that its first line names, mostly with the
 canonical one, and has seen one turn only. OUT/rows.jsonl has, for generated tasks of families where schedules matter:
@@ -53,9 +54,9 @@ def sized(task: GeneratedTask) -> bool:
     return FEWEST <= count <= MOST
 
 
-def suite(seed: int, count: int) -> list[GeneratedTask]:
+def suite(seed: int, count: int, families: list[str]) -> list[GeneratedTask]:
     """A task a family by turns."""
-    streams = [filter(sized, generate(seed, 12, families=[name])) for name in FAMILIES]
+    streams = [filter(sized, generate(seed, 12, families=[name])) for name in families]
     turns = itertools.chain.from_iterable(zip(*streams, strict=False))
     found = [task for task in itertools.islice(turns, 3 * count) if known(task.source) is not None]
     return found[:count]
@@ -99,11 +100,11 @@ def row(name: str, source: str, said: str, *turns: str) -> dict[str, Any]:
     return {"row_id": name, "prompt": prompt, "completion": [{"role": "assistant", "content": said}]}
 
 
-def rows(count: int, jobs: int, seed: int) -> list[dict[str, Any]]:
+def rows(count: int, jobs: int, seed: int, families: list[str]) -> list[dict[str, Any]]:
     """All rows, shuffled."""
     draw = random.Random(seed)
     made: list[dict[str, Any]] = []
-    tasks = [t for t in generate(SEEDS["rows"], count, families=list(FAMILIES)) if known(t.source) is not None]
+    tasks = [t for t in generate(SEEDS["rows"], count, families=families) if known(t.source) is not None]
     for task in tasks:
         source, found = task_prompt(task.source), known(task.source) or []
         for number, chosen in enumerate(draw.sample(found, min(3, len(found)))):
@@ -124,12 +125,14 @@ def main() -> None:
     parser.add_argument("--held-out", type=int, default=24)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--families", type=lambda text: text.split(","), default=list(FAMILIES))
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", asked.train), ("held_out", asked.held_out)):
-        lines = [json.dumps({"task_id": t.name, "reference": t.source}) for t in suite(SEEDS[name], count)]
+        tasks = suite(SEEDS[name], count, asked.families)
+        lines = [json.dumps({"task_id": t.name, "reference": t.source}) for t in tasks]
         (asked.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    made = rows(asked.tasks, asked.jobs, asked.seed)
+    made = rows(asked.tasks, asked.jobs, asked.seed, asked.families)
     (asked.out / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in made), encoding="utf-8")
     print(json.dumps({"rows": len(made), "train": asked.train, "held_out": asked.held_out}))
 

@@ -1,11 +1,13 @@
 """What each method of supervised post-training is worth on a base checkpoint, by execution: one call, all measurements.
 
-    python benchmarks/sft_methods.py OUT --base CHECKPOINT [--parts losses,selection,deciles,dpo,confidence,cost,gpus]
-        [--preset full|short|rehearsal] [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
+    python benchmarks/sft_methods.py OUT --base CHECKPOINT
+        [--parts losses,vanilla,selection,deciles,dpo,confidence,cost,gpus] [--preset full|short|rehearsal]
+        [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
         [--suite NAME=FILE.jsonl[:LIMIT]]... [--limit PART=SECONDS]... [--per-gpu 2] [--judge cpu|gpu|later]
-        [--set KEY=VALUE]...
+        [--set KEY=VALUE]... [--size FIELD=NUMBER]...
 
 losses      vanilla, SFT, DFT, ProFit, EAFT, ASFT, CuSeT, and CuSeT's ablation, on the same rows, steps and rate
+vanilla     the base's answers alone, to hold the parts below against
 selection   ConCuR's rows against as many random, longest, shortest, fastest ones (a corpus timed on the GPU)
 deciles     speed-decile tags, asked for 10/10 and for 1/10, against the same rows without tags
 dpo         pairs out of the base's own judged answers; beside it SFT on its right ones
@@ -44,7 +46,7 @@ from kernelwright.config import load_config
 from kernelwright.evaluation.options import visible_gpus
 from kernelwright.training.post_settings import SftSettings, recipe_path
 
-PARTS = ("losses", "selection", "deciles", "dpo", "confidence", "cost", "gpus", "judge")
+PARTS = ("losses", "vanilla", "selection", "deciles", "dpo", "confidence", "cost", "gpus", "judge")
 LOSSES: dict[str, dict[str, Any]] = {
     "sft": {"name": "sft"},
     "cuset": {"name": "cuset"},
@@ -120,7 +122,7 @@ class Plan:
     """The jobs of each part."""
 
     def __init__(self, args: argparse.Namespace, out: Path) -> None:
-        self.args, self.out, self.size = args, out, PRESETS[args.preset]
+        self.args, self.out, self.size = args, out, dataclasses.replace(PRESETS[args.preset], **args.sizes)
         self.gpus = visible_gpus()
         self.suites = ["held-out", *(name for name, _, _ in args.suites if name not in ("held-out", PAIRS))]
 
@@ -172,7 +174,7 @@ class Plan:
         made |= {"judge": "gpu"} if self.gpus else {"judge": "none", "made_up_times": True}
         return [Job("timed", "corpus", made, 0, alone=True)]
 
-    def vanilla(self, stage: int) -> list[Job]:
+    def vanilla(self, stage: int = 0) -> list[Job]:
         return [self.arm("vanilla", seed, None, stage) for seed in self.args.seeds]
 
     def losses(self) -> list[Job]:
@@ -270,7 +272,7 @@ class Driver:
         (self.out / STOP).unlink(missing_ok=True)
         try:
             self.part("data", self.plan.data())
-            if self.args.judge == "cpu" and set(self.args.parts) & set(PARTS[:4]):
+            if self.args.judge == "cpu" and set(self.args.parts) & set(PARTS[:5]):
                 follow = {"backend": "cpu", "timed": False, "follow": True}
                 self.background = self.start(Job("judge-beside", "judged", follow), "")
             for part in self.args.parts:
@@ -439,7 +441,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--per-gpu", type=int, default=2)
     parser.add_argument("--judge", choices=["cpu", "gpu", "later"], default="cpu")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
+    parser.add_argument("--size", action="append", default=[], metavar="FIELD=NUMBER", help="in place of the preset's")
     args = parser.parse_args()
+    args.sizes = {name: int(number) for name, _, number in (text.partition("=") for text in args.size)}
+    known_sizes = {field.name for field in dataclasses.fields(Preset)} - {"shape"}
+    if set(args.sizes) - known_sizes:
+        parser.error(f"there is no size {min(set(args.sizes) - known_sizes)!r}: use {', '.join(sorted(known_sizes))}")
     args.parts = [part for part in args.parts.split(",") if part]
     args.methods = [name for name in args.methods.split(",") if name]
     for given, known in ((args.parts, PARTS), (args.methods, tuple(LOSSES))):

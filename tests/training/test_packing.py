@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("tokenizers")
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.packing import IGNORE, Packing, arrays, epoch, label_count, updates
+from kernelwright.training.packing import IGNORE, Packing, arrays, epoch, label_count, most_documents, updates
 from kernelwright.training.shards import Shards, write_shard
 
 
@@ -32,30 +32,33 @@ LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 23)), min_size=1
 
 
 @settings(max_examples=60, deadline=None)
-@given(LENGTHS, st.integers(1, 4), st.integers(0, 5))
-def test_a_pass_has_every_pair_once_and_rows_hold(lengths: list[tuple[int, int]], rows: int, seed: int) -> None:
+@given(LENGTHS, st.integers(1, 4), st.integers(0, 5), st.integers(1, 200))
+def test_a_pass_has_every_pair_once_and_rows_hold(
+    lengths: list[tuple[int, int]], rows: int, seed: int, documents: int
+) -> None:
     shards = made(lengths)
-    packing = Packing(rows, 64, seed)
+    packing = Packing(rows, 64, seed, documents)
     whole = list(epoch(shards, packing, 0, whole=False))
     flat = [list(chain.from_iterable(batch)) for batch in whole]
     assert sorted(chain.from_iterable(flat)) == list(range(len(lengths)))
     for batch in whole:
         assert len(batch) == rows and any(batch)
         assert all(sum(sum(lengths[i]) for i in row) <= 64 for row in batch)
+        assert sum(map(len, batch)) <= documents
     assert whole[: len(list(epoch(shards, packing, 0)))] == list(epoch(shards, packing, 0))
 
 
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS, st.integers(0, 9))
 def test_a_resumed_run_goes_on_where_it_was(lengths: list[tuple[int, int]], start: int) -> None:
-    shards, packing = made(lengths), Packing(2, 64, 1)
+    shards, packing = made(lengths), Packing(2, 64, 1, 64)
     assert list(islice(updates(shards, packing, 0), start, start + 4)) == list(
         islice(updates(shards, packing, start), 4)
     )
 
 
 def test_passes_differ() -> None:
-    shards, packing = made([(10, 10)] * 60), Packing(2, 64, 1)
+    shards, packing = made([(10, 10)] * 60), Packing(2, 64, 1, 64)
     first, second = (list(epoch(shards, packing, n)) for n in (0, 1))
     assert first != second and first == list(epoch(shards, packing, 0))
 
@@ -65,9 +68,15 @@ def test_rows_are_well_filled() -> None:
     shards = made(
         [(int(a), int(b)) for a, b in zip(rng.integers(80, 400, 900), rng.integers(100, 700, 900), strict=True)]
     )
-    batches = list(epoch(shards, Packing(4, 4096, 0), 0))
+    batches = list(epoch(shards, Packing(4, 4096, 0, most_documents(shards, 4, 4096)), 0))
     held = shards.lengths[list(chain.from_iterable(chain.from_iterable(batches)))].sum()
     assert held > 0.97 * len(batches) * 4 * 4096
+
+
+def test_there_is_room_for_half_as_many_pairs_again_as_fill_an_update() -> None:
+    assert most_documents(made([(100, 100)] * 30), 4, 1000) == 31
+    assert most_documents(made([(1000, 1000)]), 4, 1000) == 4
+    assert most_documents(made([]), 4, 1000) == 7
 
 
 def test_arrays_of_rows() -> None:

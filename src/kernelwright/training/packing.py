@@ -14,8 +14,9 @@ import numpy as np
 from kernelwright.training.shards import Shards
 
 IGNORE = -100
-PATIENCE = 32
-"""Pairs in a row that fit nowhere, after which an update's rows are called full."""
+LEAST_PATIENCE, MOST_PATIENCE = 32, 256
+"""Pairs that fit nowhere, after which an update's rows are called full: many fill rows better (97 % in place of 96),
+but as many are left over at the end of a pass, so that few pairs have less."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,18 @@ class Packing:
     rows: int
     length: int
     seed: int
+    documents: int
 
-    @property
-    def documents(self) -> int:
-        return max(self.rows * self.length // 64, self.rows)
+
+def most_documents(shards: Shards, rows: int, length: int) -> int:
+    """Pairs that an update is given room for: half as many again as fill it on average.
+
+    Flash attention over a ragged batch launches its blocks for every pair that there is room for, whether it is there
+    or not, and each block takes its shared memory first: room for a thousand pairs where 45 are is not free.
+    """
+    sizes = shards.lengths[shards.usable].sum(1)
+    mean = float(sizes.mean()) if len(sizes) else float(length)
+    return max(rows, int(1.5 * rows * length / max(mean, 1.0)) + 1)
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,8 @@ def epoch(shards: Shards, packing: Packing, number: int, *, whole: bool = True) 
     """One pass over the pairs in an order of its own. `whole`: what does not fill an update at the end is dropped."""
     order = np.random.default_rng([packing.seed, number]).permutation(shards.usable).tolist()
     sizes = shards.lengths.sum(1).tolist()
-    filling = _Filling(packing)
+    patience = min(MOST_PATIENCE, max(LEAST_PATIENCE, len(order) // 64))
+    filling = _Filling(packing, patience)
     waiting: list[int] = []
     for pair in order:
         if not filling.place(pair, sizes[pair]):
@@ -59,23 +69,23 @@ def epoch(shards: Shards, packing: Packing, number: int, *, whole: bool = True) 
         if not filling.full:
             continue
         yield filling.rows
-        filling, again, waiting = _Filling(packing), waiting, []
+        filling, again, waiting = _Filling(packing, patience), waiting, []
         waiting = [one for one in again if not filling.place(one, sizes[one])]
     while not whole and filling.held:
         yield filling.rows
-        filling, again = _Filling(packing), waiting
+        filling, again = _Filling(packing, patience), waiting
         waiting = [one for one in again if not filling.place(one, sizes[one])]
 
 
 class _Filling:
     """The rows of one update while they are filled: each pair goes to the first row that has room."""
 
-    def __init__(self, packing: Packing) -> None:
+    def __init__(self, packing: Packing, patience: int) -> None:
         self.rows: Rows = [[] for _ in range(packing.rows)]
         self.held = 0
         self._free = [packing.length] * packing.rows
         self._most = packing.documents
-        self._refused = 0
+        self._refused, self._patience = 0, patience
 
     def place(self, pair: int, size: int) -> bool:
         for i, room in enumerate(self._free):
@@ -89,7 +99,7 @@ class _Filling:
 
     @property
     def full(self) -> bool:
-        return self._refused >= PATIENCE or self.held >= self._most
+        return self._refused >= self._patience or self.held >= self._most
 
 
 def updates(shards: Shards, packing: Packing, start: int) -> Iterator[Rows]:

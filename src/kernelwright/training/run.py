@@ -21,7 +21,7 @@ from kernelwright.training.attention import Spans, choose, prepare
 from kernelwright.training.checkpoint import load_state, save_model, save_state
 from kernelwright.training.model import Decoder, Shape
 from kernelwright.training.muon import Muon
-from kernelwright.training.packing import Packing, Rows, arrays, epoch, label_count, updates
+from kernelwright.training.packing import Packing, Rows, arrays, epoch, label_count, most_documents, updates
 from kernelwright.training.preparing import Prepared
 from kernelwright.training.progress import Live, Log, Meter, line, peak_flops
 from kernelwright.training.settings import PretrainSettings
@@ -78,7 +78,8 @@ class Run:
                 hint="change train.rows",
             )
         self.part_rows = self.train.rows // parts
-        self.packing = Packing(self.train.rows, self.train.length, settings.seed)
+        documents = most_documents(data.training, self.train.rows, self.train.length)
+        self.packing = Packing(self.train.rows, self.train.length, settings.seed, documents)
         self.longest = min(self.train.length, settings.model.context)
         self.bf16 = self.train.precision == "bf16" or (self.train.precision == "auto" and self.on_gpu)
         self.progress = Progress(total=self.train.steps)
@@ -240,7 +241,7 @@ class Run:
         """The mean loss on answers that were not trained on. Every process computes the same."""
         total, labels = 0.0, 0
         held_out = self.data.held_out
-        packing = Packing(self.part_rows, self.train.length, 0)
+        packing = Packing(self.part_rows, self.train.length, 0, self.packing.documents)
         for rows in epoch(held_out, packing, 0, whole=False):
             # gradients stay on, though unused: without them the model would be compiled once more
             part = self._on_device(self._part(held_out, rows))
