@@ -10,7 +10,6 @@ from __future__ import annotations
 import ctypes
 import json
 import signal
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -189,8 +188,10 @@ def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
 
 
 def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
-    """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds and peak memory,
-    each measured `rounds` times in turn after a round that warms up and does not count; ratios of medians."""
+    """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds of whole steps,
+    data included, by turns, so that what else the machine does meets all alike; peak memory of each alone. Ratios are
+    medians over turns of a step to TRL's of the same turn."""
+    from kernelwright import metrics
     from kernelwright.training.post_settings import SftSettings
     from kernelwright.training.samples import prepare
 
@@ -199,18 +200,24 @@ def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     settings = SftSettings.model_validate(params["settings"])
     samples, _ = prepare(settings)
     samples = samples.chosen(list(range(min(len(samples), settings.train.batch * 8))))
-    runs: dict[str, list[dict[str, Any]]] = {"trl": [], "sft": [], "cuset": []}
-    for number in range(params["rounds"] + 1):
-        for name in list(runs)[:: 1 if number % 2 == 0 else -1]:
-            timed = steps_timed(name, settings, samples, folder / f"{name}-{number}")
-            runs[name] += [timed] if number else []
-            (folder / "partial.json").write_text(json.dumps(runs), encoding="utf-8")
-    seconds = {name: statistics.median(s for run in found for s in run["seconds"]) for name, found in runs.items()}
-    peaks = {name: max(run["peak_bytes"] for run in found) for name, found in runs.items()}
-    ratios = {f"{name}_time_ratio": round(seconds[name] / seconds["trl"], 4) for name in ("sft", "cuset")}
-    if peaks["trl"]:
-        ratios |= {f"{name}_memory_ratio": round(peaks[name] / peaks["trl"], 4) for name in ("sft", "cuset")}
-    return {**ratios, "step_seconds": seconds, "peak_bytes": peaks, "runs": runs}
+    names = ("trl", "sft", "cuset")
+    alone = settings.model_copy(update={"train": settings.train.model_copy(update={"steps": 4})})
+    peaks = {name: peak_bytes(made(name, alone, samples, folder / name)) for name in names}
+    (folder / "partial.json").write_text(json.dumps({"peak_bytes": peaks}), encoding="utf-8")
+    turns = settings.train.steps or 1
+    settings = settings.model_copy(
+        update={"train": settings.train.model_copy(update={"steps": params["rounds"] * turns})}
+    )
+    seconds = steps_in_turn({name: made(name, settings, samples, folder / name) for name in names})
+    result: dict[str, Any] = {"seconds": seconds, "peak_bytes": peaks}
+    for name in names[1:]:
+        ratios = [ours / theirs for ours, theirs in zip(seconds[name], seconds["trl"], strict=True)]
+        found = metrics.median(ratios)
+        result[f"{name}_time_ratio"] = found and round(found.value, 4)
+        result[f"{name}_time_interval"] = found and [round(found.low, 4), round(found.high, 4)]
+        if peaks["trl"]:
+            result[f"{name}_memory_ratio"] = round(peaks[name] / peaks["trl"], 4)
+    return result
 
 
 def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
@@ -231,45 +238,94 @@ def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
     model.save_pretrained(folder)
 
 
-def steps_timed(name: str, settings: Any, samples: Any, folder: Path) -> dict[str, Any]:
-    """Seconds of each update after the first three, and the peak of device memory."""
+def made(name: str, settings: Any, samples: Any, folder: Path) -> Any:
+    """TRL's own trainer, or ours with a loss of this name."""
+    from kernelwright.training.post_settings import LossSettings
+    from kernelwright.training.sft import arguments, make_trainer
+
+    if name == "trl":
+        return trl_trainer(settings, samples, folder)
+    loss = LossSettings(name="cuset", window=256) if name == "cuset" else LossSettings()
+    ours = settings.model_copy(update={"loss": loss})
+    return make_trainer(ours, folder, arguments(ours, folder), samples, None)
+
+
+def peak_bytes(trainer: Any) -> int:
+    """The most of the device's memory that training takes, with nothing else there."""
     import gc
     import shutil
 
     import torch
-    from transformers import TrainerCallback
-
-    from kernelwright.training.post_settings import LossSettings
-    from kernelwright.training.sft import arguments, make_trainer
-
-    class Clock(TrainerCallback):
-        def __init__(self) -> None:
-            self.marks: list[float] = []
-
-        def on_step_end(self, *_unused: Any, **_more: Any) -> None:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.marks.append(time.perf_counter())
 
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    if name == "trl":
-        trainer = trl_trainer(settings, samples, folder)
-    else:
-        loss = LossSettings(name="cuset", window=256) if name == "cuset" else LossSettings()
-        ours = settings.model_copy(update={"loss": loss})
-        trainer = make_trainer(ours, folder, arguments(ours, folder), samples, None)
-    clock = Clock()
-    trainer.add_callback(clock)
     trainer.train()
     peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
     del trainer
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    shutil.rmtree(folder, ignore_errors=True)
-    gaps = [round(b - a, 6) for a, b in zip(clock.marks, clock.marks[1:], strict=False)]
-    return {"seconds": gaps[min(2, len(gaps) - 1) :], "peak_bytes": peak}
+    return peak
+
+
+def steps_in_turn(trainers: dict[str, Any]) -> dict[str, list[float]]:
+    """Seconds of each step, the first three left out. Each trainer has a thread; one of them runs at a time, from the
+    end of its last step to the end of its next, then the next one does."""
+    import shutil
+    import threading
+
+    import torch
+    from transformers import TrainerCallback
+
+    turn = threading.Condition()
+    waiting = list(trainers)
+    seconds: dict[str, list[float]] = {name: [] for name in trainers}
+    failures: list[BaseException] = []
+
+    class Turns(TrainerCallback):
+        def __init__(self, name: str) -> None:
+            self.name, self.began = name, 0.0
+
+        def on_train_begin(self, *_unused: Any, **_more: Any) -> None:
+            self.wait()
+
+        def on_step_end(self, *_unused: Any, **_more: Any) -> None:
+            if torch.cuda.is_available():
+                torch.cuda.synchronize()
+            seconds[self.name].append(round(time.perf_counter() - self.began, 6))
+            with turn:
+                waiting.append(waiting.pop(0))
+                turn.notify_all()
+            self.wait()
+
+        def wait(self) -> None:
+            with turn:
+                turn.wait_for(lambda: waiting[0] == self.name)
+            self.began = time.perf_counter()
+
+    def run(name: str) -> None:
+        try:
+            trainers[name].train()
+        except BaseException as error:  # told by the thread that waits for this one
+            failures.append(error)
+        with turn:
+            waiting.remove(name)
+            turn.notify_all()
+
+    threads = []
+    for name, trainer in trainers.items():
+        trainer.add_callback(Turns(name))
+        threads.append(threading.Thread(target=run, args=(name,)))
+        threads[-1].start()
+    for thread in threads:
+        thread.join()
+    for trainer in trainers.values():
+        shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
+    if failures:
+        raise failures[0]
+    fewest = min(map(len, seconds.values()))
+    return {name: found[min(3, fewest - 1) : fewest] for name, found in seconds.items()}
 
 
 def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:

@@ -118,9 +118,9 @@ def test_gpu_kinds_are_refused_without_one() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("dense", "rows")])
 def test_kinds_agree_on_a_gpu(kind: str) -> None:
-    from kernelwright.training.attention import _works
+    from kernelwright.training.attention import works
 
-    assert _works(kind, compiled=True)
+    assert works(kind, compiled=True)
 
 
 def test_operations_a_token_are_those_of_the_matrices() -> None:

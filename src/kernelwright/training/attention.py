@@ -99,10 +99,10 @@ def choose(wanted: str, device: str, compiled: bool) -> str:
     if device != "cuda":
         return "dense"
     kinds = ["varlen"] + (["flex"] if compiled else [])  # flex attention that is not compiled is slower than `rows`
-    return next((kind for kind in kinds if _works(kind, compiled)), "rows")
+    return next((kind for kind in kinds if works(kind, compiled)), "rows")
 
 
-def _works(kind: str, compiled: bool) -> bool:
+def works(kind: str, compiled: bool) -> bool:
     """Whether a kind gives the outputs and gradients that `dense` gives, on the GPU and in bfloat16."""
     import torch
 

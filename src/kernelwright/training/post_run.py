@@ -81,19 +81,29 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", message=".*deprecated and will be removed in v6.*", category=FutureWarning)
 
 
-def load_model(settings: BaseModelSettings) -> Any:
-    """The base model, with float32 weights for full tuning. Raises `ConfigError`."""
+def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
+    """The base model, with float32 weights for full tuning. Raises `ConfigError`.
+
+    `joined`: it will see rows of joined samples; with `attention = "auto"`, kinds of models that `joined.MODELS` names
+    get attention that needs no mask for these.
+    """
     import torch
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from kernelwright.training.joined import MODELS, register
 
     dtype = settings.dtype
     if dtype == "auto":
         dtype = "bfloat16" if settings.tune == "lora" and torch.cuda.is_available() else "float32"
     try:
+        attention = None if settings.attention == "auto" else settings.attention
+        if joined and attention is None:
+            config = AutoConfig.from_pretrained(settings.path, trust_remote_code=settings.trust_remote_code)
+            attention = register() if config.model_type in MODELS else None
         return AutoModelForCausalLM.from_pretrained(
             settings.path,
             dtype=getattr(torch, dtype),
-            attn_implementation=None if settings.attention == "auto" else settings.attention,
+            attn_implementation=attention,
             trust_remote_code=settings.trust_remote_code,
         )
     except (OSError, ValueError, ImportError) as error:

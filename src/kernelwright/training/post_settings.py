@@ -41,7 +41,7 @@ class BaseModelSettings(Table):
     """Of the weights. auto: bfloat16 for LoRA on a GPU, float32 else (a bfloat16 forward pass either way on a GPU)."""
     attention: str = "auto"
     """transformers' name of the implementation: sdpa, eager, flash_attention_2, …; auto: its own choice, sdpa where the
-    model has that."""
+    model has that; for packed rows of Llama, Mistral and Qwen one that needs no mask (`training/joined.py`)."""
     checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, a third more time."""
     trust_remote_code: bool = False

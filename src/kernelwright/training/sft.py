@@ -68,7 +68,7 @@ def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples,
     trainer = WeightedSFTTrainer(
         loss=settings.loss,
         reference=_reference(settings),
-        model=post_run.load_model(settings.model),
+        model=post_run.load_model(settings.model, joined=packing),
         args=args,
         data_collator=FlagCollator(pad_token_id=tokenizer.pad_token_id, padding_free=packing),
         train_dataset=dataset(training, settings.data.length if packing else None),
@@ -95,7 +95,7 @@ def _reference(settings: SftSettings) -> Any:
         return None
     from trl.trainer.utils import add_fused_lm_head
 
-    model = post_run.load_model(settings.model).requires_grad_(False)
+    model = post_run.load_model(settings.model, joined=settings.train.packing).requires_grad_(False)
     add_fused_lm_head(model)
     return model
 
