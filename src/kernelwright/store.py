@@ -31,6 +31,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kernelwright.errors import StoreError
+from kernelwright.folders import claim
 from kernelwright.records import Candidate, Evaluation, Task, Turn
 
 SCHEMA_VERSION = 2
@@ -115,6 +116,7 @@ class Store:
         path = Path(folder)
         with contextlib.ExitStack() as undo:
             try:
+                claim(path, "run.sqlite")
                 path.mkdir(parents=True, exist_ok=True)
                 lock = _lock(path)
                 undo.callback(os.close, lock)

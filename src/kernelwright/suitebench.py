@@ -281,6 +281,8 @@ class Bench:
                     thread.join(0.5)
         except BaseException:
             self._stop.set()
+            if self.asker.each is not None:  # what has ended is kept, and the rest can be drawn again
+                self.asker.close()
             deadline = time.monotonic() + STOPPING_SECONDS
             while self._asking and time.monotonic() < deadline:
                 time.sleep(0.05)

@@ -172,8 +172,12 @@ def _show(run: Path, other: Path | None, as_json: bool) -> None:
         summary["comparison"] = benchfacts.compare(_bench_of(other), found)
     if as_json:
         print(json.dumps(summary))
+    else:
+        benchview.print_summary(summary, report.out)
+    if summary["counts"]["no_answer"] and not summary["counts"]["samples"]:
+        raise typer.Exit(1)
+    if as_json:
         return
-    benchview.print_summary(summary, report.out)
     if other is not None:
         benchview.print_comparison(summary["comparison"], (other.name, run.name), report.out)
     report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")

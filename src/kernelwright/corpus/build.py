@@ -38,8 +38,9 @@ from kernelwright.corpus.shards import (
     write_shard,
     write_whole,
 )
-from kernelwright.errors import ConfigError, StoreError
+from kernelwright.errors import ConfigError, StoreError, UsageError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.options import visible_gpus
 
 CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
 """Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
@@ -388,6 +389,8 @@ def build(
     """
     path = Path(folder)
     options = plan.options()
+    if plan.judge == "gpu" and not visible_gpus():
+        raise UsageError("--judge gpu: there is no NVIDIA GPU here", hint="use --judge cpu")
     if plan.recipe.against:
         guard(plan.recipe.against, plan.recipe.one_operator)  # a suite that cannot be read is told before anything runs
     with _locked(path):

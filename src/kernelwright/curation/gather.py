@@ -98,7 +98,7 @@ def _corpus(path: Path) -> Iterator[Sample]:
 
 def sample_of_row(row: dict[str, Any], run: str) -> Sample:
     """A corpus's row as a sample. Its evaluation holds what the row holds: verdict, reason, timing."""
-    origin = Provenance(origin=f"corpus#{row['row_id']}", licence="Apache-2.0")
+    origin = Provenance(origin="corpus", licence="Apache-2.0")  # the task's: rows of one task are one task's
     task = Task(task_id=row["task_id"], source=row["reference"], provenance=origin)
     timing = None
     if row["candidate_ms"] is not None and row["verdict"] == "correct":

@@ -18,6 +18,7 @@ from kernelwright.corpus.guard import removals_summary, suite_texts
 from kernelwright.corpus.shards import MANIFEST, write_whole
 from kernelwright.curation.methods import Rows, Settings
 from kernelwright.errors import ConfigError, StoreError
+from kernelwright.folders import claim
 
 FILE = "data/train.jsonl"
 
@@ -37,6 +38,7 @@ def write(
 
     Raises `ConfigError` where no row is left: an empty data set is never written.
     """
+    claim(folder)
     if (folder / MANIFEST).exists():
         raise StoreError(f"{str(folder)!r} holds a data set already", hint="name another folder with --out")
     rows, doubles = without_doubles(made.rows)

@@ -82,6 +82,7 @@ class GenerationBackend(Protocol):
         prompts: Sequence[Sequence[int]],
         samplings: Sequence[Sampling],
         on_done: Callable[[int], None] | None = None,
+        watch: Callable[[Sequence[Running]], None] | None = None,
     ) -> list[Running]: ...
 
     def load_weights(self, weights: Mapping[str, Any]) -> None: ...

@@ -64,13 +64,14 @@ class Queued(ABC):
         prompts: Sequence[Sequence[int]],
         samplings: Sequence[Sampling],
         on_done: Callable[[int], None] | None = None,
+        watch: Callable[[Sequence[Running]], None] | None = None,
     ) -> list[Running]:
-        """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
+        """Answers to all prompts, in their order. `on_done` and `watch`: see `finish`."""
         for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
             check_length(prompt, self.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         try:
-            finish(asked, self.step, on_done)
+            finish(asked, self.step, on_done, watch)
         except BaseException:
             with contextlib.suppress(Exception):  # what was wrong at first is raised
                 self.step()

@@ -63,10 +63,15 @@ def check_length(prompt: Sequence[int], context: int) -> None:
         )
 
 
-def finish(asked: Sequence[Running], step: Callable[[], None], on_done: Callable[[int], None] | None) -> None:
-    """Takes steps until all requests have ended; they are cancelled where a step raises.
+def finish(
+    asked: Sequence[Running],
+    step: Callable[[], None],
+    on_done: Callable[[int], None] | None,
+    watch: Callable[[Sequence[Running]], None] | None = None,
+) -> None:
+    """Takes steps until all requests have ended; they are cancelled where a step, or who watches, raises.
 
-    `on_done` gets how many are done, whenever that changes.
+    `on_done` gets how many are done, whenever that changes; `watch` gets all requests after each step.
     """
     done = 0
     try:
@@ -76,6 +81,8 @@ def finish(asked: Sequence[Running], step: Callable[[], None], on_done: Callable
             if on_done is not None and now > done:
                 on_done(now)
             done = now
+            if watch is not None:
+                watch(asked)
     except BaseException:
         for running in asked:
             running.cancelled = True
@@ -154,13 +161,14 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         samplings: Sequence[Sampling],
         on_done: Callable[[int], None] | None = None,
+        watch: Callable[[Sequence[Running]], None] | None = None,
     ) -> list[Running]:
-        """Answers to all prompts, in their order. `on_done` gets how many are done, whenever that changes."""
+        """Answers to all prompts, in their order. `on_done` and `watch`: see `finish`."""
         for prompt in prompts:  # all before the first is queued: one that does not fit must leave none behind
             check_length(prompt, self.config.context)
         asked = [self.add(p, s) for p, s in zip(prompts, samplings, strict=True)]
         try:
-            finish(asked, self.step, on_done)
+            finish(asked, self.step, on_done, watch)
         except BaseException:
             self._sweep()
             raise

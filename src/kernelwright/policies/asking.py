@@ -27,6 +27,8 @@ class Asker:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.many: Callable[[list[Request]], list[Any]] | None = getattr(policy, "generate_many", None)
+        self.each: Callable[..., None] | None = getattr(policy, "generate_each", None)
+        """Of a policy that says of each answer when it has ended, and can be stopped between."""
         self.parallel = int(getattr(policy, "parallel", MAX_BATCH if self.many else PARALLEL))
         """How many questions may be open at once to some avail."""
         self._with_temperature = "temperature" in inspect.signature(policy.generate).parameters
@@ -64,16 +66,20 @@ class Asker:
         """Answers a batch. One that the policy refuses is halved, so that only what it cannot answer fails."""
         try:
             assert self.many is not None
+            if self.each is not None:
+                self.each([r for r, _ in batch], lambda n, a: batch[n][1].set_result(a), lambda: self._closed)
+                return
             answers = self.many([request for request, _ in batch])
             if len(answers) != len(batch):
                 raise HarnessError(f"{self.policy.name} gave {len(answers)} answers to {len(batch)} questions")
         except PolicyError as error:
-            if len(batch) == 1 or self._closed:
-                self._fail(batch, error)
+            left = [one for one in batch if not one[1].done()]
+            if len(left) < 2 or self._closed:
+                self._fail(left, error)
                 return
-            half = len(batch) // 2
-            self._answer(batch[:half])
-            self._answer(batch[half:])
+            half = len(left) // 2
+            self._answer(left[:half])
+            self._answer(left[half:])
         except BaseException as error:
             self._fail(batch, error)
         else:
@@ -83,7 +89,8 @@ class Asker:
     @staticmethod
     def _fail(batch: list[Waiting], error: BaseException) -> None:
         for _, future in batch:
-            future.set_exception(error)
+            if not future.done():
+                future.set_exception(error)
 
     def _take(self) -> list[Waiting] | None:
         """The next batch: what waits, once no more came for a moment; None when there will be none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -97,16 +97,36 @@ class StarterPolicy:
 
     def generate_many(self, requests: Sequence[Request]) -> list[SampledAnswer]:
         """One answer a request, computed together. Raises `PolicyError` where a task is too long for the model."""
+        found: dict[int, SampledAnswer] = {}
+        self.generate_each(requests, found.__setitem__)
+        return [found[number] for number in range(len(requests))]
+
+    def generate_each(
+        self,
+        requests: Sequence[Request],
+        done: Callable[[int, SampledAnswer], None],
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """The same; `done` gets a request's number and its answer as soon as that has ended. Once `stopped` says so,
+        the others are given up: `PolicyError`."""
         began = time.monotonic()
         prompts = [self.asked(r) for r in requests]
         samplings = [self.sampling(r.seed, r.temperature) for r in requests]
+        told: set[int] = set()
+
+        def watch(asked: Sequence[Running]) -> None:
+            for number in [n for n, r in enumerate(asked) if r.finish_reason and n not in told]:
+                told.add(number)
+                seconds = (time.monotonic() - began) / len(told)
+                done(number, self.answered(asked[number], seconds, prompts[number].asked))
+            if stopped():
+                raise PolicyError("stopped before the answer had ended")
+
         try:
             with self._turn:
-                done = self.engine.generate([prompt.ids for prompt in prompts], samplings)
+                watch(self.engine.generate([prompt.ids for prompt in prompts], samplings, None, watch))
         except ConfigError as error:
             raise PolicyError(str(error), hint=error.hint) from error
-        seconds = (time.monotonic() - began) / max(1, len(requests))
-        return [self.answered(running, seconds, p.asked) for running, p in zip(done, prompts, strict=True)]
 
     def asked(self, request: Request) -> Prompt:
         """A request's prompt, with the beginning of its answer where the model knows several schedules.

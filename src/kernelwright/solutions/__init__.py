@@ -87,23 +87,25 @@ def either(source: str, use: Callable[[Parts], Any]) -> Any:
     """What can be made of a task's parts. Raises `Unreadable`.
 
     Of a text of which nothing can be made as it is, those of its normal form: without loops over layers, choices by a
-    constructor's argument and helpers of one line.
+    constructor's argument and helpers of one line; then with the classes of the file made plainer.
     """
     from kernelwright import syntax
     from kernelwright.solutions.reading import Unreadable, readable
     from kernelwright.tasks.normal import normal_form
+    from kernelwright.tasks.plain_classes import plain_classes
 
-    try:
-        with readable():
-            return use(_understood(source))
-    except Unreadable as error:
+    first: Unreadable | None = None
+    for form in (None, normal_form, lambda text: plain_classes(normal_form(text))):
         try:
             with readable():
-                found = _understood(normal_form(source))
-                found[0].own = syntax.parse(source)
+                found = _understood(form(source) if form else source)
+                if form:
+                    found[0].own = syntax.parse(source)
                 return use(found)
-        except Unreadable:
-            raise error from None
+        except Unreadable as error:
+            first = first or error
+    assert first is not None
+    raise first
 
 
 def _understood(source: str) -> Parts:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
+from kernelwright.solutions.fusion import READERS
 from kernelwright.solutions.operators import COMPARISONS, LOGIC
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.reading import Node, Unreadable, nodes
+from kernelwright.solutions.stages import RESHAPES
 
 if TYPE_CHECKING:
     from kernelwright.solutions.forward import Reader
@@ -34,11 +36,15 @@ def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[st
         return Node("ne", (inner, Node("number", text="0.0")))
     if kind not in ("float", "half", "bfloat16"):
         raise Unreadable(f"no template for a change to {kind}")
+    if kind == "float" and any(n.op == "cast" and n.text in ("half", "bfloat16") for n in nodes(inner)):
+        raise Unreadable(f"no template for a change to half precision and back: {ast.unparse(node)[:40]}")
     return Node("cast", (inner,), kind) if _mixed(reader) or kind != "float" or _unlike(reader, inner) else inner
 
 
 def _unlike(reader: Reader, inner: Node) -> bool:
     """Whether a value's elements are no floating numbers."""
+    while inner.op in RESHAPES or inner.op in READERS or inner.op in ("flip", "roll", "repeat", "cat", "stack"):
+        inner = inner.args[0]  # what moves elements leaves them what they are
     declared = reader.facts.inputs.get(inner.text) if inner.op == "input" else None
     whole = inner.op in ("sum", "prod", "argmax", "argmin", "count_nonzero")
     return (

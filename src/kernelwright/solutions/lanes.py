@@ -11,7 +11,7 @@ _LANES = "xyzw"
 
 
 def vectorised(name: str, fusion: Fusion, text: str, parameters: str) -> str:
-    """The kernel's text, or empty where an operand is read at another index than the element's own.
+    """The kernel's text, or empty where an operand is no float, or is read at another index than the element's own.
 
     The operators become a device function of one element. Tensors begin at addresses that are multiples of 16 bytes
     (torch's own allocations do); the last elements, where their number is no multiple of four, come one by one.
@@ -19,6 +19,8 @@ def vectorised(name: str, fusion: Fusion, text: str, parameters: str) -> str:
     loads = [m for s in fusion.statements if (m := _LOAD.fullmatch(s.strip()))]
     rest = [s for s in fusion.statements if not _LOAD.fullmatch(s.strip())]
     if not loads or any(re.search(r"\bi\b|\[", s) for s in [*rest, text]):
+        return ""
+    if not all(re.search(rf"const float\* {m[2]}\b", parameters) for m in loads):
         return ""
     numbers = [(d, n) for n, (d, _) in fusion.operands.table.items() if "*" not in d]
     values = [m[1] for m in loads]

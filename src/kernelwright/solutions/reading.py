@@ -127,6 +127,9 @@ def read(source: str) -> Reference:
     return reference
 
 
+_CHANGING = frozenset("append extend insert add_module register_module pop clear remove".split())
+
+
 def _read_init(init: ast.FunctionDef, reference: Reference, prefix: str = "") -> None:
     for node in ast.walk(init):
         for target, value in assigned(node):
@@ -135,6 +138,19 @@ def _read_init(init: ast.FunctionDef, reference: Reference, prefix: str = "") ->
         if isinstance(node, ast.Call) and dotted(node.func) == "self.register_buffer" and node.args:
             if isinstance(node.args[0], ast.Constant):
                 reference.tensors.add(prefix + str(node.args[0].value))
+    for node in ast.walk(init):  # lists that change are not what they were made as
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in _CHANGING:
+                changed = [owner]
+            case ast.AugAssign(target=owner):
+                changed = [owner]
+            case ast.Assign(targets=targets) | ast.Delete(targets=targets):
+                changed = [t.value for t in targets if isinstance(t, ast.Subscript)]
+            case _:
+                continue
+        for path in map(dotted, changed):
+            if path.startswith("self.") and prefix + path[5:] in reference.lists:
+                raise Unreadable(f"no template for changes to the layers of {path}")
 
 
 def assigned(node: ast.AST) -> list[tuple[ast.expr, ast.expr]]:

@@ -40,6 +40,7 @@ from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.plan import Plan, titled, unmarked
 from kernelwright.solutions.reading import Node, Reference, Unreadable, nodes
 from kernelwright.solutions.schedule import Schedule
+from kernelwright.solutions.wholes import whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}
@@ -197,6 +198,9 @@ class Writer:
 
     def output(self, root: Node) -> str:
         """Writes the whole of forward, already lowered; returns the Python text of what it returns."""
+        for part in root.args if root.op == "tuple" else (root,):
+            if whole(self, part) and self.kind(part) in ("float", "half"):
+                raise Unreadable(f"no template for {part.op} of whole numbers")
         self.count_users(root)
         self.root = root
         if root.op == "tuple":
@@ -213,6 +217,12 @@ class Writer:
             if self.kind(node) in ("float", "half"):
                 self.floats.add(self._tensors[node])
         return self._tensors[node]
+
+    def floats_of(self, node: Node) -> str:
+        """The same for kernels that read float32 alone. Raises `Unreadable`."""
+        if self.kind(node) not in ("float", "half"):
+            raise Unreadable(f"no template for {node.op} of {self.kind(node)} joined or repeated")
+        return self.tensor(node)
 
     def _said(self, node: Node) -> str:
         """Lowers a node; with a plan, its first line and its first kernel tell what it computes.
@@ -545,6 +555,8 @@ def elementwise(writer: Writer, node: Node) -> str:
     ops = list(region(node, reads))
     name = writer.kernel_name(writer.title(node) or (node.op if len(ops) < 2 else "fused"))
     out = "bool" if writer.kind(node) == "bool" else "float"
+    if writer.kind(node) in ("long", "int"):  # whoever reads it would take it for such
+        raise Unreadable(f"no template for {node.op} of whole numbers")
     y = writer.result()
     (pointers, tensors), (numbers, values) = operands.pointers(y), operands.numbers(y)
     parameters = f"{pointers}{out}* y, long long n{numbers}"

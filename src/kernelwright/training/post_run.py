@@ -16,6 +16,7 @@ from typing import Any
 
 from kernelwright.config import dump_config
 from kernelwright.errors import ConfigError
+from kernelwright.folders import claim
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
 from kernelwright.training.progress import BENCHES, read_log
@@ -29,11 +30,17 @@ class Result:
     facts: dict[str, Any]
 
 
+SETTINGS = "settings.toml"
+_BEGUN = ("checkpoints", "log.jsonl", "training.json", "rollouts", "state", "config.json")
+"""What a run has in its folder once it has done something."""
+
+
 def begin(settings: Any, out: Path) -> None:
     """Checks what training needs, and makes the run's folder. Raises `ConfigError`."""
     _check_libraries()
     _quiet()
     if is_main():
+        claim(out, SETTINGS)
         out.mkdir(parents=True, exist_ok=True)
         keep_settings(settings, out)
 
@@ -52,9 +59,11 @@ def keep_data(out: Path, data: dict[str, Any], report: Report) -> None:
 
 
 def keep_settings(settings: Any, out: Path) -> None:
-    """Writes the settings beside the run; a run that was begun with others is not gone on with."""
-    path, text = out / "settings.toml", dump_config(settings)
-    if path.is_file() and path.read_text(encoding="utf-8") != text:
+    """Writes the settings beside the run; a run that was begun with others is not gone on with. One that was refused
+    before it did anything is no run."""
+    path, text = out / SETTINGS, dump_config(settings)
+    begun = any((out / name).exists() for name in _BEGUN)
+    if begun and path.is_file() and path.read_text(encoding="utf-8") != text:
         raise ConfigError(
             f"{str(out)!r} holds a run with other settings",
             hint="give the settings it was begun with, or another --out",
@@ -233,8 +242,12 @@ def _take(trainer: Any, checkpoint: Path) -> float:
 
 
 def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, Any]) -> None:
-    """Saves the model and then, as the sign that all is done, `training.json`."""
+    """Saves the model and then, as the sign that all is done, `training.json`; of a run that was done before, what that
+    said first stays."""
     save(trainer, model, out)
+    done = out / "training.json"
+    if is_main() and facts["seconds"] == 0.0 and done.is_file():
+        facts |= json.loads(done.read_text(encoding="utf-8"))
     if is_main():
         (out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 

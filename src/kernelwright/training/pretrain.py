@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError, StoreError
+from kernelwright.folders import claim
 from kernelwright.training.preparing import Prepared, open_data, prepare_data
 from kernelwright.training.progress import Live
 from kernelwright.training.settings import PretrainSettings
@@ -60,6 +61,7 @@ def _settle(settings: PretrainSettings, out: Path) -> dict[str, Any] | None:
 
     wanted = settings.model_dump(mode="json")
     kept, done = out / "settings.json", out / "training.json"
+    claim(out, kept.name)
     try:
         out.mkdir(parents=True, exist_ok=True)
         if kept.exists() and json.loads(kept.read_text()) != wanted:

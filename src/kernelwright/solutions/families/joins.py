@@ -39,7 +39,7 @@ def joined(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     stack = node.op == "stack"
     dim = _stack_dim(writer, node) if stack else dim_of(writer, node)
     rank = len(writer.shape(node.args[0]))
-    names = [writer.tensor(a) for a in node.args]
+    names = [writer.floats_of(a) for a in node.args]
     name, y = writer.kernel_name(node.op), writer.result()
     writer.kernel(f"""
 extern "C" __global__ void {name}(const float* x, float* y, long long n, int width, int total, int start) {{

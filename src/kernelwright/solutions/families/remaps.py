@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from kernelwright import syntax
 from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.fusion import POSITIONS, READERS, Fusion, Reader
+from kernelwright.solutions.fusion import CTYPES, POSITIONS, READERS, Fusion, Reader
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.solutions.stages import Writer, shape_rule
 
@@ -224,7 +224,7 @@ def strided(view: Callable[[Writer, Node], str]) -> Reader:
     def read(fusion: Fusion, node: Node) -> str:
         shape = fusion.shape
         name = view(fusion.writer, node)
-        pointer = fusion.pointer_to(name)
+        pointer = fusion.pointer_to(name, CTYPES.get(fusion.writer.kind(node), "float"))
         terms = []
         for d, size in enumerate(shape):
             if size != 1:

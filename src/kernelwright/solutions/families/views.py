@@ -317,7 +317,7 @@ def repeated(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     rank = len(writer.shape(node))
     if rank != len(writer.shape(node.args[0])):
         raise Unreadable("no template for a repetition that adds dimensions")
-    x = writer.tensor(node.args[0])
+    x = writer.floats_of(node.args[0])
     name, y = writer.kernel_name("repeat"), writer.result()
     sizes, strides = [f"d{d}" for d in range(rank)], [f"n{d}" for d in range(rank)]
     index = "i % d0 % n0"

@@ -1,0 +1,38 @@
+"""Which values the reference has in whole numbers or truth values: kernels compute in float32, which is no such."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelwright.solutions.fusion import READERS
+from kernelwright.solutions.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.reading import Node
+
+if TYPE_CHECKING:
+    from kernelwright.solutions.stages import Writer
+
+_MOVING = frozenset(
+    """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick
+    contiguous tril triu""".split()
+)
+_KEEPING = frozenset(
+    """add sub mul neg abs clamp square sign floor_divide floordiv remainder mod maximum minimum max min pow where relu
+    cumsum cumprod cummax cummin amax amin""".split()
+)
+_COUNTS = frozenset("argmax argmin count_nonzero bincount cummax_indices cummin_indices".split())
+
+
+def whole(writer: Writer, node: Node) -> bool:
+    """Whether torch gives whole numbers or truth values for a value, as far as operators are known here."""
+    if node.op == "number":
+        return node.text.lstrip("-").isdigit()
+    if node.op in ("input", "tensor"):
+        return writer.kind(node) in ("long", "int", "bool")
+    if node.op in COMPARISONS or node.op in LOGIC or node.op in _COUNTS:
+        return True
+    if node.op in _MOVING or node.op in READERS:
+        return bool(node.args) and whole(writer, node.args[0])
+    if node.op == "where":
+        return all(whole(writer, a) for a in node.args[1:])
+    kept = node.op in _KEEPING or node.op == "reduce" and node.text in ("sum", "prod", "amax", "amin", "max", "min")
+    return kept and bool(node.args) and all(whole(writer, a) for a in node.args)
