@@ -87,3 +87,9 @@ def test_rows_of_a_corpus_are_samples() -> None:
     for verdict in ("wrong", "rejected", "timeout"):
         failed = sample_of_row(row_of(pair, "r", Verdict(verdict, "why", "cpu", 1.0)), "corpus")
         assert failed.verdict == verdict and failed.speedup is None
+
+
+def test_rows_of_one_task_are_one_task() -> None:
+    pair = make_chunk(recipe(seed=1), 0, 1).pairs[0]
+    made = [sample_of_row(row_of(pair, name, Verdict("correct", "", "cpu", 1.0)), "corpus") for name in ("a", "b")]
+    assert made[0].task.content_hash == made[1].task.content_hash

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,6 +16,8 @@ from kernelwright.errors import PolicyError
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.asking import Asker
 from kernelwright.records import Message, Task
+
+Stopped = Callable[[], bool]
 
 
 class Doubler:
@@ -124,3 +126,26 @@ def test_bench_draws_from_a_model_in_batches(kernelwright: Command, tmp_path: Pa
     found = json.loads(done.stdout)
     assert (found["counts"]["samples"], found["counts"]["no_answer"]) == (5, 5), done.stderr
     assert found["verdicts"] == {"no_candidate": 5} and found["cost"]["completion_tokens"] > 0
+
+
+class OneByOne(Doubler):
+    """Says of each answer when it has ended, the second one never."""
+
+    def generate_each(self, requests: Sequence[Request], done: Callable[[int, Answer], None], stopped: Stopped) -> None:
+        done(0, Answer("the first"))
+        while not stopped():
+            time.sleep(0.01)
+        raise PolicyError("stopped")
+
+
+def test_what_has_ended_is_there_while_others_go_on_and_closing_ends_those() -> None:
+    asker = Asker(OneByOne())
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(asker.ask, Request((), seed, None, None)) for seed in (1, 2)]
+        deadline = time.monotonic() + 20
+        while sum(a.done() for a in asked) != 1 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert [a.done() for a in asked].count(True) == 1
+        asker.close()
+        answers = [a.exception(20) or a.result() for a in asked]
+    assert sorted(type(a).__name__ for a in answers) == ["Answer", "PolicyError"]

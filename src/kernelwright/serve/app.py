@@ -330,7 +330,7 @@ async def _bad_request(request: Request, error: Exception) -> Response:
     first = error.errors()[0]
     path = [str(part) for part in first["loc"] if part != "body"]
     name = ".".join(path) or None
-    message = f"{name}: {first['msg']}" if name else str(first["msg"])
+    message = f"{name}: {first['msg']}" if name else "the body must be a JSON object, sent as application/json"
     return JSONResponse(ApiError(400, message, param=name).body, 400)
 
 

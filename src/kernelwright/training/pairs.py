@@ -52,7 +52,8 @@ def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
         else:
             found.append(pair)
     if not found:
-        summary = "; ".join(report.lines()) or "there are no rows"
+        chosen = f"no row has data.where = {settings.data.where}" if settings.data.where else "there are no rows"
+        summary = "; ".join(report.lines()) or chosen
         raise ConfigError(f"no pairs to train on in {settings.data.path!r}: {summary}")
     return found, report
 

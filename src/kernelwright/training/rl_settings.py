@@ -26,7 +26,7 @@ class TaskSettings(Table):
     @model_validator(mode="after")
     def _one_source(self) -> TaskSettings:
         if (self.suite is None) == (self.count == 0):
-            raise ValueError("give either suite, or count of generated tasks")
+            raise ValueError("give either suite, with count=0, or count of generated tasks")
         return self
 
 

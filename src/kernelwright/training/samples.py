@@ -249,7 +249,8 @@ def prepare(settings: SftSettings) -> tuple[Samples, Report]:
     samples, bad = _read(kept)
     report.bad += bad
     if not len(samples):
-        summary = "; ".join(report.lines()) or "there are no rows"
+        chosen = f"no row has data.where = {settings.data.where}" if settings.data.where else "there are no rows"
+        summary = "; ".join(report.lines()) or chosen
         raise ConfigError(f"nothing to train on in {settings.data.path!r}: {summary}")
     return samples, report
 
