@@ -94,6 +94,14 @@ def test_answers_are_right(forward: str) -> None:
         assert verdict(text(forward), schedule) == ("correct", "")
 
 
+def test_bounds_that_are_tensors() -> None:
+    lines = ("self.register_buffer('lo', torch.linspace(-1.0, 0.0, d))", "self.register_buffer('hi', torch.ones(37, 1))")
+    init = "\n        ".join(lines)
+    for forward in ("x.clamp(max=self.hi, min=self.lo)", "torch.clamp(x, self.lo)"):
+        for schedule in (CANONICAL, TUNED):
+            assert verdict(text(forward, init), schedule) == ("correct", "")
+
+
 @pytest.mark.parametrize("forward", REFUSED)
 def test_what_float32_is_not_is_refused(forward: str) -> None:
     for schedule in (CANONICAL, TUNED):

@@ -102,6 +102,10 @@ CASES = {
         "self.f = partial(torch.clamp, min=-0.5); self.w = nn.Linear(d, d)",
         "self.f(self.w(x), max=1)",
     ),
+    "dictionaries in a list": (
+        "self.w = nn.ModuleList([nn.ModuleDict({'a': Block(d), 'b': nn.Linear(d, d)}) for _ in range(2)])",
+        "self.w[1]['b'](self.w[0]['a'](x))",
+    ),
     "in a loop": ("self.w = nn.ModuleList([Wrap(d, nn.Linear(d, d)) for _ in range(2)])", "self.w[1](self.w[0](x))"),
 }
 

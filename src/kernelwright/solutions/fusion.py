@@ -317,6 +317,8 @@ class Fusion:
         literal = c_number(text)
         if literal is not None:
             return literal
+        if text.startswith("self.") and text[5:] in self.writer.facts.tensors:
+            raise Unreadable(f"{text}, a tensor, where a number is needed")
         if text in ("True", "False", "None") or text.startswith(("'", '"')):
             raise Unreadable(f"{text} where a number is needed")
         short = text.split(".")[-1] if text.startswith("self.") else text

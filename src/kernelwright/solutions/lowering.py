@@ -195,10 +195,11 @@ def _prelu(writer: Writer, node: Node) -> Node:
 @rule("clamp")
 def _clamp(writer: Writer, node: Node) -> Node:
     x = node.args[0]
-    if node.option("min", "None") != "None":
-        x = call("maximum", x, number(node.option("min")))
-    if node.option("max", "None") != "None":
-        x = call("minimum", x, number(node.option("max")))
+    for op, name in (("maximum", "min"), ("minimum", "max")):
+        bound = node.option(name, "None")
+        if bound != "None":
+            weight = bound.startswith("self.") and bound.removeprefix("self.") in writer.facts.tensors
+            x = call(op, x, Node("tensor", text=bound) if weight else number(bound))
     return x
 
 

@@ -56,12 +56,12 @@ class _Classes:
             _callables(kind)
         ast.fix_missing_locations(tree)
 
-    def _add(self, kind: ast.ClassDef, after: ast.ClassDef) -> None:
+    def add(self, kind: ast.ClassDef, after: ast.ClassDef) -> None:
         self.classes[kind.name] = kind
         self.globals.add(kind.name)
         self.tree.body.insert(self.tree.body.index(after) + 1, kind)
 
-    def _name(self, stem: str) -> str | None:
+    def name(self, stem: str) -> str | None:
         """A name for one more class; None where there are too many."""
         self.made += 1
         while f"{stem}{self.made}" in self.globals:
@@ -101,25 +101,15 @@ class _Classes:
         flat.add(name)
 
     def _dictionaries(self, kind: ast.ClassDef) -> None:
-        """`self.parts = nn.ModuleDict({…})` as a module of its own."""
+        """`nn.ModuleDict({…})`, an attribute or within one, as a module of its own."""
         init = _method(kind, "__init__")
         for statement in [*init.body] if init else []:
             match statement:
-                case ast.Assign(
-                    targets=[ast.Attribute(value=owner, attr=attribute)],
-                    value=ast.Call(func=called, args=[ast.Dict(keys=keys, values=values)], keywords=[]),
-                ) if is_self(owner) and ast.unparse(called).endswith("nn.ModuleDict"):
-                    names = [k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
-                    inside = _local_names(init, values)  # type: ignore[arg-type]
-                    plain = all(n.isidentifier() and n not in dir(dict) for n in names)
-                    name = self._name("Parts")
-                    if len(names) != len(keys) or not plain or "self" in inside or name is None:
-                        continue
-                    made = _constructed(name, inside, zip(names, values, strict=True))
-                    self._add(made, kind)
-                    given = [ast.keyword(n, ast.Name(n, ast.Load())) for n in sorted(inside)]
-                    statement.value = ast.Call(ast.Name(name, ast.Load()), [], given)
-                    _Entries(attribute, {*names}).visit(kind)
+                case ast.Assign(targets=[ast.Attribute(attr=attribute) as target]) if is_attribute(target):
+                    made = _Dictionaries(self, kind, init)  # type: ignore[arg-type]
+                    statement.value = made.visit(statement.value)
+                    if made.names:
+                        _Entries(attribute, made.names).visit(kind)
 
     def _arguments(self, kind: ast.ClassDef) -> None:
         """Classes that are handed modules or functions, each written with these in it."""
@@ -141,7 +131,7 @@ class _Classes:
             for p, v in given.items()
             if p not in changing and (self._is_handed(v) or p in tested and isinstance(v, ast.Constant))
         }
-        name = self._name(kind.name) if chosen else None
+        name = self.name(kind.name) if chosen else None
         if name is None:
             return call
         inside = _local_names(init, [*chosen.values()])
@@ -156,7 +146,7 @@ class _Classes:
         kept = {p: v for p, v in given.items() if p not in chosen}
         constructor.args = _parameters([*kept, *outer.values()])
         constructor.body = _decided([_Settled().visit(_Put(renamed).visit(s)) for s in constructor.body])
-        self._add(made, kind)
+        self.add(made, kind)
         words = [ast.keyword(p, v) for p, v in kept.items()]
         words += [ast.keyword(o, ast.Name(n, ast.Load())) for n, o in outer.items()]
         return ast.Call(ast.Name(name, ast.Load()), [], words)
@@ -212,18 +202,48 @@ class _Super(ast.NodeTransformer):
         return node
 
 
+class _Dictionaries(ast.NodeTransformer):
+    """Dictionaries of modules as calls of classes that are made for them. `names`: of their modules."""
+
+    def __init__(self, classes: _Classes, kind: ast.ClassDef, init: ast.FunctionDef) -> None:
+        self.classes, self.kind, self.init = classes, kind, init
+        self.names: set[str] = set()
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        match node:
+            case ast.Call(args=[ast.Dict(keys=keys, values=values)], keywords=[]):
+                names = [k.value for k in keys if isinstance(k, ast.Constant) and isinstance(k.value, str)]
+                inside = _local_names(self.init, values)
+                plain = len(names) == len(keys) and all(n.isidentifier() and n not in dir(dict) for n in names)
+                if ast.unparse(node.func).endswith("nn.ModuleDict") and plain and "self" not in inside:
+                    return self._made(names, values, sorted(inside)) or node
+        return node
+
+    def _made(self, names: list[str], values: list[ast.expr], inside: list[str]) -> ast.expr | None:
+        name = self.classes.name("Parts")
+        if name is None:
+            return None
+        self.classes.add(_constructed(name, {*inside}, zip(names, values, strict=True)), self.kind)
+        self.names |= {*names}
+        return ast.Call(ast.Name(name, ast.Load()), [], [ast.keyword(n, ast.Name(n, ast.Load())) for n in inside])
+
+
 class _Entries(ast.NodeTransformer):
-    """`self.parts["a"]` as `self.parts.a`."""
+    """`self.parts["a"]` and `self.parts[0]["a"]` as `self.parts.a` and `self.parts[0].a`."""
 
     def __init__(self, attribute: str, names: set[str]) -> None:
         self.attribute, self.names = attribute, names
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)
-        match node:
-            case ast.Subscript(value=ast.Attribute(value=owner, attr=attribute) as whole, slice=ast.Constant(str(key))):
-                if is_self(owner) and attribute == self.attribute and key in self.names:
-                    return ast.Attribute(whole, key, node.ctx)
+        match node.slice:
+            case ast.Constant(value=str(key)) if key in self.names:
+                whole: ast.expr = node.value
+                while isinstance(whole, ast.Subscript | ast.Attribute) and not is_attribute(whole):
+                    whole = whole.value
+                if isinstance(whole, ast.Attribute) and whole.attr == self.attribute:
+                    return ast.Attribute(node.value, key, node.ctx)
         return node
 
 
