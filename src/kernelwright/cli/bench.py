@@ -174,13 +174,11 @@ def _show(run: Path, other: Path | None, as_json: bool) -> None:
         print(json.dumps(summary))
     else:
         benchview.print_summary(summary, report.out)
+        if other is not None:
+            benchview.print_comparison(summary["comparison"], (other.name, run.name), report.out)
+        report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")
     if summary["counts"]["no_answer"] and not summary["counts"]["samples"]:
         raise typer.Exit(1)
-    if as_json:
-        return
-    if other is not None:
-        benchview.print_comparison(summary["comparison"], (other.name, run.name), report.out)
-    report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")
 
 
 def _bench_of(run: Path) -> BenchResults:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from kernelwright import syntax
 from kernelwright.inference.names import Names
-from kernelwright.tasks.expressions import is_attribute, stored_names
+from kernelwright.tasks.expressions import bound, is_attribute, stored_names
 from kernelwright.tasks.normal import normal_form
 
 MOST_MODULES, MOST_CALLS, LONGEST = 24, 96, 40
@@ -316,17 +316,9 @@ def _method(kind: ast.ClassDef, name: str) -> ast.FunctionDef:
 
 def _bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr]:
     """What a call gives for each parameter but self. Raises `_Closed` where the text does not tell."""
-    if wanted.vararg or wanted.kwarg or wanted.posonlyargs:
-        raise _Closed("arguments of any number")
-    names = [a.arg for a in wanted.args[1:]]
-    if any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords):
-        raise _Closed("arguments of any number")
-    defaults = dict(zip(names[::-1], wanted.defaults[::-1], strict=False))
-    keyword_only = dict(zip((a.arg for a in wanted.kwonlyargs), wanted.kw_defaults, strict=True))
-    given = {**defaults, **{k: v for k, v in keyword_only.items() if v is not None}}
-    given |= dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
-    if set(given) != {*names, *keyword_only} or len(call.args) > len(names):
-        raise _Closed("arguments that do not fit")
+    given = bound(wanted, call)
+    if given is None:
+        raise _Closed("arguments that do not fit, or of any number")
     if any(sum(1 for _ in ast.walk(value)) > LONGEST for value in given.values()):
         raise _Closed("long arguments")
     return given

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kernelwright.solutions.fusion import READERS
 from kernelwright.solutions.operators import COMPARISONS, LOGIC
 from kernelwright.solutions.reading import Node, Unreadable, nodes
-from kernelwright.solutions.stages import RESHAPES
+from kernelwright.solutions.wholes import MOVING
 
 if TYPE_CHECKING:
     from kernelwright.solutions.forward import Reader
@@ -43,8 +43,8 @@ def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[st
 
 def _unlike(reader: Reader, inner: Node) -> bool:
     """Whether a value's elements are no floating numbers."""
-    while inner.op in RESHAPES or inner.op in READERS or inner.op in ("flip", "roll", "repeat", "cat", "stack"):
-        inner = inner.args[0]  # what moves elements leaves them what they are
+    while inner.op in MOVING or inner.op in READERS:
+        inner = inner.args[0]
     declared = reader.facts.inputs.get(inner.text) if inner.op == "input" else None
     whole = inner.op in ("sum", "prod", "argmax", "argmin", "count_nonzero")
     return (

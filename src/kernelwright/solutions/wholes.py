@@ -11,12 +11,13 @@ from kernelwright.solutions.reading import Node
 if TYPE_CHECKING:
     from kernelwright.solutions.stages import Writer
 
-_MOVING = frozenset(
+MOVING = frozenset(
     """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick
     contiguous tril triu""".split()
 )
+"""Operators beside `READERS` that leave elements what they are."""
 _KEEPING = frozenset(
-    """add sub mul neg abs clamp square sign floor_divide floordiv remainder mod maximum minimum max min pow where relu
+    """add sub mul neg abs clamp square sign floor_divide remainder maximum minimum max min pow where relu
     cumsum cumprod cummax cummin amax amin""".split()
 )
 _COUNTS = frozenset("argmax argmin count_nonzero bincount cummax_indices cummin_indices".split())
@@ -30,7 +31,7 @@ def whole(writer: Writer, node: Node) -> bool:
         return writer.kind(node) in ("long", "int", "bool")
     if node.op in COMPARISONS or node.op in LOGIC or node.op in _COUNTS:
         return True
-    if node.op in _MOVING or node.op in READERS:
+    if node.op in MOVING or node.op in READERS:
         return bool(node.args) and whole(writer, node.args[0])
     if node.op == "where":
         return all(whole(writer, a) for a in node.args[1:])

@@ -103,8 +103,22 @@ def stored_names(function: ast.FunctionDef) -> tuple[set[str], set[str]]:
     return once - often, often
 
 
-def replaced(given: Mapping[str, ast.expr], node: ast.expr) -> Any:
-    """A copy of an expression with other expressions in the places of names."""
+def bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr] | None:
+    """What a constructor's call gives for each parameter but self, in order; None where the text does not tell."""
+    names = [a.arg for a in wanted.args[1:]]
+    starred = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
+    if wanted.vararg or wanted.kwarg or wanted.posonlyargs or starred or len(call.args) > len(names):
+        return None
+    given = dict(zip(names[::-1], wanted.defaults[::-1], strict=False))
+    keyword_only = zip((a.arg for a in wanted.kwonlyargs), wanted.kw_defaults, strict=True)
+    given |= {k: v for k, v in keyword_only if v is not None}
+    given |= dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
+    every = [*names, *(a.arg for a in wanted.kwonlyargs)]
+    return {name: given[name] for name in every} if set(given) == set(every) else None
+
+
+def replaced(given: Mapping[str, ast.expr], node: ast.AST) -> Any:
+    """A copy of an expression or a statement with other expressions in the places of names."""
     return _Put(given).visit(copy.deepcopy(node))
 
 

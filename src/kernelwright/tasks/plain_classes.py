@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from kernelwright import syntax
 from kernelwright.tasks.constants import is_known
-from kernelwright.tasks.expressions import is_attribute, is_self, names_in, replaced, stored_names
+from kernelwright.tasks.expressions import bound, is_attribute, is_self, names_in, replaced, stored_names
 
 MOST = 48
 """Classes that are written at most: texts can ask for any number."""
@@ -121,7 +121,7 @@ class _Classes:
         """A call of a class of the file without its arguments that are modules or functions."""
         kind = self.classes[call.func.id]  # type: ignore[attr-defined]
         wanted = _method(kind, "__init__")
-        given = _bound(wanted.args, call) if wanted else None
+        given = bound(wanted.args, call) if wanted else None
         if wanted is None or given is None:
             return call
         changing = set().union(*stored_names(wanted))
@@ -145,7 +145,7 @@ class _Classes:
         assert constructor is not None
         kept = {p: v for p, v in given.items() if p not in chosen}
         constructor.args = _parameters([*kept, *outer.values()])
-        constructor.body = _decided([_Settled().visit(_Put(renamed).visit(s)) for s in constructor.body])
+        constructor.body = _decided([_Settled().visit(replaced(renamed, s)) for s in constructor.body])
         self.add(made, kind)
         words = [ast.keyword(p, v) for p, v in kept.items()]
         words += [ast.keyword(o, ast.Name(n, ast.Load())) for n, o in outer.items()]
@@ -247,16 +247,6 @@ class _Entries(ast.NodeTransformer):
         return node
 
 
-class _Put(ast.NodeTransformer):
-    """Expressions in the places of names that are read."""
-
-    def __init__(self, given: dict[str, ast.expr]) -> None:
-        self.given = given
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        return copy.deepcopy(self.given.get(node.id, node)) if isinstance(node.ctx, ast.Load) else node
-
-
 class _Settled(ast.NodeTransformer):
     """`nn.ReLU() is not None` and `"a" == "b"` as True and False, and choices by such as what they lead to."""
 
@@ -327,20 +317,6 @@ def _parameters(names: list[str]) -> ast.arguments:
     return ast.arguments([], [ast.arg("self"), *map(ast.arg, names)], None, [], [], None, [])
 
 
-def _bound(wanted: ast.arguments, call: ast.Call) -> dict[str, ast.expr] | None:
-    """What a call gives for each parameter but self; None where the text does not tell."""
-    names = [a.arg for a in wanted.args[1:]]
-    starred = any(isinstance(a, ast.Starred) for a in call.args) or any(k.arg is None for k in call.keywords)
-    if wanted.vararg or wanted.kwarg or wanted.posonlyargs or starred or len(call.args) > len(names):
-        return None
-    given = dict(zip(names[::-1], wanted.defaults[::-1], strict=False))
-    keyword_only = zip((a.arg for a in wanted.kwonlyargs), wanted.kw_defaults, strict=True)
-    given |= {k: v for k, v in keyword_only if v is not None}
-    given |= dict(zip(names, call.args, strict=False)) | {k.arg: k.value for k in call.keywords if k.arg}
-    every = [*names, *(a.arg for a in wanted.kwonlyargs)]
-    return {name: given[name] for name in every} if set(given) == set(every) else None
-
-
 def _joined_constructors(
     init: ast.FunctionDef, first: ast.FunctionDef, base: str, handed: Callable[[ast.expr], bool]
 ) -> bool:
@@ -350,7 +326,7 @@ def _joined_constructors(
     for at, statement in enumerate(init.body):
         match statement:
             case ast.Expr(value=ast.Call() as call) if calls == [call]:
-                given = _bound(first.args, call)
+                given = bound(first.args, call)
                 if given is None:
                     return False
                 put = {n: v for n, v in given.items() if n not in changing and (is_known(v) or handed(v))}
@@ -361,7 +337,7 @@ def _joined_constructors(
                     if n in names
                 ]
                 inner = [_Renamed(names).visit(copy.deepcopy(s)) for s in first.body]
-                init.body[at : at + 1] = [*lines, *_decided([_Settled().visit(_Put(put).visit(s)) for s in inner])]
+                init.body[at : at + 1] = [*lines, *_decided([_Settled().visit(replaced(put, s)) for s in inner])]
                 return True
     return False
 
