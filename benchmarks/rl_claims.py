@@ -5,7 +5,8 @@
            [--samples 8] [--judging gpu|cpu] [--max-tokens 2400] [--train-seconds 400] [--set KEY=VALUE]...
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
-           [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15]
+           [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15] [--train-suite FILE]
+           [--warm-answers 16]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -21,9 +22,14 @@ The right answers of the seeded policy are generated, too (or `--rows`: referenc
 
 `--verdicts` is a folder in which all of it shares what was judged, so that equal answers are judged and timed once.
 
+`--train-suite` names the tasks to train on, in place of generated ones. With it and `--verdicts`, the part `warm`,
+named first, judges MODEL's answers to them before anything is trained, a share of the tasks a GPU: what is trained
+afterwards meets most of its answers again, and a step does not wait for the judge.
+
 `--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
 `--suite` and `--pool`, only tasks to train on are chosen so.
 
+warm        MODEL's answers to the tasks to train on are judged
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 timed       what `recipes` trained, and MODEL, on the first `--timed-tasks` tasks on the GPU: fast_1, speedup
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
@@ -57,7 +63,7 @@ from rl_judge import served
 from kernelwright.evaluation.options import visible_gpus
 
 CLI = [sys.executable, "-m", "kernelwright.cli"]
-PARTS = ("recipes", "timed", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
+PARTS = ("recipes", "timed", "warm", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
 CLIPS = ["train.clip_low=0.2", "train.clip_high=0.28"]
 KEVIN = ["reward.name=kevin", "reward.parameters={cap = 10.0}", "advantage.name=kevin", "train.normalise=constant"]
 KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.updates=2", "rollout.context=summary", *CLIPS]
@@ -174,10 +180,13 @@ class Plan:
         line = [*CLI, "train", "rl", "starter_rl", "--out", str(self.out / "runs" / name), *flags, "--json"]
         least = 5.0 if a.over_calls else a.train_seconds + START_SECONDS + AFTER_SECONDS
         needs = (*more.pop("needs", ()), *((self.tasks(),) if a.pool else ()))
+        needs += tuple(job.name for job in self.jobs if job.name.startswith("warm-"))
         return Job(f"train-{name}", line, a.train_seconds + 120, needs, least=least, **more)
 
     def train_tasks(self, pooled: bool) -> list[str]:
         """Settings that say what is trained on."""
+        if self.asked.train_suite:
+            return ["tasks.count=0", f"tasks.suite={self.asked.train_suite}"]
         if self.asked.pool and pooled:
             return ["tasks.count=0", f"tasks.suite={self.out / 'train.jsonl'}"]
         return [f"tasks.split={self.asked.train_split}", f"tasks.seed={TRAIN_SEED}"]
@@ -200,6 +209,18 @@ class Plan:
         if self.asked.judging == "cpu" and not timed:
             return [*words, "--backend", "cpu", "--small-sizes"]
         return [*words, "--filter", "--timing-seconds", str(self.asked.timing_seconds)]
+
+    def warm(self) -> None:
+        """Answers to the tasks to train on, judged as in training, so that training meets verdicts."""
+        lines = self.asked.train_suite.read_text(encoding="utf-8").splitlines(keepends=True)
+        shares = max(1, len(visible_gpus()))
+        for share in range(shares):
+            path = self.out / f"warm-{share}.jsonl"
+            path.write_text("".join(lines[share::shares]), encoding="utf-8")
+            line = [*CLI, "bench", str(path), "--policy", f"starter:{self.asked.model}", "--context", "recent"]
+            line += ["--samples", str(self.asked.warm_answers), "--seed", str(POOL_ANSWERS_SEED)]
+            line += ["--run", str(self.out / "bench" / f"warm-{share}"), *self.measured()]
+            self.add(Job(f"warm-{share}", line, 400, environment=self.limits()))
 
     def variants(self, names: list[str]) -> None:
         """Before and after of recipes, with each seed."""
@@ -296,7 +317,8 @@ class Plan:
             elif part == "processes":
                 self.processes()
             else:
-                {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling, "timed": self.timed}[part]()
+                named = {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling, "timed": self.timed}
+                (named | {"warm": self.warm})[part]()
         return self.jobs
 
     def kills(self) -> Job:
@@ -388,6 +410,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--timed-tasks", type=int, default=32)
     parser.add_argument("--hack-lr", type=float, default=1e-4)
     parser.add_argument("--suite", type=Path)
+    parser.add_argument("--train-suite", type=Path)
+    parser.add_argument("--warm-answers", type=int, default=16)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--verdicts", type=Path)
     parser.add_argument("--timing-seconds", type=float, default=0.15)
@@ -407,6 +431,9 @@ def main() -> None:
     asked.out.mkdir(parents=True, exist_ok=True)
     asked.model = str(Path(asked.model).resolve())
     asked.verdicts = asked.verdicts and asked.verdicts.resolve()
+    asked.train_suite = asked.train_suite and asked.train_suite.resolve()
+    if "warm" in parts and not (asked.train_suite and asked.verdicts):
+        sys.exit("error: the part warm wants --train-suite and --verdicts")
     places = (list(visible_gpus()) or [""]) * asked.at_once
     runner = Runner(asked.out, places, time.monotonic() + 60.0 * asked.minutes)
     with served(asked.judge_port) as url:

@@ -22,6 +22,8 @@ CURVES = (
     *("ask_s", "judge_s", "only_judge_s", "judge_work_s", "play_s", "update_s", "step_s", "verdicts"),
 )
 _WRITING = threading.Lock()
+REWARDS: dict[str, dict[str, float]] = {"stanford": {}, "kevin": {"cap": 10.0}, "drkernel": {"scale": 0.5}}
+"""What answers are worth to each recipe, with the parameters it trains with."""
 
 
 def write(out: Path, asked: dict[str, Any]) -> None:
@@ -116,8 +118,35 @@ def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
     for name, bench in found.items():
         before = begun.get(_asked(name, bench))
         if before is not None and name != before:
-            made[name] = {"against": before, **_compared(out, before, name)}
+            made[name] = {"against": before, **_compared(out, before, name), **_rewarded(out, before, name)}
     return made
+
+
+@cache
+def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
+    """Paired differences of what answers are worth to each recipe, over tasks; the mean over answers of all turns."""
+    from kernelwright import metrics
+
+    made = {}
+    for reward, parameters in REWARDS.items():
+        first, second = (_worth(_bench(out, name), reward, parameters) for name in (before, after))
+        common = sorted(set(first) & set(second))
+        found = metrics.paired([first[t] for t in common], [second[t] for t in common])
+        made[f"reward {reward}"] = found and found.plain()
+    return made
+
+
+def _worth(bench: Any, reward: str, parameters: dict[str, float]) -> dict[str, float]:
+    """By task: the mean reward of its answers; those without a reward are left out."""
+    from kernelwright.rewards import load_reward
+
+    pays, found = load_reward(reward), {}
+    for task in bench.tasks:
+        turns = [turn for sample in task.counted for turn in sample.turns if turn.evaluation or turn.parse_failure]
+        values = [v for turn in turns if (v := pays(turn.evaluation, **parameters).value) is not None]
+        if values:
+            found[task.task_id] = sum(values) / len(values)
+    return found
 
 
 @cache

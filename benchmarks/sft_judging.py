@@ -26,6 +26,8 @@ STOP = "stop-judging"
 """A file in OUT that ends a judge that follows."""
 PAIRS = "pairs"
 """The suite of training tasks that preference pairs are drawn on: judged for itself, and in no table."""
+TIMED = "timed"
+"""The suite that answers are timed on, where there is one."""
 NOT_COMPILED = ("no_candidate", "compile_error", "unsupported")
 
 

@@ -19,7 +19,8 @@ Arms of a part share the devices, `--per-gpu` on each. Answers are judged beside
 (equal ones once), timed ones by the GPU at the end; `--judge later` leaves that for another call (`--parts judge`), on
 any machine that OUT is copied to. Every job is a process with files of its own in OUT/jobs, so a part that is cut by
 its limit, or a job that fails, costs nothing else; run again with the same OUT, what is done is not done again.
-OUT/sft_methods.json is written after each job. `--suite held-out=FILE` and `pairs=FILE` replace the generated tasks.
+OUT/sft_methods.json is written after each job. `--suite held-out=FILE` and `pairs=FILE` replace the generated tasks,
+`timed=FILE` has those of the part deciles.
 Without a GPU, what goes by speed is rehearsed with made-up times, and the report says so.
 """
 
@@ -40,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sft_judging import PAIRS, STOP, numbers
+from sft_judging import PAIRS, STOP, TIMED, numbers
 
 from kernelwright.config import load_config
 from kernelwright.evaluation.options import visible_gpus
@@ -124,7 +125,9 @@ class Plan:
     def __init__(self, args: argparse.Namespace, out: Path) -> None:
         self.args, self.out, self.size = args, out, dataclasses.replace(PRESETS[args.preset], **args.sizes)
         self.gpus = visible_gpus()
-        self.suites = ["held-out", *(name for name, _, _ in args.suites if name not in ("held-out", PAIRS))]
+        given = [name for name, _, _ in args.suites]
+        self.suites = ["held-out", *(name for name in given if name not in ("held-out", PAIRS, TIMED))]
+        self.timed_suite = TIMED if TIMED in given else "held-out"
 
     def settings(self, data: str, seed: int, loss: dict[str, Any], steps: int, **more: Any) -> dict[str, Any]:
         """The recipe starter_sft on a data set of OUT."""
@@ -200,10 +203,11 @@ class Plan:
         jobs = [*self.timed(), Job("deciles", "curated", rows, 1)]
         for seed in self.args.seeds:
             best, slow = ("Speed: 10/10 of the fastest known.", "Speed: 1/10 of the fastest known.")
-            jobs.append(self._small("deciles-10", "deciles-speed-deciles", seed, 2, tag=best, timed=True))
-            jobs.append(self._small("deciles-none", "deciles-verified", seed, 2, timed=True))
+            timed = {"timed": True, "suites": [self.timed_suite]}
+            jobs.append(self._small("deciles-10", "deciles-speed-deciles", seed, 2, tag=best, **timed))
+            jobs.append(self._small("deciles-none", "deciles-verified", seed, 2, **timed))
             trained = str(self.out / "jobs" / f"deciles-10-s{seed}" / "run")
-            jobs.append(self.arm("deciles-1", seed, None, 3, base=trained, tag=slow, timed=True))
+            jobs.append(self.arm("deciles-1", seed, None, 3, base=trained, tag=slow, **timed))
         return jobs
 
     def dpo(self) -> list[Job]:
@@ -378,7 +382,7 @@ class Driver:
             "numbers_timed": numbers(self.out, "gpu", timed=True),
             "results": results,
         }
-        part = self.out / "sft_methods.json.part"
+        part = self.out / f"sft_methods.json.{os.getpid()}.part"  # another call may work on other parts beside
         part.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
         part.rename(self.out / "sft_methods.json")
 
