@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tiny_model import settings_table
+from tiny_model import log, settings_table, weights
 
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
+from kernelwright.evaluation.options import gpu_count
 from kernelwright.training.post_settings import SftSettings
 from kernelwright.training.processes import launch, train_in_processes
 
@@ -97,3 +98,22 @@ def test_a_batch_that_does_not_divide_starts_nothing(home: Path, tmp_path: Path)
     sharded = SftSettings.model_validate(settings_table(home, fsdp="full"))
     with pytest.raises(ConfigError, match="needs GPUs"):
         train_in_processes("sft", sharded, tmp_path / "run", 2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "tune"), [("full", "full"), ("gradients", "full"), ("full", "lora")])
+def test_a_sharded_run_is_that_of_two_whole_processes(home: Path, tmp_path: Path, kind: str, tune: str) -> None:
+    """Losses and weights, and a model that is saved whole."""
+    import torch
+
+    if gpu_count() < 2:
+        pytest.skip("needs two GPUs")
+    for name, fsdp in (("whole", "no"), ("sharded", kind)):
+        table = settings_table(home, model={"tune": tune}, fsdp=fsdp, precision="fp32", save_every=1)
+        train_in_processes("sft", SftSettings.model_validate(table), tmp_path / name, 2)
+    first, second = ([row["loss"] for row in log(tmp_path / name)] for name in ("whole", "sharded"))
+    assert second == pytest.approx(first, rel=1e-3)
+    whole, sharded = weights(tmp_path / "whole"), weights(tmp_path / "sharded")
+    assert set(whole) == set(sharded)
+    for name, values in whole.items():
+        assert torch.allclose(sharded[name].float(), values.float(), atol=2e-3), name

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -283,6 +285,26 @@ def test_samples_are_kept_and_split_by_prompt(home: Path, tmp_path: Path) -> Non
     assert not set(training.prompts.tolist()) & set(held_out.prompts.tolist())
     with pytest.raises(ConfigError):
         split(first, 12)
+
+
+def test_of_runs_that_begin_at_once_one_encodes(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others wait for the lock beside the samples, and take what is there then."""
+    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path))
+    wanted = settings(home)
+    prepare(wanted)
+    kept = next(path for path in (tmp_path / "samples").iterdir() if path.is_dir())
+    aside = kept.rename(tmp_path / "aside")
+    found: list[Any] = []
+    other = threading.Thread(target=lambda: found.append(prepare(wanted)), daemon=True)
+    with open(kept.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        other.start()
+        other.join(1.5)
+        assert other.is_alive() and not kept.exists()
+        aside.rename(kept)
+        made = kept.stat().st_mtime_ns
+    other.join(60)
+    assert len(found) == 1 and kept.stat().st_mtime_ns == made
 
 
 def test_rows_are_packed_whole_and_tightly() -> None:

@@ -189,7 +189,14 @@ def _sharding(train: UpdateSettings, processes: int) -> dict[str, Any]:
 
     if processes == 1 or not torch.cuda.is_available():
         raise ConfigError("train.fsdp shards a model over the GPUs of several processes", hint="give --processes N")
-    return {"fsdp": True, "fsdp_config": {"version": 2, "reshard_after_forward": train.fsdp == "full"}}
+    return {
+        "fsdp": True,
+        "fsdp_config": {
+            "version": 2,
+            "reshard_after_forward": train.fsdp == "full",
+            "state_dict_type": "FULL_STATE_DICT",  # a model in one file, whatever this version of accelerate prefers
+        },
+    }
 
 
 def last_checkpoint(out: Path) -> Path | None:

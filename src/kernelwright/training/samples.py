@@ -6,6 +6,8 @@ tokens that generation would be asked to continue: prompt's tokens, then answer'
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -245,7 +247,9 @@ def prepare(settings: SftSettings) -> tuple[Samples, Report]:
     rows = list(conversations(settings.data, report))
     kept = cache_dir() / "samples" / _key(settings, rows)
     if not kept.is_dir():
-        _write(kept, rows, list(_encoded(settings, rows)))
+        with _first(kept):
+            if not kept.is_dir():
+                _write(kept, rows, list(_encoded(settings, rows)))
     samples, bad = _read(kept)
     report.bad += bad
     if not len(samples):
@@ -253,6 +257,16 @@ def prepare(settings: SftSettings) -> tuple[Samples, Report]:
         summary = "; ".join(report.lines()) or chosen
         raise ConfigError(f"nothing to train on in {settings.data.path!r}: {summary}")
     return samples, report
+
+
+@contextlib.contextmanager
+def _first(kept: Path) -> Iterator[None]:
+    """Of runs that begin at once on the same rows, one encodes them, and the others wait for it."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with open(kept.with_suffix(".lock"), "w") as lock:
+        with contextlib.suppress(OSError):  # a file system without locks: each encodes for itself
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def split(samples: Samples, held_out: int) -> tuple[Samples, Samples | None]:
@@ -339,7 +353,6 @@ def _joined(found: Sequence[Sample], prompts: Sequence[int]) -> Samples:
 
 def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[Sample | BadRow]) -> None:
     """Writes beside the place and renames, so that the folder is whole or not there."""
-    kept.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
     good = [(s, _prompt_hash(row)) for row, s in zip(rows, found, strict=True) if isinstance(s, Sample)]
     samples = _joined([s for s, _ in good], [p for _, p in good])
