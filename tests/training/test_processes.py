@@ -102,12 +102,15 @@ def test_a_batch_that_does_not_divide_starts_nothing(home: Path, tmp_path: Path)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "tune"), [("full", "full"), ("gradients", "full"), ("full", "lora")])
-def test_a_sharded_run_is_that_of_two_whole_processes(home: Path, tmp_path: Path, kind: str, tune: str) -> None:
+def test_a_sharded_run_is_that_of_two_whole_processes(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, tune: str
+) -> None:
     """Losses and weights, and a model that is saved whole."""
     import torch
 
     if gpu_count() < 2:
         pytest.skip("needs two GPUs")
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")  # which tests set to cpu
     for name, fsdp in (("whole", "no"), ("sharded", kind)):
         table = settings_table(home, model={"tune": tune}, fsdp=fsdp, precision="fp32", save_every=1)
         train_in_processes("sft", SftSettings.model_validate(table), tmp_path / name, 2)
