@@ -384,7 +384,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--parts", default=",".join(part for part in PARTS if part != "warm"))
     parser.add_argument("--cold")
     parser.add_argument("--seeds", default="0,1", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--minutes", type=float, default=9.0)

@@ -94,7 +94,9 @@ def test_every_variant_is_a_run_that_can_be_begun(
     from kernelwright.training.rl_settings import RlSettings
 
     monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3", *more])
-    jobs = Plan(arguments(), "openai:rules@http://127.0.0.1:1/v1").build(list(PARTS))
+    asked = arguments()
+    assert set(asked.parts.split(",")) == set(PARTS) - {"warm"}  # which wants a suite to train on
+    jobs = Plan(asked, "openai:rules@http://127.0.0.1:1/v1").build(asked.parts.split(","))
     names = [job.name for job in jobs]
     assert len(set(names)) == len(names) and all(need in names for job in jobs for need in job.needs)
     begun = 0
@@ -107,6 +109,24 @@ def test_every_variant_is_a_run_that_can_be_begun(
             load_config(recipe_path(words[2]), settings, kind)
             begun += 1
     assert begun >= 20
+
+
+def test_what_is_trained_waits_for_the_verdicts_of_all_its_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rl_claims import Plan, arguments
+
+    suite = tmp_path / "tasks.jsonl"
+    suite.write_text("".join(json.dumps({"task_id": str(n), "reference": "x"}) + "\n" for n in range(5)))
+    words = ["rl_claims.py", "model", str(tmp_path), "--train-suite", str(suite), "--verdicts", str(tmp_path / "v")]
+    monkeypatch.setattr(sys, "argv", words)
+    jobs = Plan(arguments(), "rules").build(["warm", "recipes"])
+    warm = [job.name for job in jobs if job.name.startswith("warm-")]
+    shares = [(tmp_path / f"{name}.jsonl").read_text() for name in warm]
+    assert warm and sorted("".join(shares).splitlines()) == sorted(suite.read_text().splitlines())
+    trained = [job for job in jobs if job.name.startswith("train-")]
+    assert trained and all(set(warm) <= set(job.needs) for job in trained)
+    assert all(isinstance(j.do, list) and f"tasks.suite={suite}" in j.do for j in trained)
 
 
 def test_throughput_counts_answers_and_the_gpus_use_within_each_step(tmp_path: Path) -> None:
