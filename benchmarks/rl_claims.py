@@ -173,7 +173,8 @@ class Plan:
             f"train.seconds={a.train_seconds}",
             *settings,
             *(["judging.backend=cpu"] if a.judging == "cpu" else [f"judging.timing_seconds={a.timing_seconds}"]),
-            *([f"judging.verdicts={a.verdicts}"] if a.verdicts else []),
+            # as many checked calls as `measured` asks for, so that a verdict of `warm` is one that training looks for
+            *([f"judging.verdicts={a.verdicts}", "judging.gpu_trials=3"] if a.verdicts else []),
             *a.overrides,
         ]
         flags = [word for setting in words for word in ("--set", setting)]
@@ -317,8 +318,8 @@ class Plan:
             elif part == "processes":
                 self.processes()
             else:
-                named = {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling, "timed": self.timed}
-                (named | {"warm": self.warm})[part]()
+                named = {"hacking": self.hacking, "judge": self.judging, "scaling": self.scaling}
+                (named | {"timed": self.timed, "warm": self.warm})[part]()
         return self.jobs
 
     def kills(self) -> Job:
