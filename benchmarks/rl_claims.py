@@ -65,12 +65,16 @@ from kernelwright.evaluation.options import visible_gpus
 CLI = [sys.executable, "-m", "kernelwright.cli"]
 PARTS = ("recipes", "timed", "warm", "ablation", "hacking", "judge", "throughput", "kills", "processes", "scaling")
 CLIPS = ["train.clip_low=0.2", "train.clip_high=0.28"]
-KEVIN = ["reward.name=kevin", "reward.parameters={cap = 10.0}", "advantage.name=kevin", "train.normalise=constant"]
+PAID = {
+    name: f"reward.parameters={{{', '.join(f'{k} = {v}' for k, v in given.items())}}}"
+    for name, given in rl_report.REWARDS.items()
+}
+KEVIN = ["reward.name=kevin", PAID["kevin"], "advantage.name=kevin", "train.normalise=constant"]
 KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.updates=2", "rollout.context=summary", *CLIPS]
-DRKERNEL = ["reward.name=drkernel", "reward.parameters={scale = 0.5}", "filters.mismatch=true", *CLIPS]
+DRKERNEL = ["reward.name=drkernel", PAID["drkernel"], "filters.mismatch=true", *CLIPS]
 REJECTED = ["filters.profiling=true"]
 NO_PROFILE = ["reward.parameters={scale = 0.5, own_share = 0.0}"]
-STANFORD = ["reward.name=stanford", "reward.parameters={}", "advantage.name=mean", "train.clip_high=0.2"]
+STANFORD = ["reward.name=stanford", PAID["stanford"], "advantage.name=mean", "train.clip_high=0.2"]
 VARIANTS: dict[str, tuple[int, list[str]]] = {
     "stanford_grpo": (1, STANFORD),
     "kevin": (4, KEVIN),
@@ -186,7 +190,7 @@ class Plan:
 
     def train_tasks(self, pooled: bool) -> list[str]:
         """Settings that say what is trained on."""
-        if self.asked.train_suite:
+        if self.asked.train_suite and pooled:
             return ["tasks.count=0", f"tasks.suite={self.asked.train_suite}"]
         if self.asked.pool and pooled:
             return ["tasks.count=0", f"tasks.suite={self.out / 'train.jsonl'}"]

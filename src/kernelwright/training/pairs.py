@@ -52,9 +52,7 @@ def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
         else:
             found.append(pair)
     if not found:
-        chosen = f"no row has data.where = {settings.data.where}" if settings.data.where else "there are no rows"
-        summary = "; ".join(report.lines()) or chosen
-        raise ConfigError(f"no pairs to train on in {settings.data.path!r}: {summary}")
+        raise ConfigError(f"no pairs to train on in {settings.data.path!r}: {report.why_none(settings.data.where)}")
     return found, report
 
 

@@ -253,9 +253,7 @@ def prepare(settings: SftSettings) -> tuple[Samples, Report]:
     samples, bad = _read(kept)
     report.bad += bad
     if not len(samples):
-        chosen = f"no row has data.where = {settings.data.where}" if settings.data.where else "there are no rows"
-        summary = "; ".join(report.lines()) or chosen
-        raise ConfigError(f"nothing to train on in {settings.data.path!r}: {summary}")
+        raise ConfigError(f"nothing to train on in {settings.data.path!r}: {report.why_none(settings.data.where)}")
     return samples, report
 
 

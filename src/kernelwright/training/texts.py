@@ -80,6 +80,10 @@ class Report:
             found.append(f"{count} rows left out, {reason} ({REASONS[reason]}): {', '.join(names[:shown])}{more}")
         return found
 
+    def why_none(self, where: dict[str, Any] | None) -> str:
+        """Why nothing is left of the rows that `where` chose."""
+        return "; ".join(self.lines()) or (f"no row has data.where = {where}" if where else "there are no rows")
+
     def write(self, path: Path) -> None:
         """All bad rows as JSONL."""
         rows = ({"row": row.name, "reason": row.reason, "detail": row.detail} for row in self.bad)
