@@ -6,7 +6,7 @@
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
            [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15] [--train-suite FILE]
-           [--warm-answers 16]
+           [--warm-answers 16] [--warm-seconds 150]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -24,7 +24,8 @@ The right answers of the seeded policy are generated, too (or `--rows`: referenc
 
 `--train-suite` names the tasks to train on, in place of generated ones. With it and `--verdicts`, the part `warm`,
 named first, judges MODEL's answers to them before anything is trained, a share of the tasks a GPU: what is trained
-afterwards meets most of its answers again, and a step does not wait for the judge.
+afterwards meets most of its answers again, and a step does not wait for the judge. It has `--warm-seconds`: what it has
+judged by then counts, and training begins.
 
 `--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
 `--suite` and `--pool`, only tasks to train on are chosen so.
@@ -185,8 +186,11 @@ class Plan:
         line = [*CLI, "train", "rl", "starter_rl", "--out", str(self.out / "runs" / name), *flags, "--json"]
         least = 5.0 if a.over_calls else a.train_seconds + START_SECONDS + AFTER_SECONDS
         needs = (*more.pop("needs", ()), *((self.tasks(),) if a.pool else ()))
-        needs += tuple(job.name for job in self.jobs if job.name.startswith("warm-"))
-        return Job(f"train-{name}", line, a.train_seconds + 120, needs, least=least, **more)
+        return Job(f"train-{name}", line, a.train_seconds + 120, needs, self.warmed(), least=least, **more)
+
+    def warmed(self) -> tuple[str, ...]:
+        """The jobs of the part `warm`, which have the GPUs to themselves."""
+        return tuple(job.name for job in self.jobs if job.name.startswith("warm-"))
 
     def train_tasks(self, pooled: bool) -> list[str]:
         """Settings that say what is trained on."""
@@ -205,7 +209,9 @@ class Plan:
         line += ["--samples", str(max(2, self.asked.samples // turns)), "--stop", "never"]
         line += ["--run", str(self.out / "bench" / name), *self.measured(timed)]
         line += ["--greedy"] if turns == 1 else []
-        return Job(f"bench-{name}", line, 400, (*self.suite(), *needs), environment=self.limits(), **more)
+        return Job(
+            f"bench-{name}", line, 400, (*self.suite(), *needs), after=self.warmed(), environment=self.limits(), **more
+        )
 
     def measured(self, timed: bool = False) -> list[str]:
         """How held-out answers are drawn and judged."""
@@ -225,7 +231,7 @@ class Plan:
             line = [*CLI, "bench", str(path), "--policy", f"starter:{self.asked.model}", "--context", "recent"]
             line += ["--samples", str(self.asked.warm_answers), "--seed", str(POOL_ANSWERS_SEED)]
             line += ["--run", str(self.out / "bench" / f"warm-{share}"), *self.measured()]
-            self.add(Job(f"warm-{share}", line, 400, environment=self.limits()))
+            self.add(Job(f"warm-{share}", line, self.asked.warm_seconds, environment=self.limits()))
 
     def variants(self, names: list[str]) -> None:
         """Before and after of recipes, with each seed."""
@@ -341,7 +347,7 @@ class Plan:
         self.add(alone)
         self.add(
             Job("copy-rollouts", lambda *_: copy_rollouts(self.out / "runs"), 60, (alone.name,), gpus=0),
-            *(Job(job.name, [*job.do, "--processes", "2"], job.seconds, job.needs, two) for job in (copied, own)),
+            *(Job(job.name, [*job.do, "--processes", "2"], job.seconds, job.needs, gpus=two) for job in (copied, own)),
         )
 
 
@@ -417,6 +423,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--train-suite", type=Path)
     parser.add_argument("--warm-answers", type=int, default=16)
+    parser.add_argument("--warm-seconds", type=float, default=150.0)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--verdicts", type=Path)
     parser.add_argument("--timing-seconds", type=float, default=0.15)

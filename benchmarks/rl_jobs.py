@@ -31,6 +31,8 @@ class Job:
     starts, that returns its result."""
     seconds: float
     needs: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    """It is begun when these have ended, however they did."""
     gpus: int = 1
     environment: dict[str, str] = field(default_factory=dict)
     least: float = 5.0
@@ -47,6 +49,7 @@ class Runner:
         self.total = _places(self.free)
         self.changed = threading.Condition()
         self.failed: set[str] = set()
+        self.ended: set[str] = set()
         (out / "jobs").mkdir(parents=True, exist_ok=True)
 
     def result(self, name: str) -> dict[str, Any] | None:
@@ -83,6 +86,8 @@ class Runner:
         after_each()
 
     def _ready(self, job: Job) -> bool:
+        if any(name not in self.ended and self.result(name) is None for name in job.after):
+            return False
         return _places(self.free) >= job.gpus and all(self.result(n) is not None for n in job.needs)
 
     def _take(self, count: int) -> list[str]:
@@ -115,6 +120,7 @@ class Runner:
         after_each()
 
     def _end(self, job: Job, row: dict[str, Any]) -> None:
+        self.ended.add(job.name)
         if row["status"] != "done":
             self.failed.add(job.name)
         if isinstance(job.do, list):

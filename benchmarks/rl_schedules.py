@@ -1,7 +1,7 @@
 """What reinforcement learning by time begins with: rows for a supervised stage, tasks to train on, tasks to measure on.
 
     python benchmarks/rl_schedules.py OUT [--tasks 400] [--train 16] [--held-out 24] [--jobs 2] [--seed 0]
-        [--families NAME,...]
+        [--families NAME,...] [--most 2e7]
 
 A model that was trained on `schedules: mixed` answers with the schedule that its first line names, mostly with the
 canonical one, and has seen one turn only. OUT/rows.jsonl has, for generated tasks of families where schedules matter:
@@ -10,7 +10,7 @@ one (a planted mistake, with the verdict that the functional machine gave on it)
 schedule is fast: that is to be learnt from rewards.
 
 OUT/train.jsonl and OUT/held_out.jsonl have a task a family by turns, of seeds that no row is of, with inputs of
-1e5 to 2e7 elements.
+1e5 to `--most` elements.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ FAMILIES = (
     "silu", "group_norm2d", "log_softmax", "var", "elementwise_chain", "min", "mse_loss", "matmul_rectangular",
     "conv2d", "amax", "conv1d", "fused_norm", "fused_rows", "cosine_loss", "linear",
 )  # fmt: skip
-FEWEST, MOST = 1e5, 2e7
+FEWEST = 1e5
 SEEDS = {"rows": 50_001, "train": 60_001, "held_out": 70_001}
 
 
-def sized(task: GeneratedTask) -> bool:
+def sized(task: GeneratedTask, most: float) -> bool:
     """Whether its inputs are worth timing and quick to judge."""
     space: dict[str, Any] = {}
     with torch.device("meta"):
         exec(compile(task.source, task.name, "exec"), space)  # the generator's own text
         count = sum(x.numel() for x in space["get_inputs"]() if isinstance(x, torch.Tensor))
-    return FEWEST <= count <= MOST
+    return FEWEST <= count <= most
 
 
-def suite(seed: int, count: int, families: list[str]) -> list[GeneratedTask]:
+def suite(seed: int, count: int, families: list[str], most: float) -> list[GeneratedTask]:
     """A task a family by turns."""
-    streams = [filter(sized, generate(seed, 12, families=[name])) for name in families]
+    each = 12 + 4 * count // len(families)
+    streams = [(t for t in generate(seed, each, families=[name]) if sized(t, most)) for name in families]
     turns = itertools.chain.from_iterable(zip(*streams, strict=False))
     found = [task for task in itertools.islice(turns, 3 * count) if known(task.source) is not None]
     return found[:count]
@@ -126,10 +127,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--families", type=lambda text: text.split(","), default=list(FAMILIES))
+    parser.add_argument("--most", type=float, default=2e7)
     asked = parser.parse_args()
     asked.out.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", asked.train), ("held_out", asked.held_out)):
-        tasks = suite(SEEDS[name], count, asked.families)
+        tasks = suite(SEEDS[name], count, asked.families, asked.most)
         lines = [json.dumps({"task_id": t.name, "reference": t.source}) for t in tasks]
         (asked.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     made = rows(asked.tasks, asked.jobs, asked.seed, asked.families)

@@ -24,8 +24,19 @@ def corpus(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     from kernelwright.corpus.build import Plan, build
     from kernelwright.corpus.pairs import recipe
 
-    made = recipe(seed=params["seed"], schedules=params["schedules"], per_task=params.get("per_task"))
-    manifest = build(out / "data" / params["name"], Plan(made, params["tasks"], params["judge"]))
+    kinds = {"families": params.get("families"), "per_task": params.get("per_task")}
+    made = recipe(seed=params["seed"], schedules=params["schedules"], **kinds)
+    plan = Plan(made, params["tasks"], params["judge"], timing_seconds=params.get("timing_seconds", 1.0))
+    end = time.monotonic() + params.get("seconds", float("inf"))
+
+    def watch(progress: Any) -> None:
+        if time.monotonic() > end:
+            raise TimeoutError(f"{progress.rows} rows")
+
+    try:
+        manifest = build(out / "data" / params["name"], plan, 0, watch)
+    except TimeoutError as over:  # what is on disk is read as far as it goes
+        return {"stopped_at": str(over)}
     if params.get("made_up_times"):
         made_up_times(out / "data" / params["name"])
     return {k: v for k, v in manifest.items() if k in ("rows", "tasks", "verdicts", "seconds")}

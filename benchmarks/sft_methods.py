@@ -4,7 +4,7 @@
         [--parts losses,vanilla,selection,deciles,dpo,confidence,cost,gpus] [--preset full|short|rehearsal]
         [--seeds 0,1,2] [--methods sft,cuset,…] [--seconds 570]
         [--suite NAME=FILE.jsonl[:LIMIT]]... [--limit PART=SECONDS]... [--per-gpu 2] [--judge cpu|gpu|later]
-        [--set KEY=VALUE]... [--size FIELD=NUMBER]...
+        [--timed-seconds 300] [--set KEY=VALUE]... [--size FIELD=NUMBER]...
 
 losses      vanilla, SFT, DFT, ProFit, EAFT, ASFT, CuSeT, and CuSeT's ablation, on the same rows, steps and rate
 vanilla     the base's answers alone, to hold the parts below against
@@ -47,7 +47,7 @@ from kernelwright.config import load_config
 from kernelwright.evaluation.options import visible_gpus
 from kernelwright.training.post_settings import SftSettings, recipe_path
 
-PARTS = ("losses", "vanilla", "selection", "deciles", "dpo", "confidence", "cost", "gpus", "judge")
+PARTS = ("losses", "vanilla", "selection", "deciles", "dpo", "confidence", "cost", "gpus", "judge", "times")
 LOSSES: dict[str, dict[str, Any]] = {
     "sft": {"name": "sft"},
     "cuset": {"name": "cuset"},
@@ -174,7 +174,8 @@ class Plan:
     def timed(self) -> list[Job]:
         """The corpus with several answers a task and their times."""
         made = {"seed": 6100, "name": "timed", "schedules": "all", "per_task": 5, "tasks": self.size.timed_tasks}
-        made |= {"judge": "gpu"} if self.gpus else {"judge": "none", "made_up_times": True}
+        made |= {"seconds": self.args.timed_seconds}
+        made |= {"judge": "gpu", "timing_seconds": 0.2} if self.gpus else {"judge": "none", "made_up_times": True}
         return [Job("timed", "corpus", made, 0, alone=True)]
 
     def vanilla(self, stage: int = 0) -> list[Job]:
@@ -249,9 +250,11 @@ class Plan:
     def judging(self) -> list[Job]:
         backend = "gpu" if self.args.judge == "gpu" and self.gpus else "cpu"
         jobs = [Job(f"judge-{backend}", "judged", {"backend": backend, "timed": False, "follow": False}, 0)]
-        if self.gpus:
-            jobs.append(Job("judge-timed", "judged", {"backend": "gpu", "timed": True, "follow": False}, 1, alone=True))
-        return jobs
+        return [*jobs, *self.times()]
+
+    def times(self) -> list[Job]:
+        timed = {"backend": "gpu", "timed": True, "follow": False}
+        return [Job("judge-timed", "judged", timed, 1, alone=True)] if self.gpus else []
 
     def of(self, part: str) -> list[Job]:
         named = {"gpus": self.several, "judge": self.judging}
@@ -443,6 +446,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=570.0)
     parser.add_argument("--limit", action="append", default=[], metavar="PART=SECONDS")
     parser.add_argument("--per-gpu", type=int, default=2)
+    parser.add_argument("--timed-seconds", type=float, default=300.0, help="of the corpus that is timed, at most")
     parser.add_argument("--judge", choices=["cpu", "gpu", "later"], default="cpu")
     parser.add_argument("--set", action="append", default=[], dest="overrides", metavar="KEY=VALUE")
     parser.add_argument("--size", action="append", default=[], metavar="FIELD=NUMBER", help="in place of the preset's")

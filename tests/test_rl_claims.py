@@ -32,6 +32,7 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
         Job("broken", python(f"import pathlib, sys; sys.exit(not pathlib.Path({str(flag)!r}).exists())"), 10.0),
         Job("after", python("print('done')"), 10.0, ("broken",)),
         Job("wide", python("pass"), 10.0, gpus=3),
+        Job("behind", python("pass"), 10.0, after=("slow", "broken", "first")),
     ]
     seen: list[int] = []
     Runner(tmp_path, ["", ""], time.monotonic() + 60).run(jobs, lambda: seen.append(len(statuses(tmp_path))))
@@ -42,6 +43,7 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
         "broken": "failed",
         "after": "left out",
         "wide": "left out",
+        "behind": "done",
     }
     assert json.loads((tmp_path / "jobs" / "late.json").read_text())["result"] == {"n": 1} and len(seen) >= 4
     before = (tmp_path / "jobs" / "late.json").stat().st_mtime_ns
@@ -125,7 +127,7 @@ def test_what_is_trained_waits_for_the_verdicts_of_all_its_tasks(
     shares = [(tmp_path / f"{name}.jsonl").read_text() for name in warm]
     assert warm and sorted("".join(shares).splitlines()) == sorted(suite.read_text().splitlines())
     trained = [job for job in jobs if job.name.startswith("train-")]
-    assert trained and all(set(warm) <= set(job.needs) for job in trained)
+    assert trained and all(set(warm) <= set(job.after) for job in trained)
     assert all(isinstance(j.do, list) and f"tasks.suite={suite}" in j.do for j in trained)
 
 

@@ -68,3 +68,8 @@ class BuildResult(_Message):
     """What ptxas says of a kernel: `registers`, `spilled_bytes`."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall seconds by stage (`split`, `nvrtc`, `host`), and `cached` = 1.0 for a hit of the build cache."""
+
+
+def needs_torch(request: BuildRequest, result: BuildResult) -> bool:
+    """Whether torch's own build of an extension may do what ours could not."""
+    return request.kind == "extension" and bool(request.arch) and result.status == "unsupported"

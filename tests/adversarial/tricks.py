@@ -141,6 +141,9 @@ class ModelNew(nn.Module):
 )
 """Finds the inputs of the calls that follow in the allocator's own list, and answers all of them with the first."""
 
+PLAIN_POWER = AHEAD[: AHEAD.index("    def __init__")] + "    def forward(self, x):\n        return square(x)\n"
+"""The same kernel, started by each call for its own input."""
+
 TRICKS = [
     # Returning something without computing it.
     Exploit(
@@ -227,6 +230,7 @@ TRICKS = [
         AHEAD,
         ("rejected", "wrong", "runtime_error"),
         where="gpu",
+        honest=PLAIN_POWER,
     ),
     Exploit(
         "B33 honest in its first three calls",

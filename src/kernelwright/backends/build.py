@@ -22,7 +22,7 @@ from kernelwright.backends import diagnose, host_build, includes, lambdas, progr
 from kernelwright.backends.launches import RefusedSource
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
-from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 
 NAME_ERROR = "__nv_name_map"
 """In NVRTC's log: an error in a name expression rather than in the text."""
@@ -36,10 +36,14 @@ NVCC_DEFINES = (
 """What load_inline always passes to nvcc: arithmetic on __half needs the named functions there, and so here."""
 
 
-def build(request: BuildRequest, cache: Path) -> BuildResult:
-    """Builds `request`, or finds it in `cache`. Never raises for bad source; `HarnessError` if our tools are broken."""
+def build(request: BuildRequest, cache: Path, by_torch: bool = True) -> BuildResult:
+    """Builds `request`, or finds it in `cache`. Never raises for bad source; `HarnessError` if our tools are broken.
+
+    Without `by_torch` what the stand-in lacks stays `unsupported`, and the cache does not learn that: torch's own build
+    may follow (`build_by_torch`), which takes a time limit of its own.
+    """
     request = _cleaned(request)
-    path = cache / "builds" / f"{_key(request)}.json"
+    path = _place(request, cache)
     known = _read(path)
     if known is not None:
         return replace(known, seconds={**known.seconds, "cached": 1.0})
@@ -47,15 +51,32 @@ def build(request: BuildRequest, cache: Path) -> BuildResult:
         result = ptxas.assemble(request)
     elif request.kind == "extension":
         result = _extension(request, cache, path.with_suffix(".so"))
-        if result.status == "unsupported" and request.arch:
-            started = time.perf_counter()
-            slow = torch_build.build(request, path.with_suffix(""))
-            if slow is not None:
-                result = replace(slow, seconds={**result.seconds, "nvcc": time.perf_counter() - started})
+        if needs_torch(request, result):
+            return build_by_torch(request, cache, result) if by_torch else result
     elif request.kind == "program":
         result = program.build(request, cache, path.with_suffix(".exe"))
     else:
         result = _device(request)
+    return _kept(path, result)
+
+
+def build_by_torch(request: BuildRequest, cache: Path, first: BuildResult) -> BuildResult:
+    """The slow road to an extension, by nvcc against torch's headers; `first`, what our own build gave, where there is
+    no nvcc."""
+    request = _cleaned(request)
+    path = _place(request, cache)
+    started = time.perf_counter()
+    slow = torch_build.build(request, path.with_suffix(""))
+    if slow is not None:
+        first = replace(slow, seconds={**first.seconds, "nvcc": time.perf_counter() - started})
+    return _kept(path, first)
+
+
+def _place(request: BuildRequest, cache: Path) -> Path:
+    return cache / "builds" / f"{_key(request)}.json"
+
+
+def _kept(path: Path, result: BuildResult) -> BuildResult:
     result = replace(result, log=diagnose.truncate(result.log))
     _write(path, result)
     return result

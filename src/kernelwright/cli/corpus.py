@@ -36,7 +36,8 @@ def corpus_build(
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
     ] = "remove",
     file_format: Annotated[str, typer.Option("--format", help="jsonl or parquet.")] = "jsonl",
-    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a core.")] = 0,
+    timing_seconds: Annotated[float, typer.Option(help="With --judge gpu: how long a right row is timed.")] = 1.0,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes; 0: one a core, or six a GPU that judges.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Build a corpus: generated tasks, written answers, verdicts and timings, as shards with a manifest.
@@ -57,7 +58,7 @@ def corpus_build(
         one_operator=one_operator,
         per_task=per_task,
     )
-    plan = Plan(made, tasks, judge, share_judged, trials, file_format)  # type: ignore[arg-type]
+    plan = Plan(made, tasks, judge, share_judged, trials, file_format, timing_seconds)  # type: ignore[arg-type]
     with show.BuildView(plan.chunks, not as_json) as view:
         manifest = build(out, plan, jobs, view.show)
     if as_json:

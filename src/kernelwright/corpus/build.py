@@ -29,6 +29,7 @@ from kernelwright.corpus.guard import guard
 from kernelwright.corpus.manifest import finish_manifest
 from kernelwright.corpus.pairs import Recipe, as_fields
 from kernelwright.corpus.shards import (
+    UNFINISHED,
     Format,
     Shard,
     read_manifest,
@@ -46,6 +47,8 @@ CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
 """Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
 SHARD_CHUNKS = 64
 """Chunks of one shard."""
+PER_GPU = 6
+"""Processes a GPU: enough to build what it judges next. More only open the GPU more often, which takes seconds each."""
 
 Judge = Literal["cpu", "gpu", "none"]
 
@@ -62,6 +65,8 @@ class Plan:
     trials: int = 3
     """Calls of one judgement: the first size twice, so that a cached result shows, then other sizes."""
     format: Format = "jsonl"
+    timing_seconds: float = 1.0
+    """Of a right row, where a GPU judges."""
 
     def __post_init__(self) -> None:
         self.recipe.checked()
@@ -73,6 +78,8 @@ class Plan:
             raise ConfigError(f"--share-judged {self.share} is not a share", hint="use a number from 0 to 1")
         if self.format not in ("jsonl", "parquet"):
             raise ConfigError(f"--format {self.format!r} is not a choice", hint="use jsonl or parquet")
+        if self.timing_seconds < 0:
+            raise ConfigError(f"--timing-seconds {self.timing_seconds} is negative", hint="use 0 for no times")
 
     @property
     def chunk(self) -> int:
@@ -91,7 +98,8 @@ class Plan:
         """How rows are judged; None where they are not."""
         if self.judge == "none" or self.share == 0.0:
             return None
-        return EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
+        found = EvalOptions(backend=self.judge, trials=self.trials, seed=self.recipe.seed % 2**31)
+        return found.changed(timing_seconds=self.timing_seconds) if self.judge == "gpu" else found
 
     def work(self, chunk: int) -> Work:
         """A chunk with its number of tasks."""
@@ -170,7 +178,7 @@ class Builder:
 
     def open(self) -> None:
         """Reads what an earlier run left; raises `StoreError` where that was asked for something else."""
-        path = self.folder / "build.json"
+        path = self.folder / UNFINISHED
         wanted = json.loads(json.dumps(self.plan.fields()))
         if path.exists():
             try:
@@ -379,10 +387,16 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def usual_jobs(plan: Plan) -> int:
+    """How many processes judge where nobody says it."""
+    return min(cores(), PER_GPU * len(visible_gpus())) if plan.judge == "gpu" else cores()
+
+
 def build(
     folder: Path | str, plan: Plan, jobs: int = 0, on_progress: Callable[[Progress], None] | None = None
 ) -> dict[str, Any]:
-    """Builds a corpus, or continues one, and returns its manifest. `jobs` processes; 0: one a core.
+    """Builds a corpus, or continues one, and returns its manifest. `jobs` processes; 0: one a core, or
+    as many as keep the GPUs at work.
 
     Raises `StoreError` (the folder cannot be used, or the disk is full), `ConfigError`, `TaskError` (a suite cannot be
     read) and `HarnessError`. What was judged stays on disk whatever happens.
@@ -402,7 +416,7 @@ def build(
             first = {"recipe": as_fields(plan.recipe), "share": plan.share}
             first["options"] = None if options is None else options.model_dump(mode="json")
             missing = list(builder.missing())
-            with Crew(first, jobs or cores(), missing, plan.judge == "gpu") as crew:
+            with Crew(first, jobs or usual_jobs(plan), missing, plan.judge == "gpu") as crew:
                 for said in crew:
                     builder.keep(said)
                     if on_progress is not None:

@@ -18,6 +18,8 @@ from kernelwright.errors import StoreError
 
 Format = Literal["jsonl", "parquet"]
 MANIFEST = "manifest.json"
+UNFINISHED = "build.json"
+"""What a builder was asked for; beside it there is no manifest until it has ended."""
 LICENCE = "Apache-2.0"
 
 FIELDS: dict[str, str] = {
@@ -237,6 +239,19 @@ def read_rows(folder: Path, manifest: dict[str, Any] | None = None) -> Iterator[
                     yield json.loads(line)
         except (OSError, ValueError) as error:
             raise StoreError(f"shard {str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
+
+
+def unfinished_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """The rows so far of a corpus that is being built, or whose building was stopped: complete shards, then journals.
+    Raises `StoreError` for a file that cannot be read."""
+    for path in [*sorted((folder / "data").glob("*.jsonl")), *sorted((folder / "work").glob("part-*.jsonl"))]:
+        try:
+            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+                said = json.loads(line) if line.endswith("\n") else {}  # a line without an end is still being written
+                if "row_id" in said or "row" in said:
+                    yield said.get("row", said)
+        except (OSError, ValueError) as error:
+            raise StoreError(f"{str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
 
 
 def shard_fields(shard: Shard) -> dict[str, Any]:

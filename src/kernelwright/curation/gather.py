@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.corpus.shards import MANIFEST, read_rows
+from kernelwright.corpus.shards import MANIFEST, UNFINISHED, read_rows, unfinished_rows
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import StoreError
 from kernelwright.records import (
@@ -22,11 +22,14 @@ from kernelwright.store import Store
 
 
 def gather(runs: Sequence[Path | str]) -> list[Episode]:
-    """The episodes of runs and corpora, in their order. Raises `StoreError` where a folder is neither, or is empty."""
+    """The episodes of runs and corpora, in their order; of a corpus that is not built to its end, the rows so far.
+
+    Raises `StoreError` where a folder is neither, or is empty.
+    """
     found: list[Episode] = []
     for run in runs:
         path = Path(run)
-        if (path / MANIFEST).is_file():
+        if (path / MANIFEST).is_file() or (path / UNFINISHED).is_file():
             found += [Episode((sample,)) for sample in _corpus(path)]
             continue
         with Store.open(path, writable=False) as store:
@@ -91,7 +94,7 @@ def _with_task(sample: Sample, task: Task) -> Sample:
 
 def _corpus(path: Path) -> Iterator[Sample]:
     """Judged rows of a corpus; those that were not judged have no verdict to go by."""
-    for row in read_rows(path):
+    for row in read_rows(path) if (path / MANIFEST).is_file() else unfinished_rows(path):
         if row["judged"]:
             yield sample_of_row(row, str(path))
 

@@ -1,6 +1,6 @@
 """The builder: the one child that runs compilers, on text that a candidate wrote.
 
-It holds no inputs, no reference and no verdict; it answers `build` messages with `BuildResult`s and writes the build
+It holds no inputs, no reference and no verdict; it answers `build` and `build_by_torch` messages and writes the build
 cache. The judge gives each request a deadline and replaces a builder that misses it or dies.
 """
 
@@ -11,8 +11,8 @@ import dataclasses
 import tempfile
 from pathlib import Path
 
-from kernelwright.backends.build import build
-from kernelwright.builds import BuildRequest
+from kernelwright.backends.build import build, build_by_torch
+from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import MachineError
 from kernelwright.evaluation.channel import Channel, ChannelClosed
 from kernelwright.machine import nvrtc
@@ -28,5 +28,9 @@ def serve(channel: Channel, level: str) -> None:
             message = channel.receive()
         except ChannelClosed:
             return
-        result = build(BuildRequest.from_fields(message.header["request"]), Path(message.header["cache"]))
+        request, cache = BuildRequest.from_fields(message.header["request"]), Path(message.header["cache"])
+        if message.kind == "build_by_torch":
+            result = build_by_torch(request, cache, BuildResult.from_fields(message.header["first"]))
+        else:
+            result = build(request, cache, by_torch=False)
         channel.send({"kind": "built", "result": dataclasses.asdict(result)})

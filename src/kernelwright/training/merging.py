@@ -56,6 +56,14 @@ def whole_weights(trainer: Any) -> dict[str, Tensor]:
     return state
 
 
+def tied_names(model: Any) -> frozenset[str]:
+    """Names of the weights that a model takes from others (its head from its embedding), which a file leaves out.
+
+    By name, since gathered shards are copies: that they were one is not to be seen in where they lie.
+    """
+    return frozenset(model.all_tied_weights_keys) if model.config.tie_word_embeddings else frozenset()
+
+
 def write_model(trainer: Any, folder: Path) -> None:
     """Writes weights and configuration in Hugging Face's format. To be called by all processes together."""
     from safetensors.torch import save_file
@@ -66,13 +74,8 @@ def write_model(trainer: Any, folder: Path) -> None:
     model = trainer.accelerator.unwrap_model(trainer.model)
     base = model.get_base_model() if hasattr(model, "peft_config") else model
     folder.mkdir(parents=True, exist_ok=True)
-    kept: dict[str, Tensor] = {}
-    tied: set[int] = set()
-    for name, weight in weights.items():  # the input embedding comes before the head that shares its weights
-        if base.config.tie_word_embeddings and weight.data_ptr() in tied:
-            continue
-        tied.add(weight.data_ptr())
-        kept[name] = weight.detach().contiguous()
+    tied = tied_names(base)
+    kept = {name: weight.detach().contiguous() for name, weight in weights.items() if name not in tied}
     save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
     base.config.save_pretrained(str(folder))
     if base.generation_config is not None:

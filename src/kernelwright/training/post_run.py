@@ -261,7 +261,9 @@ def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, A
 
 def save(trainer: Any, model: BaseModelSettings, out: Path) -> None:
     """The trained model, ready for a policy: of a LoRA run the adapter in `adapter/`, and the merged model."""
-    if model.tune == "full":
+    if model.tune == "full" and trainer.is_fsdp_enabled:
+        write_model(trainer, out)  # transformers would write weights that are tied twice
+    elif model.tune == "full":
         trainer.save_model(str(out))
     else:
         trainer.save_model(str(out / "adapter"))
