@@ -182,10 +182,19 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("fields", [{"tasks": 0}, {"share": 2.0}, {"judge": "tpu"}, {"format": "csv"}])
+@pytest.mark.parametrize(
+    "fields", [{"tasks": 0}, {"share": 2.0}, {"judge": "tpu"}, {"format": "csv"}, {"timing_seconds": -1.0}]
+)
 def test_a_request_out_of_range_is_said(fields: dict[str, Any]) -> None:
     with pytest.raises(ConfigError):
         Plan(**{"recipe": recipe(seed=1), "tasks": 5, **fields})
+
+
+def test_how_long_a_gpu_times_is_part_of_what_a_corpus_is() -> None:
+    on_gpu = Plan(recipe(seed=1), 5, "gpu", timing_seconds=0.2).options()
+    on_cpu = Plan(recipe(seed=1), 5, "cpu", timing_seconds=0.2).options()
+    assert on_gpu is not None and on_gpu.timing_seconds == 0.2
+    assert on_cpu == Plan(recipe(seed=1), 5, "cpu").options()  # nothing is timed there
 
 
 def test_judged_rows_are_kept_through_kills_and_not_judged_again(tmp_path: Path) -> None:

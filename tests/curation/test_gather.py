@@ -9,6 +9,7 @@ import pytest
 from running import Command
 
 import kernelwright
+from kernelwright.corpus.build import Plan, Progress, build
 from kernelwright.corpus.pairs import make_chunk, recipe
 from kernelwright.corpus.shards import Verdict, row_of
 from kernelwright.curation import METHODS, Settings, gather
@@ -93,3 +94,18 @@ def test_rows_of_one_task_are_one_task() -> None:
     pair = make_chunk(recipe(seed=1), 0, 1).pairs[0]
     made = [sample_of_row(row_of(pair, name, Verdict("correct", "", "cpu", 1.0)), "corpus") for name in ("a", "b")]
     assert made[0].task.content_hash == made[1].task.content_hash
+
+
+def test_a_corpus_that_is_not_built_to_its_end_has_the_rows_so_far(tmp_path: Path) -> None:
+    def enough(progress: Progress) -> None:
+        if progress.judged >= 3:
+            raise TimeoutError
+
+    plan = Plan(recipe(seed=2, families=["relu", "tanh", "softplus"]), 40, "cpu")
+    with pytest.raises(TimeoutError):
+        build(tmp_path, plan, 1, enough)
+    journal = tmp_path / "work" / "part-00000.jsonl"
+    kept = [json.loads(line)["row"]["row_id"] for line in journal.read_text().splitlines() if "row" in json.loads(line)]
+    journal.write_text(journal.read_text() + '{"chunk": 0, "row": {"row_id')  # a line that a kill cut off
+    found = gather([tmp_path])
+    assert len(found) == len(kept) >= 3 and all(episode.turns[0].correct for episode in found)

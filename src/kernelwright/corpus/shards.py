@@ -227,31 +227,35 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def read_rows(folder: Path, manifest: dict[str, Any] | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a corpus, in order. Raises `StoreError` for a shard that is gone or broken."""
     for shard in (manifest or read_manifest(folder))["shards"]:
-        path = folder / shard["file"]
-        try:
-            if path.suffix == ".parquet":
-                import pyarrow.parquet as pq
-
-                yield from pq.read_table(path).to_pylist()
-                continue
-            with open(path, encoding="utf-8") as file:
-                for line in file:
-                    yield json.loads(line)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"shard {str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
+        yield from _rows_of(folder / shard["file"])
 
 
 def unfinished_rows(folder: Path) -> Iterator[dict[str, Any]]:
     """The rows so far of a corpus that is being built, or whose building was stopped: complete shards, then journals.
     Raises `StoreError` for a file that cannot be read."""
-    for path in [*sorted((folder / "data").glob("*.jsonl")), *sorted((folder / "work").glob("part-*.jsonl"))]:
-        try:
-            for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
-                said = json.loads(line) if line.endswith("\n") else {}  # a line without an end is still being written
-                if "row_id" in said or "row" in said:
-                    yield said.get("row", said)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"{str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
+    for path in sorted((folder / "data").glob("*.*")):
+        if path.suffix in (".jsonl", ".parquet"):
+            yield from _rows_of(path)
+    for path in sorted((folder / "work").glob("part-*.jsonl")):
+        for said in _rows_of(path):
+            if "row" in said:
+                yield said["row"]
+
+
+def _rows_of(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of one file; of a journal its whole lines, since the last one may still be being written."""
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            yield from pq.read_table(path).to_pylist()
+            return
+        with open(path, encoding="utf-8") as file:
+            for line in file:
+                if line.endswith("\n"):
+                    yield json.loads(line)
+    except (OSError, ValueError) as error:
+        raise StoreError(f"shard {str(path)!r} cannot be read: {error}", hint="build the corpus again") from error
 
 
 def shard_fields(shard: Shard) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,10 +18,15 @@ from kernelwright.report import err, escape, out, spinner
 __all__ = ["BuildView", "find_row", "print_curated", "print_manifest", "print_report", "print_row", "spinner"]
 
 
+LINE_SECONDS = 10.0
+
+
 class BuildView:
-    """Live progress of a build on stderr, by chunks."""
+    """Progress of a build on stderr, by chunks: live on a terminal, else a line every ten seconds."""
 
     def __init__(self, chunks: int, shown: bool = True) -> None:
+        self._lines = shown and not err.is_terminal
+        self._said = time.monotonic()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=err, disable=not shown or not err.is_terminal)
         self._task = self._progress.add_task("building", total=chunks)
@@ -30,6 +36,9 @@ class BuildView:
         verdicts = ", ".join(f"{n} {v}" for v, n in sorted(progress.verdicts.items(), key=lambda p: -p[1]))
         text = f"{progress.rows} rows, {progress.judged} judged" + (f": {verdicts}" if verdicts else "")
         self._progress.update(self._task, completed=progress.chunks, description=text)
+        if self._lines and time.monotonic() - self._said > LINE_SECONDS:
+            self._said = time.monotonic()
+            err.print(f"{progress.chunks} of {progress.of_chunks} chunks, {text}", soft_wrap=True)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -38,7 +38,7 @@ class Bench:
     """For how much of that time any kernel ran."""
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
-    """Seconds by what was waited for: the lease, the runner (by how it was called), kinds of questions to the referee."""
+    """Seconds by what was waited for: the lease, the runner (by how it was called), kinds of questions to referees."""
     weights: str = "none"
     """How the candidate's weights were set (see `runner.load_weights`)."""
     same_bits: bool | None = None

@@ -17,7 +17,7 @@ from kernelwright.training.samples import load_tokenizer
 
 
 def train_dpo(settings: DpoSettings, out: Path) -> post_run.Result:
-    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves the last checkpoint."""
+    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
     post_run.begin(settings, out)
     args = arguments(settings, out)
     pairs, report = read_pairs(settings)

@@ -211,7 +211,10 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
     if resumed and _all_done(resumed) and not trainer.is_fsdp_enabled:
         loss, seconds = _take(trainer, resumed), 0.0
     else:
-        result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
+        from kernelwright.training.interrupts import kept_at_interrupt
+
+        with kept_at_interrupt(trainer):
+            result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
         loss, seconds = float(result.training_loss), float(result.metrics.get("train_runtime", math.nan))
     facts = {
         "name": settings.name,

@@ -19,7 +19,7 @@ from kernelwright.training.texts import Report
 
 
 def train_sft(settings: SftSettings, out: Path) -> post_run.Result:
-    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves the last checkpoint."""
+    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
     post_run.begin(settings, out)
     args = arguments(settings, out)
     with args.main_process_first():  # the others find the samples in the cache
