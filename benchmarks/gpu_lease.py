@@ -1,0 +1,93 @@
+"""What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
+
+    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 1,4,8] [--timing-seconds 0.1] [--most 1e6] [--device cpu]
+
+The same right answers of the solution library to generated single operators, whose kernels take microseconds, are judged
+anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs is what
+judgements cost each other: while one has the GPU, others build and open it for the runners that come next. One judgement
+before the first starts the processes and does not count. `--device cpu` goes the same way on the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from gpu_machine import hardware
+from rl_schedules import suite
+
+from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.records import Candidate, Evaluation, Task
+from kernelwright.solutions import write
+from kernelwright.tasks import candidate_from_text
+
+FAMILIES = ["silu", "sum", "rms_norm", "batch_norm2d", "amax", "var"]
+
+
+def pairs(count: int, most: float, stamp: str) -> list[tuple[Task, Candidate]]:
+    """Tasks with the library's answers; the stamp keeps each text out of the build cache."""
+    made = []
+    for task in suite(1, count, FAMILIES, most):
+        text = f"# {stamp}\n" + write(task.source)
+        made.append((Task(task_id=task.name, source=task.source), candidate_from_text(text, stamp)))
+    return made
+
+
+def stages(found: Evaluation) -> dict[str, float]:
+    """Seconds by stage of one judgement, as it says them."""
+    parts = [part.rpartition(" ") for part in found.environment.get("gpu_seconds", "").split(", ")]
+    return {name: float(value) for name, _, value in parts if name}
+
+
+def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptions, jobs: int) -> dict[str, Any]:
+    """One row: all tasks with so many jobs."""
+    work = pairs(asked.tasks, asked.most, f"{jobs} at once, {time.time_ns()}")
+    began = time.monotonic()
+    results = list(evaluate_many(work, options, jobs, pool=evaluator))
+    wall = time.monotonic() - began
+    found = [r for r in results if isinstance(r, Evaluation)]
+    by_stage = defaultdict(list)
+    for one in found:
+        for name, value in stages(one).items():
+            by_stage[name].append(value)
+    each = {name: round(statistics.mean([*v, *[0.0] * (len(found) - len(v))]), 4) for name, v in by_stage.items()}
+    return {
+        "jobs": jobs,
+        "per_minute": round(60 * len(found) / wall, 1),
+        "held_s": round(sum(v for name, v in each.items() if name != "lease"), 4),
+        "stages_s": dict(sorted(each.items())),
+        "verdicts": sorted({one.verdict for one in found}),
+        "raw": [stages(one) for one in found],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--tasks", type=int, default=12)
+    parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 8])
+    parser.add_argument("--timing-seconds", type=float, default=0.1)
+    parser.add_argument("--most", type=float, default=1e6)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    asked = parser.parse_args()
+    options = EvalOptions(backend="gpu", trials=3, timing_seconds=asked.timing_seconds)
+    rows: list[dict[str, Any]] = []
+    with Evaluator(options, device=asked.device) as evaluator:
+        first = pairs(asked.tasks, asked.most, f"first, {time.time_ns()}")[:1]
+        if not first:
+            parser.error(f"no task of every family has at most {asked.most:g} elements")
+        list(evaluate_many(first, options, 1, pool=evaluator))
+        for jobs in asked.jobs:
+            rows.append(measured(asked, evaluator, options, jobs))
+            print({k: v for k, v in rows[-1].items() if k != "raw"}, flush=True)
+            kept = {"benchmark": "gpu_lease", **hardware(), "device": asked.device, "rows": rows}
+            asked.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
