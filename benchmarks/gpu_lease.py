@@ -1,11 +1,12 @@
 """What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
 
-    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 1,4,8] [--timing-seconds 0.1] [--most 1e6] [--device cpu]
+    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 1,4,8] [--timing-seconds 0.1] [--most 1e6]
+        [--device cuda|cpu]
 
-The same right answers of the solution library to generated single operators, whose kernels take microseconds, are judged
-anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs is what
-judgements cost each other: while one has the GPU, others build and open it for the runners that come next. One judgement
-before the first starts the processes and does not count. `--device cpu` goes the same way on the processor.
+The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
+judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
+is what judgements cost each other: while one has the GPU, others build, and open it for the runners that come next. One
+judgement before the first starts the processes and does not count. `--device cpu` goes the same way on the processor.
 """
 
 from __future__ import annotations
