@@ -46,7 +46,8 @@ class LogFile(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **_more: Any) -> None:
         if self._live is not None:
-            self._live.say(f"step {state.global_step}/{state.max_steps}: done", last=True)
+            how = "done" if state.global_step >= state.max_steps else "stopped"
+            self._live.say(f"step {state.global_step}/{state.max_steps}: {how}", last=True)
 
 
 def callbacks(settings: SftSettings | DpoSettings, out: Path) -> list[Any]:
