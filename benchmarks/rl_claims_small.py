@@ -28,7 +28,6 @@ from rl_hacking_small import load_example
 from kernelwright import metrics
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
-from kernelwright.training.advantages import ADVANTAGES
 
 EXPRESSIONS = {"relu": "torch.relu(x)", "square": "x * x", "shrink": "x / (1 + x.abs())", "negate": "-x"}
 HOLES = {
@@ -71,14 +70,7 @@ def trained(loop: ModuleType, judge: Any, variant: str, seed: int, steps: int, a
     curve, given = [], 0
     for _ in range(steps):
         batch = loop.rollouts(policy, judge)
-        rows = (batch.reward, batch.group, batch.trajectory, batch.turn)
-        advantage = torch.tensor(ADVANTAGES[name](*rows, None, **parameters), dtype=torch.float32)
-        _, log_probs = policy(torch.tensor(batch.prompt), torch.tensor(batch.pieces))
-        loss = -(advantage[:, None] * log_probs).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-        optimizer.step()
+        loop.update(policy, optimizer, batch, loop.credit(batch, name, parameters))
         given += len(batch.reward)
         curve.append(round(share_right(loop, batch, 1), 4))
     loop.TURNS, loop.ROLLOUTS = ASKED_TURNS, ASKED_ROLLOUTS

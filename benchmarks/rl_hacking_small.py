@@ -70,7 +70,7 @@ def trained(
     pays, checks, rows = loop.Judged(paid), loop.Judged(guarded), []
     for step in range(steps):
         batch = loop.rollouts(policy, pays)
-        loop.update(policy, optimizer, batch)
+        loop.update(policy, optimizer, batch, loop.credit(batch))
         first = [n for n, turn in enumerate(batch.turn) if turn == 0]
         hacks = [n for n in first if batch.pieces[n][0]]
         verdicts = [checks(loop.TASKS[batch.group[n]], loop.text_of(batch.pieces[n])).verdict for n in first]

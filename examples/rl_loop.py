@@ -181,13 +181,19 @@ def rollouts(policy: Policy, judge: Judged) -> Batch:
     return batch
 
 
-def update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch) -> float:
-    """One step up the policy gradient; its loss. A turn's advantage: its return less that of others' same turn."""
-    advantage = ADVANTAGES["trloo"](
-        batch.reward, batch.group, batch.trajectory, batch.turn, None, gamma=0.4, single="zero_baseline"
-    )
+BY_TURN = {"gamma": 0.4, "single": "zero_baseline"}
+
+
+def credit(batch: Batch, name: str = "trloo", parameters: dict[str, object] = BY_TURN) -> Tensor:
+    """Each turn's advantage: by default its return less that of others' same turn."""
+    found = ADVANTAGES[name](batch.reward, batch.group, batch.trajectory, batch.turn, None, **parameters)
+    return torch.tensor(found, dtype=torch.float32)
+
+
+def update(policy: Policy, optimizer: torch.optim.Optimizer, batch: Batch, advantage: Tensor) -> float:
+    """One step up the policy gradient; its loss."""
     _, log_probs = policy(torch.tensor(batch.prompt), torch.tensor(batch.pieces))
-    loss = -(torch.tensor(advantage, dtype=torch.float32)[:, None] * log_probs).mean()
+    loss = -(advantage[:, None] * log_probs).mean()
     optimizer.zero_grad()
     loss.backward()
     nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
@@ -206,7 +212,7 @@ def main(steps: int = 40) -> list[float]:
         judge = Judged(evaluator)
         for step in range(steps):
             batch = rollouts(policy, judge)
-            loss = update(policy, optimizer, batch)
+            loss = update(policy, optimizer, batch, credit(batch))
             first = [r or 0.0 for r, turn in zip(batch.reward, batch.turn, strict=True) if turn == 0]
             solved = {(g, n) for g, n, r in zip(batch.group, batch.trajectory, batch.reward, strict=True) if r}
             curve.append(sum(first) / len(first))
