@@ -1,12 +1,13 @@
 """What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
 
-    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 1,4,8] [--timing-seconds 0.1] [--most 1e6]
+    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--timing-seconds 0.1] [--most 1e6]
         [--device cuda|cpu]
 
 The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
 is what judgements cost each other: while one has the GPU, others build, and open it for the runners that come next. One
-judgement before the first starts the processes and does not count. `--device cpu` goes the same way on the processor.
+judgement before the first starts the processes and does not count. With 0 jobs each waits until the runners of later
+ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same way on the processor.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
 
+REST_SECONDS = 5.0
 FAMILIES = ["silu", "sum", "rms_norm", "batch_norm2d", "amax", "var"]
 
 
@@ -49,7 +51,12 @@ def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptio
     """One row: all tasks with so many jobs."""
     work = pairs(asked.tasks, asked.most, f"{jobs} at once, {time.time_ns()}")
     began = time.monotonic()
-    results = list(evaluate_many(work, options, jobs, pool=evaluator))
+    results = []
+    if jobs:
+        results += evaluate_many(work, options, jobs, pool=evaluator)
+    for one in [] if jobs else work:  # each when the runners of later ones have been opened
+        time.sleep(REST_SECONDS)
+        results += evaluate_many([one], options, 1, pool=evaluator)
     wall = time.monotonic() - began
     found = [r for r in results if isinstance(r, Evaluation)]
     by_stage = defaultdict(list)
@@ -71,7 +78,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--tasks", type=int, default=12)
-    parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[1, 4, 8])
+    parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1, 4, 8])
     parser.add_argument("--timing-seconds", type=float, default=0.1)
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -6,7 +6,7 @@
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
            [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15] [--train-suite FILE]
-           [--warm-answers 16] [--warm-seconds 150]
+           [--warm-answers 16] [--warm-seconds 150] [--warm-script FILE]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -25,7 +25,8 @@ The right answers of the seeded policy are generated, too (or `--rows`: referenc
 `--train-suite` names the tasks to train on, in place of generated ones. With it and `--verdicts`, the part `warm`,
 named first, judges MODEL's answers to them before anything is trained, a share of the tasks a GPU: what is trained
 afterwards meets most of its answers again, and a step does not wait for the judge. It has `--warm-seconds`: what it has
-judged by then counts, and training begins.
+judged by then counts, and training begins. With `--warm-script` it is that file's answers which are judged, to the tasks
+to measure on as well (`rl_schedules.py` writes one); every GPU goes through all tasks, the second from their end.
 
 `--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
 `--suite` and `--pool`, only tasks to train on are chosen so.
@@ -223,15 +224,22 @@ class Plan:
 
     def warm(self) -> None:
         """Answers to the tasks to train on, judged as in training, so that training meets verdicts."""
-        lines = self.asked.train_suite.read_text(encoding="utf-8").splitlines(keepends=True)
+        a = self.asked
+        lines = a.train_suite.read_text(encoding="utf-8").splitlines(keepends=True)
+        if a.warm_script is not None:
+            lines += self.held_out.read_text(encoding="utf-8").splitlines(keepends=True)
         shares = max(1, len(visible_gpus()))
         for share in range(shares):
             path = self.out / f"warm-{share}.jsonl"
-            path.write_text("".join(lines[share::shares]), encoding="utf-8")
-            line = [*CLI, "bench", str(path), "--policy", f"starter:{self.asked.model}", "--context", "recent"]
-            line += ["--samples", str(self.asked.warm_answers), "--seed", str(POOL_ANSWERS_SEED)]
+            mine = lines[share::shares] if a.warm_script is None else lines[:: 1 - 2 * (share % 2)]
+            path.write_text("".join(mine), encoding="utf-8")
+            policy = f"starter:{a.model}" if a.warm_script is None else f"scripted:{a.warm_script}"
+            line = [*CLI, "bench", str(path), "--policy", policy]
+            line += ["--context", "recent"] if a.warm_script is None else []
+            line += ["--samples", str(a.warm_answers)]
+            line += ["--seed", str(POOL_ANSWERS_SEED)] if a.warm_script is None else []
             line += ["--run", str(self.out / "bench" / f"warm-{share}"), *self.measured()]
-            self.add(Job(f"warm-{share}", line, self.asked.warm_seconds, environment=self.limits()))
+            self.add(Job(f"warm-{share}", line, a.warm_seconds, environment=self.limits()))
 
     def variants(self, names: list[str]) -> None:
         """Before and after of recipes, with each seed."""
@@ -423,6 +431,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--suite", type=Path)
     parser.add_argument("--train-suite", type=Path)
     parser.add_argument("--warm-answers", type=int, default=16)
+    parser.add_argument("--warm-script", type=Path)
     parser.add_argument("--warm-seconds", type=float, default=150.0)
     parser.add_argument("--rows", type=Path)
     parser.add_argument("--verdicts", type=Path)
@@ -444,6 +453,9 @@ def main() -> None:
     asked.model = str(Path(asked.model).resolve())
     asked.verdicts = asked.verdicts and asked.verdicts.resolve()
     asked.train_suite = asked.train_suite and asked.train_suite.resolve()
+    asked.warm_script = asked.warm_script and asked.warm_script.resolve()
+    if asked.warm_script and asked.suite is None:
+        sys.exit("error: --warm-script wants --suite, whose tasks it has answers to")
     if "warm" in parts and not (asked.train_suite and asked.verdicts):
         sys.exit("error: the part warm wants --train-suite and --verdicts")
     places = (list(visible_gpus()) or [""]) * asked.at_once

@@ -10,7 +10,9 @@ one (a planted mistake, with the verdict that the functional machine gave on it)
 schedule is fast: that is to be learnt from rewards.
 
 OUT/train.jsonl and OUT/held_out.jsonl have a task a family by turns, of seeds that no row is of, with inputs of
-1e5 to `--most` elements.
+1e5 to `--most` elements. OUT/answers.jsonl has the library's answers to both with every schedule, as `--policy
+scripted:` reads them, one a sample: such a model writes most of them sooner or later, so that verdicts on them can be
+had before it is trained (`rl_claims.py --warm-script`).
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ FAMILIES = (
     "conv2d", "amax", "conv1d", "fused_norm", "fused_rows", "cosine_loss", "linear",
 )  # fmt: skip
 FEWEST = 1e5
+MOST_SCHEDULES = 16
 SEEDS = {"rows": 50_001, "train": 60_001, "held_out": 70_001}
 
 
@@ -118,6 +121,19 @@ def rows(count: int, jobs: int, seed: int, families: list[str]) -> list[dict[str
     return made
 
 
+def library(path: Path) -> list[dict[str, Any]]:
+    """Every schedule's answer to the tasks of a suite; the seed is the sample's number, and goes round."""
+    made = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        task = json.loads(line)
+        source = task_prompt(task["reference"])
+        found = known(task["reference"]) or []
+        for number in range(MOST_SCHEDULES):
+            text = answer(source, found[number % len(found)])
+            made.append({"task_id": task["task_id"], "seed": number, "answer": text})
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
@@ -134,6 +150,8 @@ def main() -> None:
         tasks = suite(SEEDS[name], count, asked.families, asked.most)
         lines = [json.dumps({"task_id": t.name, "reference": t.source}) for t in tasks]
         (asked.out / f"{name}.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    answers = [row for name in ("train", "held_out") for row in library(asked.out / f"{name}.jsonl")]
+    (asked.out / "answers.jsonl").write_text("".join(json.dumps(r) + "\n" for r in answers), encoding="utf-8")
     made = rows(asked.tasks, asked.jobs, asked.seed, asked.families)
     (asked.out / "rows.jsonl").write_text("".join(json.dumps(r) + "\n" for r in made), encoding="utf-8")
     print(json.dumps({"rows": len(made), "train": asked.train, "held_out": asked.held_out}))

@@ -404,6 +404,30 @@ def test_open_or_create_refuses_the_same_and_keeps_other_files(tmp_path: Path) -
         Store.create(tmp_path / "notes")
 
 
+def test_processes_that_begin_one_run_at_the_same_moment_all_get_it(tmp_path: Path) -> None:
+    for round_ in range(15):
+        folder, start = tmp_path / f"run{round_}", time.monotonic() + 0.02
+
+        def begin(write: int, folder: Path = folder, start: float = start) -> None:
+            while time.monotonic() < start:
+                pass
+            with Store.open_or_create(folder, {"kind": "memory"}, shared=True) as store:
+                store.add_candidate(_candidate(os.getpid()))
+            os.write(write, b"ok")
+
+        children = [_in_child(begin) for _ in range(4)]
+        said = [_said_by(*child) for child in children]
+        assert said == [b"ok"] * 4
+        with Store.open(folder, writable=False) as store:
+            assert store.meta["kind"] == "memory"
+
+
+def _said_by(pid: int, read: int) -> bytes:
+    os.waitpid(pid, 0)
+    with os.fdopen(read, "rb") as pipe:
+        return pipe.read()
+
+
 def test_a_missing_blob_is_one_clear_error(tmp_path: Path) -> None:
     with Store.create(tmp_path / "run") as store:
         name = store.put_blob("text")

@@ -165,11 +165,23 @@ class Store:
         if not known and not shared:
             return cls.create(path, meta)
         if not known:
-            cls.create(path, meta).close()
-            return cls.open(path, shared=True)
+            return cls._begun_by_one(path, meta)
         store = cls.open(path, shared=shared)
         store.add_event("continued", meta or {})
         return store
+
+    @classmethod
+    def _begun_by_one(cls, path: Path, meta: dict[str, Any] | None) -> Self:
+        """A new run for several processes, which may all begin it at once: one of them makes it, the others wait."""
+        deadline = time.monotonic() + SHARING_SECONDS
+        while not (path / "run.sqlite").exists():
+            try:
+                cls.create(path, meta).close()
+            except StoreError:
+                if time.monotonic() > deadline or not (path / "writer.lock").exists():
+                    raise
+                time.sleep(0.01)
+        return cls.open(path, shared=True)
 
     def __enter__(self) -> Self:
         return self
