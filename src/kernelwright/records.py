@@ -185,6 +185,11 @@ class Task(Record):
             raise ValueError("a task needs the source of its reference")
         return self
 
+    @cached_property
+    def asked_hash(self) -> str:
+        """SHA-256 of what the task asks for: where it was read from changes no verdict."""
+        return self.changed(provenance=Provenance()).content_hash
+
 
 class SourceFile(Record):
     """One text file of a candidate."""

@@ -110,7 +110,7 @@ class EvalOptions(Record):
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy
         fields["sandbox"] = ""
-        parts = [str(PROTOCOL), task.content_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]
+        parts = [str(PROTOCOL), task.asked_hash, candidate.code_hash, json.dumps(fields, sort_keys=True)]
         if task.gate is not None:
             parts += task.gate.distributions
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()

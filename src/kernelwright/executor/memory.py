@@ -2,11 +2,15 @@
 
 Policies in training give the same answers again and again, and so do the models that are compared afterwards. A verdict
 is found by its task, candidate and options, the seed of the inputs among them (`EvalOptions.key`), so only equal
-questions get a kept answer. Several processes may share a folder.
+questions get a kept answer. Equal are candidates that differ in Python comments only: half the answers of a small model
+differ from others in a heading. Several processes may share a folder.
 """
 
 from __future__ import annotations
 
+import io
+import tokenize
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -14,6 +18,29 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job, Keep
 from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.store import Store
+
+
+def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:
+    """The name of what is asked: the key of the candidate without its comments."""
+    sources = tuple(
+        s.changed(content=without_comments(s.content)) if s.path.endswith(".py") else s for s in candidate.sources
+    )
+    return options.key(task, candidate.changed(sources=sources))
+
+
+@lru_cache(maxsize=4096)
+def without_comments(text: str) -> str:
+    """Python with its comments taken away and its lines where they were; what Python cannot read stays as it is."""
+    lines = io.StringIO(text).readlines()
+    try:
+        for token in tokenize.generate_tokens(io.StringIO(text).readline):
+            if token.type == tokenize.COMMENT:
+                row, column = token.start[0] - 1, token.start[1]
+                end = lines[row][column + len(token.string) :]
+                lines[row] = lines[row][:column].rstrip() + end
+    except (tokenize.TokenError, SyntaxError, IndexError):
+        return text
+    return "".join(lines)
 
 
 class Remembering:
@@ -41,7 +68,7 @@ class Remembering:
     ) -> Job:
         """A job, done already where its verdict is known."""
         asked = self.settle(options or EvalOptions())
-        found = self.store.find_evaluation(asked.key(task, candidate))
+        found = self.store.find_evaluation(question(task, candidate, asked))
         if found is None:
             remember = _Remember(self.store, asked, keep)
             return self.inner.submit(task, candidate, asked, priority, keep=remember, block=block)
@@ -82,6 +109,6 @@ class _Remember:
 
     def __call__(self, job: Job, evaluation: Evaluation) -> None:
         self.store.add_candidate(job.candidate)
-        self.store.add_evaluation(evaluation, self.options.key(job.task, job.candidate))
+        self.store.add_evaluation(evaluation, question(job.task, job.candidate, self.options))
         if self.keep is not None:
             self.keep(job, evaluation)

@@ -22,6 +22,7 @@ from kernelwright.errors import StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Executor, Job
+from kernelwright.executor.memory import question
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.policies.streaming import Stream
@@ -276,7 +277,7 @@ class Rollouts:
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
         """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
-        began, key = time.monotonic(), options.key(task, candidate)
+        began, key = time.monotonic(), question(task, candidate, options)
         with self._lock:
             job = self._known.get(key)
             new = job is None or (job.done() and not job.exception() and job.result().verdict == "harness_error")
