@@ -403,11 +403,15 @@ def graphs(bench: Bench) -> bool:
         seed = bench.seed()
         facts = call(bench, "own", [seed], graph=True)
         problem = facts["no_graph"]
-        if not problem and compared(bench, "own", seed, facts, thorough=False).passed:
-            found["graph_ms"] = facts["times"]["device_ms"]
+        if not problem:
+            result = compared(bench, "own", seed, facts, thorough=False)
+            if result.passed:
+                found["graph_ms"] = facts["times"]["device_ms"]
+            else:
+                problem = f"replays differ: {result.reason}"
     except Failed as failed:
         problem, alive = failed.reason, False
-    attempt.environment["cuda_graph"] = problem[:200] or ("replayed" if "graph_ms" in found else "replays differ")
+    attempt.environment["cuda_graph"] = problem[:200] or "replayed"
     attempt.timing = timing.changed(**found)
     return alive
 
