@@ -7,7 +7,8 @@ The same right answers of the solution library to generated single operators, wh
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
 is what judgements cost each other: while one has the GPU, others build, and open it for the runners that come next. One
 judgement before the first starts the processes and does not count. With 0 jobs each waits until the runners of later
-ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same way on the processor.
+ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same way on the
+processor.
 """
 
 from __future__ import annotations

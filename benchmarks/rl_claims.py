@@ -6,7 +6,7 @@
            [--suite FILE] [--rows FILE] [--at-once 1] [--jobs 0] [--temperature 1.0] [--pool 0] [--pool-answers 4]
            [--train-split train] [--split combos] [--hack-lr 1e-4] [--recipes NAME,...] [--families NAME,...]
            [--timed-tasks 32] [--over-calls] [--verdicts DIR] [--timing-seconds 0.15] [--train-suite FILE]
-           [--warm-answers 16] [--warm-seconds 150] [--warm-script FILE]
+           [--warm-answers 16] [--warm-seconds 150] [--warm-script FILE] [--exploit-share 0.05]
 
 MODEL is a checkpoint that solves some tasks (after SFT), `--cold` one that solves almost none. Every GPU runs
 `--at-once` jobs, each with `--jobs` candidates judged at once (0: one a core; the same number in all calls on OUT);
@@ -18,15 +18,16 @@ Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--s
 `--train-split`, of another seed. A policy that is right always or never on a task learns nothing from it: with
 `--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
 right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
-The right answers of the seeded policy are generated, too (or `--rows`: reference and answer).
+The right answers of the seeded policy are generated, too (or `--rows`: reference and answer). `--exploit-share` is the
+share of exploits in the rows: what the policy then draws is less, and `exploit_share` in the results says how much.
 
 `--verdicts` is a folder in which all of it shares what was judged, so that equal answers are judged and timed once.
 
 `--train-suite` names the tasks to train on, in place of generated ones. With it and `--verdicts`, the part `warm`,
 named first, judges MODEL's answers to them before anything is trained, a share of the tasks a GPU: what is trained
 afterwards meets most of its answers again, and a step does not wait for the judge. It has `--warm-seconds`: what it has
-judged by then counts, and training begins. With `--warm-script` it is that file's answers which are judged, to the tasks
-to measure on as well (`rl_schedules.py` writes one); every GPU goes through all tasks, the second from their end.
+judged by then counts, and training begins. With `--warm-script` that file's answers are judged, to the tasks to measure
+on as well (`rl_schedules.py` writes one); every GPU goes through all tasks, the second from their end.
 
 `--recipes` are those of the part of this name; `--families`, or groups of such, what a pool to train on is of. With
 `--suite` and `--pool`, only tasks to train on are chosen so.
@@ -283,7 +284,10 @@ class Plan:
         flags = [word for setting in words for word in ("--set", setting)]
         self.add(
             Job(
-                "exploits", lambda folder, *_: rl_report.exploit_rows(folder, 0.05, a.exploit_rows, a.rows), 200, gpus=0
+                "exploits",
+                lambda folder, *_: rl_report.exploit_rows(folder, a.exploit_share, a.exploit_rows, a.rows),
+                200,
+                gpus=0,
             ),
             Job("seeded", [*CLI, "train", "sft", "starter_sft", "--out", str(seeded), *flags, "--json"], 300, needs),
         )
@@ -415,6 +419,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--judging", choices=("gpu", "cpu"), default="gpu")
     parser.add_argument("--max-tokens", type=int, default=2400)
     parser.add_argument("--train-seconds", type=float, default=400.0)
+    parser.add_argument("--exploit-share", type=float, default=0.05)
     parser.add_argument("--exploit-rows", type=int, default=640)
     parser.add_argument("--at-once", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=0)

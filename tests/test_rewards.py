@@ -26,6 +26,7 @@ from kernelwright.records import (
 )
 from kernelwright.rewards import REWARDS, annealed_judge_weight, load_reward
 from kernelwright.rewards_judge import Judge, judge_messages, read_judgement
+from kernelwright.training.rl import judge_weight
 
 
 def evaluation(
@@ -129,6 +130,17 @@ def test_the_judge_is_annealed_off_once_execution_pays() -> None:
     assert annealed_judge_weight(0.0, group_pays=True) == 0.0
     with pytest.raises(ConfigError):
         annealed_judge_weight(0.0, begins=0.2)
+
+
+def test_a_judge_that_was_annealed_off_is_not_asked_again() -> None:
+    shares, weights = [0.0, 0.02, 0.30, 0.02, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0], []
+    log: list[dict[str, float]] = []
+    for share in shares:
+        weights.append(judge_weight(log))
+        log.append({"correct": share, "judge_weight": weights[-1]})
+    # The mean of the last five steps: 0, 0.01, 0.107 and then less again, until nothing is right any more.
+    assert weights == [0.5, 0.5, 0.5, *[0.0] * 7]
+    assert judge_weight([{"correct": 0.0}] * 4 + [{"correct": 0.3}]) == pytest.approx(0.4)  # one step's luck
 
 
 @given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3), st.sampled_from(list(REWARDS)))

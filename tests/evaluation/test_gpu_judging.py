@@ -10,6 +10,7 @@ import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.solutions import write
 from kernelwright.tasks import load_candidate, load_task
 
 pytestmark = pytest.mark.gpu
@@ -92,6 +93,31 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
     assert result.verdict == "correct", (result.reason, result.log)
     assert result.backend == "gpu" and result.timing is not None and result.timing.speedup is not None
     assert 0.5 < result.timing.speedup < 5 and result.environment["own_kernel_share"] == "1.000"
+
+
+NORM = """
+import torch
+import torch.nn as nn
+rows, width = 512, 768
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+    def forward(self, x):
+        return self.norm(x)
+def get_inputs():
+    return [torch.randn(rows, width)]
+def get_init_inputs():
+    return [width]
+"""
+
+
+def test_a_graph_is_captured_of_the_model_that_was_timed(evaluator: Evaluator) -> None:
+    """Calls at other sizes, with weights and constructor arguments of their own, come between."""
+    source = SourceFile(path="candidate.py", content=write(NORM))
+    found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"))
+    assert found.verdict == "correct" and found.timing is not None
+    assert found.environment["cuda_graph"] == "replayed" and found.timing.graph_ms is not None
 
 
 def test_triton(evaluator: Evaluator) -> None:

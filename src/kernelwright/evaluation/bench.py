@@ -12,7 +12,7 @@ from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import CandidateSession
+from kernelwright.evaluation.session import CandidateSession, TrialData
 from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
 
 
@@ -39,6 +39,8 @@ class Bench:
     own_kernels: list[Any] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     """Seconds by what was waited for: the lease, the runner (by how it was called), kinds of questions to referees."""
+    model: tuple[TrialData, int] | None = None
+    """Constructor arguments, weights and seed of the model that is checked and timed now."""
     weights: str = "none"
     """How the candidate's weights were set (see `runner.load_weights`)."""
     same_bits: bool | None = None

@@ -209,6 +209,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     if answer.header["slice_rows"]:
         bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
+    bench.model = data, weight_seed
     bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
     bench.weights = bench.session.make(data, weight_seed, keep=False) if randomise else "seed"
     if not randomise:
@@ -278,6 +279,7 @@ def _reweigh(bench: Bench) -> None:
     seed = bench.seed()
     answer = bench.ask("reweigh", weight_seed=seed)
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
+    bench.model = data, seed
     bench.session.make(data, seed, keep=True)
 
 

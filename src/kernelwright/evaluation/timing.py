@@ -400,6 +400,8 @@ def graphs(bench: Bench) -> bool:
                 found["baseline_graph_ms"] = answer["times"]["device_ms"]
     problem, alive = "", True
     try:
+        if bench.model is not None:  # calls at other sizes have left a model of theirs
+            bench.session.make(*bench.model, keep=False)
         seed = bench.seed()
         facts = call(bench, "own", [seed], graph=True)
         problem = facts["no_graph"]

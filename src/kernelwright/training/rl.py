@@ -42,6 +42,8 @@ from kernelwright.training.rl_settings import RlSettings, TaskSettings
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained
 
+JUDGED_STEPS = 5
+"""How many steps' answers say whether execution pays."""
 WAITING = 8
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
@@ -176,7 +178,7 @@ def _step(
     began = time.monotonic()
     judge = rollouts.judge
     if judge is not None:
-        rollouts.judge_weight = annealed_judge_weight(history[-1]["correct"] if history else 0.0)
+        rollouts.judge_weight = judge_weight(history)
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
     trained = state.updater.step(kept, settings.seed * 1_000_003 + state.step)
@@ -192,6 +194,17 @@ def _step(
         facts |= {"judge_weight": rollouts.judge_weight, "judge_asked": asked, "judge_failed": failed}
     clock = rollouts.clock.read()
     return {**facts, **clock, "step_s": round(time.monotonic() - began, 2), "update_s": _since(played)}
+
+
+def judge_weight(history: Sequence[Mapping[str, Any]]) -> float:
+    """What the judge's opinion weighs in the next step; `history` has the rows of the log so far.
+
+    By the correctness of the last steps together, since one step's is chance; and it never rises again. Where it did, a
+    policy that had unlearnt to be correct was paid by the judge for staying so (docs/rl.md).
+    """
+    recent = [row["correct"] for row in history[-JUDGED_STEPS:]]
+    weight = annealed_judge_weight(sum(recent) / len(recent) if recent else 0.0)
+    return min([weight, *(row["judge_weight"] for row in history if "judge_weight" in row)])
 
 
 def _played(
