@@ -36,7 +36,7 @@ warm        MODEL's answers to the tasks to train on are judged
 recipes     stanford_grpo, kevin (4 turns) and drkernel (3 turns, TRLOO, MRS, PR, PRS), scaled: before, after, curves
 timed       what `recipes` trained, and MODEL, on the first `--timed-tasks` tasks on the GPU: fast_1, speedup
 ablation    one turn against four at equal answers; GRPO against TRLOO; without PR and PRS; milestones, capped speedup
-hacking     a policy seeded with 5 % exploits (the reference renamed), paid by KernelBench's evaluator and by ours
+hacking     a policy seeded with 5 % exploits (`rl_report.EXPLOIT`), paid by KernelBench's evaluator and by ours
 judge       a cold start with and without the judge term (`rl_judge`: rules on text, in place of a language model)
 throughput  64 tasks x 8 answers: answers a minute, seconds by stage, idle share of the GPU
 kills       a run killed three times and resumed: updates, lost and repeated rollouts

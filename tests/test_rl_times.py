@@ -1,0 +1,54 @@
+"""The table of what schedules take: verdicts become a table and the table the same verdicts, which training finds."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor.memory import question
+from kernelwright.store import Store
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+FAMILIES = "sum,gelu"
+
+
+def _called(monkeypatch: pytest.MonkeyPatch, name: str, *words: object) -> Any:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    module = __import__(name)
+    monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+    module.main()
+    return module
+
+
+def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, table, again = tmp_path / "tasks", tmp_path / "table.json", tmp_path / "again.json"
+    sizes = ["--tasks", 2, "--train", 2, "--held-out", 2, "--jobs", 1, "--most", 2e6, "--families", FAMILIES]
+    _called(monkeypatch, "rl_schedules", folder, *sizes)
+    times = __import__("rl_times")
+    rows = []
+    for number, (suite, task, schedule, _) in enumerate(times.answers(folder)):
+        eager, own = 0.02, 0.01 * (1 + number % 5)
+        row = {"suite": suite, "task": task.task_id, "schedule": schedule, "verdict": "correct", "gpu": "a card"}
+        row |= {"candidate_ms": own, "eager_ms": eager, "interval": [eager / own, eager / own], "own_share": "1.000"}
+        rows.append(row | {"samples": {"candidate": [own, own], "eager": [eager]}})
+    assert {row["suite"] for row in rows} == {"train", "held_out"} and len(rows) > 12
+    table.write_text(json.dumps({"rows": rows}))
+    _called(monkeypatch, "rl_times", folder, tmp_path / "verdicts", table, "--restore")
+    _called(monkeypatch, "rl_times", folder, tmp_path / "verdicts", again)
+    found = json.loads(again.read_text())
+    assert found["rows"] == rows
+    speedups = found["families"]["all"]["speedup"]
+    assert 0.4 <= speedups["even"] <= speedups["best"] <= 2.0
+
+    # What a step of training asks first is the filter, then the GPU.
+    with Store.open(tmp_path / "verdicts", writable=False) as store:
+        _, task, _, candidate = next(times.answers(folder))
+        gpu = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)
+        for options in (gpu.changed(backend="cpu", small_sizes=True), gpu):
+            known = store.find_evaluation(question(task, candidate, options))
+            assert known is not None and known.verdict == "correct" and known.environment["restored"]
