@@ -36,9 +36,17 @@ def without_comments(text: str) -> str:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 row, column = token.start[0] - 1, token.start[1]
-                end = lines[row][column + len(token.string) :]
-                lines[row] = lines[row][:column].rstrip() + end
-    except (tokenize.TokenError, SyntaxError, IndexError):
+                before, found, end = lines[row][:column], token.string, lines[row][column + len(token.string) :]
+                if before + found + end != lines[row]:
+                    return text
+                lines[row] = before.rstrip() + end
+    except (
+        tokenize.TokenError,
+        SyntaxError,
+        ValueError,
+        IndexError,
+        SystemError,
+    ):  # 3.12.1 has the last for a null byte
         return text
     return "".join(lines)
 
