@@ -7,7 +7,7 @@ import warnings
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from judging import candidate, task
 
@@ -74,6 +74,8 @@ def test_without_a_folder_nothing_is_put_before_it() -> None:
 
 
 @given(st.lists(st.sampled_from([*"#'\"\\\n \t(){}[]:=ax1", "\r\n", "'''", "# b", "f'{", "\x0c", "\u2028", "é"])))
+@example(["1\\\n# a"])
+@example(["\0# a"])
 def test_taking_comments_away_changes_nothing_that_python_runs(parts: list[str]) -> None:
     text = "".join(parts)
     plain = without_comments(text)

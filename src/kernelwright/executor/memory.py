@@ -28,25 +28,23 @@ def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:
     return options.key(task, candidate.changed(sources=sources))
 
 
+_UNREADABLE = (tokenize.TokenError, SyntaxError, ValueError, IndexError, SystemError)
+"""What tokenizing raises; the last one for a null byte, in Python 3.12.1."""
+
+
 @lru_cache(maxsize=4096)
 def without_comments(text: str) -> str:
-    """Python with its comments taken away and its lines where they were; what Python cannot read stays as it is."""
+    """Python with its comments emptied and its lines where they were; what Python cannot read stays as it is."""
     lines = io.StringIO(text).readlines()
     try:
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
             if token.type == tokenize.COMMENT:
                 row, column = token.start[0] - 1, token.start[1]
-                before, found, end = lines[row][:column], token.string, lines[row][column + len(token.string) :]
-                if before + found + end != lines[row]:
+                before, end = lines[row][:column], lines[row][column + len(token.string) :]
+                if before + token.string + end != lines[row]:
                     return text
-                lines[row] = before.rstrip() + end
-    except (
-        tokenize.TokenError,
-        SyntaxError,
-        ValueError,
-        IndexError,
-        SystemError,
-    ):  # 3.12.1 has the last for a null byte
+                lines[row] = f"{before}#{end}"
+    except _UNREADABLE:
         return text
     return "".join(lines)
 
