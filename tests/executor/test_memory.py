@@ -64,7 +64,7 @@ def test_other_inputs_tasks_and_candidates_are_other_questions(tmp_path: Path) -
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.sqlite").write_text("no database")
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreError, match="verdicts that runs share"):
         remembering(load_executor("local", 1), tmp_path)
 
 

@@ -14,6 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
+from kernelwright.errors import StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job, Keep
 from kernelwright.records import Candidate, Evaluation, Task
@@ -54,7 +55,11 @@ class Remembering:
 
     def __init__(self, inner: Executor, folder: Path | str) -> None:
         self.inner, self.capacity = inner, inner.capacity
-        self.store = Store.open_or_create(folder, {"kind": "memory"}, shared=True)
+        try:
+            self.store = Store.open_or_create(folder, {"kind": "memory"}, shared=True)
+        except StoreError as error:
+            hint = "verdicts want a folder of their own, which you may write to"
+            raise StoreError(f"the verdicts that runs share: {error}", hint=hint) from error
         self.known = 0
         """Jobs that were answered from the folder."""
 
