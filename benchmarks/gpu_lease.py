@@ -52,12 +52,13 @@ def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptio
     """One row: all tasks with so many jobs."""
     work = pairs(asked.tasks, asked.most, f"{jobs} at once, {time.time_ns()}")
     began = time.monotonic()
-    results = []
+    results: list[Any] = []
     if jobs:
         results += evaluate_many(work, options, jobs, pool=evaluator)
-    for one in [] if jobs else work:  # each when the runners of later ones have been opened
-        time.sleep(REST_SECONDS)
-        results += evaluate_many([one], options, 1, pool=evaluator)
+    else:
+        for one in work:
+            time.sleep(REST_SECONDS)  # the runners of later ones are opened meanwhile
+            results += evaluate_many([one], options, 1, pool=evaluator)
     wall = time.monotonic() - began
     found = [r for r in results if isinstance(r, Evaluation)]
     by_stage = defaultdict(list)

@@ -232,13 +232,14 @@ class Plan:
         shares = max(1, len(visible_gpus()))
         for share in range(shares):
             path = self.out / f"warm-{share}.jsonl"
-            mine = lines[share::shares] if a.warm_script is None else lines[:: 1 - 2 * (share % 2)]
+            if a.warm_script is None:
+                mine = lines[share::shares]
+                asking = [f"starter:{a.model}", "--context", "recent", "--seed", str(POOL_ANSWERS_SEED)]
+            else:
+                mine = lines[::-1] if share % 2 else lines
+                asking = [f"scripted:{a.warm_script}"]
             path.write_text("".join(mine), encoding="utf-8")
-            policy = f"starter:{a.model}" if a.warm_script is None else f"scripted:{a.warm_script}"
-            line = [*CLI, "bench", str(path), "--policy", policy]
-            line += ["--context", "recent"] if a.warm_script is None else []
-            line += ["--samples", str(a.warm_answers)]
-            line += ["--seed", str(POOL_ANSWERS_SEED)] if a.warm_script is None else []
+            line = [*CLI, "bench", str(path), "--policy", *asking, "--samples", str(a.warm_answers)]
             line += ["--run", str(self.out / "bench" / f"warm-{share}"), *self.measured()]
             self.add(Job(f"warm-{share}", line, a.warm_seconds, environment=self.limits()))
 

@@ -127,10 +127,9 @@ def library(path: Path) -> list[dict[str, Any]]:
     for line in path.read_text(encoding="utf-8").splitlines():
         task = json.loads(line)
         source = task_prompt(task["reference"])
-        found = known(task["reference"]) or []
+        texts = [answer(source, chosen) for chosen in known(task["reference"]) or []]
         for number in range(MOST_SCHEDULES):
-            text = answer(source, found[number % len(found)])
-            made.append({"task_id": task["task_id"], "seed": number, "answer": text})
+            made.append({"task_id": task["task_id"], "seed": number, "answer": texts[number % len(texts)]})
     return made
 
 

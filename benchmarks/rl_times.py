@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 from collections import defaultdict
 from collections.abc import Iterator
@@ -33,7 +32,6 @@ from kernelwright.tasks import load_suite
 ON_GPU = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)
 """As `rl_claims.py --timing-seconds 0.1` judges."""
 FILTER = ON_GPU.changed(backend="cpu", small_sizes=True)
-LEAST = 1e-3
 
 
 def answers(folder: Path) -> Iterator[tuple[str, Task, str, Candidate]]:
@@ -72,14 +70,14 @@ def families(rows: list[dict[str, Any]]) -> dict[str, Any]:
     speeds: dict[str, dict[str, dict[str, float]]] = {"train": defaultdict(dict), "held_out": defaultdict(dict)}
     for row in rows:
         if row["verdict"] == "correct":
-            speeds[row["suite"]][row["task"]][row["schedule"]] = row["eager_ms"] / max(row["candidate_ms"], LEAST)
+            speeds[row["suite"]][row["task"]][row["schedule"]] = row["eager_ms"] / row["candidate_ms"]
     made: dict[str, Any] = {}
     every: dict[str, list[float]] = defaultdict(list)
     for family in sorted({family_of(task) for task in speeds["held_out"]}):
         train, held = ([s for t, s in speeds[k].items() if family_of(t) == family] for k in ("train", "held_out"))
         common = set.intersection(*map(set, train)) if train else set()
-        chosen = max(common, key=lambda name: geometric([s[name] for s in train]), default=None)
-        even = [geometric(list(s.values())) for s in held]
+        chosen = max(common, key=lambda name: statistics.geometric_mean([s[name] for s in train]), default=None)
+        even = [statistics.geometric_mean(list(s.values())) for s in held]
         ways = {
             "even": even,
             "chosen": [s.get(chosen or "", e) for s, e in zip(held, even, strict=True)],
@@ -97,13 +95,9 @@ def summary(ways: dict[str, list[float]], shares: list[float]) -> dict[str, Any]
     """Speedups and shares of fast answers; of evenly drawn ones the mean share, not that of their means."""
     fast = {name: statistics.mean(float(x > 1) for x in ways[name]) for name in ("chosen", "best")}
     return {
-        "speedup": {name: round(geometric(ways[name]), 4) for name in ("even", "chosen", "best")},
+        "speedup": {name: round(statistics.geometric_mean(ways[name]), 4) for name in ("even", "chosen", "best")},
         "fast_1": {"even": round(statistics.mean(shares), 4), **{k: round(v, 4) for k, v in fast.items()}},
     }
-
-
-def geometric(values: list[float]) -> float:
-    return math.exp(statistics.mean(math.log(max(x, LEAST)) for x in values))
 
 
 def family_of(task: str) -> str:
