@@ -150,6 +150,8 @@ def main() -> None:
         print(f"{restored(asked.folder, asked.verdicts, rows)} of {len(rows)} rows restored")
         return
     rows = collected(asked.folder, asked.verdicts)
+    if not any(row["suite"] == "held_out" and row["verdict"] == "correct" for row in rows):
+        parser.error(f"{asked.verdicts} knows no right answer to a task of {asked.folder / 'held_out.jsonl'}")
     kept: dict[str, Any] = {
         "benchmark": "rl_times",
         "date": date.today().isoformat(),
