@@ -430,6 +430,47 @@ def test_no_time_at_all_is_no_time() -> None:
     assert bench.attempt.failed is not None and bench.attempt.failed.reason.startswith("physics-floor")
 
 
+@pytest.mark.parametrize(
+    ("eager", "doubtful"),
+    [
+        ([0.023, 0.024], False),
+        ([0.304, 0.131], True),  # both of two, as seen on a card that trained beside it: 13 times too slow
+        ([0.023, 0.304], True),
+        ([0.023], True),
+        ([0.304, 0.024, 0.023, 0.025], False),  # the median is of those that were not held up
+        ([0.304, 0.024, 0.131, 0.025], True),
+        ([0.02, 0.04] * 5, False),  # enough of them: it varies
+    ],
+)
+def test_few_times_that_a_stall_may_have_made_are_not_enough(eager: list[float], doubtful: bool) -> None:
+    samples = timing.Samples(["candidate", "eager"])
+    samples.times = {"candidate": [0.02] * len(eager), "eager": eager}
+    assert samples.doubtful() == doubtful
+
+
+def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = iter([0.02, 0.304, 0.131, 0.02])
+
+    def times(_bench: Any, who: str, _batch: int, **_: Any) -> dict[str, Any]:
+        took = 0.02 if who == "candidate" else next(calls, 0.02)
+        return {"hidden": True, "device_ms": took, "slack_ms": 0.0, "issue_ms": 0.01}
+
+    for name, instead in {"_times": times, "_launch_extra": lambda _: 0.0, "_suspicious": lambda *_: None}.items():
+        monkeypatch.setattr(timing, name, instead)
+    bench = SimpleNamespace(
+        alone=False,
+        attempt=Attempt(),
+        options=EvalOptions(backend="gpu", timing_seconds=0.0),
+        layout={"slots": 1},
+        span_ms=0.0,
+        referee=lambda _: {"device": {}},
+    )
+    timing.timed(bench)  # type: ignore[arg-type]
+    found = bench.attempt.timing
+    assert found is not None and found.eager_ms == 0.02 and found.speedup == 1.0
+    assert 4 <= len(found.samples["eager"]) < timing.FEWEST_SAMPLES
+
+
 def test_a_calls_kernels_are_told_from_the_clocks() -> None:
     clock = [
         (0, 1, "spin_kernel"),

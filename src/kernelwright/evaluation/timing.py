@@ -39,6 +39,8 @@ _BURST_SHARE, _BURST_SLACK_MS = 0.4, 0.01
 """A call in a row of them takes at least this share of what it takes alone, apart from what measuring costs."""
 _LATE_SHARE = 1.5
 """A call takes at most this share more, and what starting the copies takes the host, where its inputs come late."""
+STALLED = 1.25
+"""A median of few samples that is so many times the least is looked into by more of them."""
 NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
@@ -75,6 +77,11 @@ class Samples:
     def fewest(self) -> int:
         return min(len(s) for s in self.times.values())
 
+    def doubtful(self) -> bool:
+        """Whether a median may be a stall of the host or the card: it is far above the least, and of few samples."""
+        kept = [sorted(s) for s in self.times.values()]
+        return self.fewest() < FEWEST_SAMPLES and any(len(s) < 2 or s[len(s) // 2] > STALLED * s[0] for s in kept)
+
     def short(self) -> bool:
         return bool(max(np.median(s) for s in self.times.values()) < SHORT_MS)
 
@@ -107,7 +114,9 @@ def timed(bench: Bench) -> None:
             samples.clear()
             _begin(bench, turn, batch)
         few = samples.fewest()
-        if few and (time.monotonic() > stop or (few >= FEWEST_SAMPLES and _settled(samples.times, options))):
+        if few and time.monotonic() > stop and not samples.doubtful():
+            break
+        if few >= FEWEST_SAMPLES and _settled(samples.times, options):
             break
     after = bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
