@@ -8,7 +8,8 @@ is to be won: the geometric mean of speedups over eager when schedules are drawn
 on the family's tasks to train on, and with each task's own best one; and how many are then faster than eager.
 
 `--restore` makes VERDICTS from a table, so that a model can be trained by time, on the card of the table or as on it,
-without judging all of that again. What it makes says so in its environment (`restored`).
+without judging all of that again. What it makes says so in its environment (`restored`). Rows whose few samples look
+like a stall are left out, to be judged again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.timing import Samples
 from kernelwright.executor.memory import question
 from kernelwright.records import Candidate, Evaluation, Provenance, Task, Timing, WorkloadResult
 from kernelwright.rollout import parse_python
@@ -105,9 +107,17 @@ def family_of(task: str) -> str:
     return task.rsplit("_", 2)[0]
 
 
+def stalled(samples: dict[str, list[float]]) -> bool:
+    """Whether timing would have gone on, had it known of stalls then."""
+    kept = Samples(list(samples))
+    kept.times = samples
+    return kept.doubtful()
+
+
 def restored(folder: Path, verdicts: Path, rows: list[dict[str, Any]]) -> int:
     """Writes the rows as verdicts of the GPU and, since all of them have passed it, of the filter."""
-    known = {(row["task"], row["schedule"]): row for row in rows if row["verdict"] == "correct"}
+    right = [row for row in rows if row["verdict"] == "correct" and not stalled(row["samples"])]
+    known = {(row["task"], row["schedule"]): row for row in right}
     count = 0
     with Store.open_or_create(verdicts, {"kind": "memory"}, shared=True) as store:
         for _, task, schedule, candidate in answers(folder):

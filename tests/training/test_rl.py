@@ -172,6 +172,22 @@ def rl_settings(undecided: Path, **more: Any) -> RlSettings:
     return RlSettings.model_validate(rl_table(undecided, **merged))
 
 
+@pytest.mark.slow
+def test_a_large_epsilon_spares_weights_of_small_gradients(
+    undecided: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path
+) -> None:
+    from safetensors.torch import load_file
+
+    from kernelwright.training.rl import train_rl
+
+    train_rl(rl_settings(undecided, train={"adam_epsilon": 1.0}), tmp_path, judges)
+    before, *after = (
+        load_file(folder / "model.safetensors") for folder in (undecided / "model", whole[0], tmp_path)
+    )
+    moved = [sum((found[name] - before[name]).abs().sum().item() for name in before) for found in after]
+    assert moved[1] < 0.1 * moved[0] and moved[0] > 0
+
+
 def played(out: Path, step: int) -> dict[tuple[int, int], list[Row]]:
     return dict(sorted(read_rollouts(out / "rollouts" / f"step-{step:06d}.jsonl").items()))
 

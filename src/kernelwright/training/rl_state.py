@@ -34,7 +34,9 @@ class State:
         train, r = settings.train, settings.rollout
         self.model, self.lora = model.eval(), settings.model.lora
         trained = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(trained, lr=train.lr, betas=(0.9, 0.95), weight_decay=train.weight_decay)
+        self.optimizer = torch.optim.AdamW(
+            trained, lr=train.lr, betas=(0.9, 0.95), eps=train.adam_epsilon, weight_decay=train.weight_decay
+        )
         self.updater = Updater(settings, model, self.optimizer, _autocast(settings, model), ranks)
         self.policy = ConversationPolicy(
             engine, "training", temperature=r.temperature, top_p=r.top_p, max_tokens=r.max_tokens
