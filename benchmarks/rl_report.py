@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -124,29 +125,58 @@ def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
 
 @cache
 def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
-    """Paired differences of what answers are worth to each recipe, over tasks; the mean over answers of all turns."""
+    """Paired differences of what answers are worth (`MEASURES`), over tasks."""
     from kernelwright import metrics
 
     made = {}
-    for reward, parameters in REWARDS.items():
-        first, second = (_worth(_bench(out, name), reward, parameters) for name in (before, after))
+    for name, worth in MEASURES.items():
+        first, second = (_worth(_bench(out, bench), worth) for bench in (before, after))
         common = sorted(set(first) & set(second))
-        found = metrics.paired([first[t] for t in common], [second[t] for t in common])
-        made[f"reward {reward}"] = found and found.plain()
+        found = metrics.paired([first[t] for t in common], [second[t] for t in common]) if common else None
+        made[name] = found and found.plain()
     return made
 
 
-def _worth(bench: Any, reward: str, parameters: dict[str, float]) -> dict[str, float]:
-    """By task: the mean reward of its answers; those without a reward are left out."""
-    from kernelwright.rewards import load_reward
-
-    pays, found = load_reward(reward), {}
+def _worth(bench: Any, worth: Callable[[Any], float | None]) -> dict[str, float]:
+    """By task: the mean over its answers of all turns; those without a value are left out."""
+    found = {}
     for task in bench.tasks:
         turns = [turn for sample in task.counted for turn in sample.turns if turn.evaluation or turn.parse_failure]
-        values = [v for turn in turns if (v := pays(turn.evaluation, **parameters).value) is not None]
+        values = [v for turn in turns if (v := worth(turn.evaluation)) is not None]
         if values:
             found[task.task_id] = sum(values) / len(values)
     return found
+
+
+def _paid(reward: str) -> Callable[[Any], float | None]:
+    """What an evaluation is worth to a recipe."""
+
+    def worth(evaluation: Any) -> float | None:
+        from kernelwright.rewards import load_reward
+
+        return load_reward(reward)(evaluation, **REWARDS[reward]).value
+
+    return worth
+
+
+def _speed(evaluation: Any) -> float | None:
+    """Of a right answer, as the rewards see it."""
+    from kernelwright.rewards import kevin
+
+    return kevin(evaluation).facts.get("speedup") if _right(evaluation) else None
+
+
+def _right(evaluation: Any) -> float:
+    return float(evaluation is not None and evaluation.verdict == "correct")
+
+
+MEASURES: dict[str, Callable[[Any], float | None]] = {
+    **{f"reward {name}": _paid(name) for name in REWARDS},
+    "answers correct": _right,
+    "answers fast_1": lambda evaluation: float((_speed(evaluation) or 0.0) > 1.0),
+    "answers log speedup": lambda evaluation: math.log(speed) if (speed := _speed(evaluation)) else None,
+}
+"""Of every answer, whatever its turn, where the differences beside them are those of a sample's best turn."""
 
 
 @cache

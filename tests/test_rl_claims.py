@@ -151,3 +151,24 @@ def test_throughput_counts_answers_and_the_gpus_use_within_each_step(tmp_path: P
     found = rl_report.throughput(tmp_path)
     assert found is not None and found["verdicts"] == [{"correct": 20}]
     assert (found["steps"][0]["a_minute"], found["steps"][0]["gpu_idle_share"]) == (120.0, 0.25)
+
+
+def test_what_an_answer_is_worth_whatever_its_turn() -> None:
+    import math
+
+    from rl_report import MEASURES
+
+    from kernelwright.records import Evaluation, Timing
+
+    def judged(verdict: str, own: float = 0.0) -> Evaluation:
+        timing = Timing(candidate_ms=own, eager_ms=1.0) if own else None
+        seen = [{"name": "own", "scope": "declared", "passed": verdict == "correct"}]
+        names = {"task_id": "t", "task_hash": "0" * 64, "candidate_id": "1" * 64, "backend": "gpu"}
+        return Evaluation.model_validate({**names, "verdict": verdict, "workloads": seen, "timing": timing})
+
+    answers = [judged("correct", 0.5), judged("correct", 4.0), judged("wrong"), None]
+    found = {name: [worth(a) for a in answers] for name, worth in MEASURES.items()}
+    assert found["answers correct"] == [1.0, 1.0, 0.0, 0.0]
+    assert found["answers fast_1"] == [1.0, 0.0, 0.0, 0.0]
+    assert found["answers log speedup"] == [math.log(2.0), math.log(0.25), None, None]
+    assert found["reward kevin"] == [2.3, 0.55, 0.0, 0.0]

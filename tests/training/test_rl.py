@@ -181,9 +181,7 @@ def test_a_large_epsilon_spares_weights_of_small_gradients(
     from kernelwright.training.rl import train_rl
 
     train_rl(rl_settings(undecided, train={"adam_epsilon": 1.0}), tmp_path, judges)
-    before, *after = (
-        load_file(folder / "model.safetensors") for folder in (undecided / "model", whole[0], tmp_path)
-    )
+    before, *after = (load_file(folder / "model.safetensors") for folder in (undecided / "model", whole[0], tmp_path))
     moved = [sum((found[name] - before[name]).abs().sum().item() for name in before) for found in after]
     assert moved[1] < 0.1 * moved[0] and moved[0] > 0
 

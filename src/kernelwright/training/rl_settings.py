@@ -112,8 +112,8 @@ class RlUpdateSettings(Table):
     warm_up: int = Field(default=0, ge=0)
     """Updates until the full learning rate."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
-    """What AdamW adds to the root of the squared gradients. Those of rewards are small, and where most of them are noise
-    a larger one (1e-6) spares the weights that nothing is learnt of: `docs/rl.md`, "Small gradients"."""
+    """What AdamW adds to the root of the squared gradients. Those of rewards are small, and where most of them are
+    noise a larger one (1e-6) spares the weights that nothing is learnt of: docs/rl.md, "Small gradients"."""
     weight_decay: float = Field(default=0.0, ge=0)
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.28, gt=0)
