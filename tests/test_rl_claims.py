@@ -164,7 +164,9 @@ def test_what_an_answer_is_worth_whatever_its_turn() -> None:
         timing = Timing(candidate_ms=own, eager_ms=1.0) if own else None
         seen = [{"name": "own", "scope": "declared", "passed": verdict == "correct"}]
         names = {"task_id": "t", "task_hash": "0" * 64, "candidate_id": "1" * 64, "backend": "gpu"}
-        return Evaluation.model_validate({**names, "verdict": verdict, "workloads": seen, "timing": timing})
+        return Evaluation.model_validate(
+            {**names, "verdict": verdict, "reason": "differs", "workloads": seen, "timing": timing}
+        )
 
     answers = [judged("correct", 0.5), judged("correct", 4.0), judged("wrong"), None]
     found = {name: [worth(a) for a in answers] for name, worth in MEASURES.items()}
