@@ -73,7 +73,7 @@ PAID = {
     for name, given in rl_report.REWARDS.items()
 }
 KEVIN = ["reward.name=kevin", PAID["kevin"], "advantage.name=kevin", "train.normalise=constant"]
-KEVIN += ["advantage.parameters={gamma = 0.4}", "train.clip=0.05", "train.updates=2", "rollout.context=summary", *CLIPS]
+KEVIN += ['advantage.parameters={gamma = 0.4, aggregate = "max"}', "train.updates=2", "rollout.context=summary", *CLIPS]
 DRKERNEL = ["reward.name=drkernel", PAID["drkernel"], "filters.mismatch=true", *CLIPS]
 REJECTED = ["filters.profiling=true"]
 NO_PROFILE = ["reward.parameters={scale = 0.5, own_share = 0.0}"]
