@@ -7,9 +7,10 @@ MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks a
 `rl_times.py`. A policy draws an answer's first line, which names its schedule, and is paid what `stanford` pays for
 that answer's time in the table: a whole answer is not written, so that a step takes seconds on a processor. What is
 trained is the whole model, as `train rl` does it, for each rule anew: AdamW with that rate, epsilon and largest
-gradient norm (0: any). After every ten steps, over all tasks of both suites and all schedules, exactly and not by samples: the mean
-reward, the geometric mean of speedups over eager, the share faster than eager, the entropy of the choice in nats; and
-what is to be spared: the log-probability of a right answer's remaining text, and the mass on known first lines.
+gradient norm (0: any). After every ten steps, over all tasks of both suites and all schedules, exactly and not by
+samples: the mean reward, the geometric mean of speedups over eager, the share faster than eager, the entropy of the
+choice in nats; and what is to be spared: the log-probability of a right answer's remaining text, and the mass on known
+first lines.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
@@ -128,6 +128,8 @@ def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, A
 
 def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespace) -> dict[str, Any]:
     """One rule: its curve."""
+    from transformers import AutoModelForCausalLM
+
     name, *numbers = rule.split(":")
     rate, epsilon, clip = map(float, numbers)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()

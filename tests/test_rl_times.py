@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import kernelwright
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.memory import question
 from kernelwright.store import Store
@@ -35,13 +36,14 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
         eager, own = 0.02, 0.01 * (1 + number % 5)
         row = {"suite": suite, "task": task.task_id, "schedule": schedule, "verdict": "correct", "gpu": "a card"}
         row |= {"candidate_ms": own, "eager_ms": eager, "interval": [eager / own, eager / own], "own_share": "1.000"}
-        rows.append(row | {"samples": {"candidate": [own, own], "eager": [eager]}})
+        rows.append(row | {"samples": {"candidate": [own, own], "eager": [eager, eager]}})
     assert {row["suite"] for row in rows} == {"train", "held_out"} and len(rows) > 12
-    table.write_text(json.dumps({"rows": rows}))
+    stalled = {**rows[-1], "samples": {"candidate": [0.01, 0.01], "eager": [0.02, 0.3]}}
+    table.write_text(json.dumps({"rows": [*rows[:-1], stalled]}))
     _called(monkeypatch, "rl_times", folder, tmp_path / "verdicts", table, "--restore")
     _called(monkeypatch, "rl_times", folder, tmp_path / "verdicts", again)
     found = json.loads(again.read_text())
-    assert found["rows"] == rows
+    assert found["rows"] == rows[:-1], "a stall is to be judged again"
     speedups = found["families"]["all"]["speedup"]
     assert 0.4 <= speedups["even"] <= speedups["best"] <= 2.0
 
@@ -52,3 +54,14 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
         for options in (gpu.changed(backend="cpu", small_sizes=True), gpu):
             known = store.find_evaluation(question(task, candidate, options))
             assert known is not None and known.verdict == "correct" and known.environment["restored"]
+
+    # The same table is what the choice of a schedule is learnt from.
+    learnt = __import__("rl_schedule_choice")
+    tokenizer = learnt.ChatTokenizer.load(Path(kernelwright.__file__).parent / "data" / "starter")
+    tasks = learnt.choices(folder, again, tokenizer, [])
+    assert {task.suite for task in tasks} == {"train", "held_out"}
+    for task in tasks:
+        lines = [tokenizer.decode(head) for head in task.heads]
+        assert all(line.startswith("# schedule: ") and "\n" in line for line in lines)
+        assert not any(a != b and a.startswith(b) for a in lines for b in lines)
+        assert len(task.heads) == len(task.speedups) and task.rewards.min() > 1.0
