@@ -190,6 +190,11 @@ class Task(Record):
         """SHA-256 of what the task asks for: where it was read from changes no verdict."""
         return self.changed(provenance=Provenance()).content_hash
 
+    @cached_property
+    def problem_hash(self) -> str:
+        """The same whatever the task is called: rows of a data set may each name the problem that they share."""
+        return self.changed(task_id="-", provenance=Provenance()).content_hash
+
 
 class SourceFile(Record):
     """One text file of a candidate."""

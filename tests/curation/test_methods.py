@@ -161,6 +161,16 @@ def test_preferences_are_right_over_failed_of_one_task_without_doubles() -> None
     assert len({p.chosen.code for p in few}) == len({p.rejected.code for p in few}) == 2
 
 
+def test_one_problem_under_other_names_is_one_problem() -> None:
+    first, second = task("row-1"), task("row-2")  # a data set that names each of its rows
+    assert [(p.chosen.task.task_id, p.rejected.task.task_id) for p in preferences(episodes(
+        sample(first), sample(second, "wrong", words=2), sample(B, "wrong")
+    ))] == [("row-1", "row-2")]  # fmt: skip
+    picks = selecting.concur([sample(first, speedup=2.0, words=3), sample(second, speedup=1.0, words=9)])
+    assert [p.sample.speedup for p in picks] == [2.0]
+    assert retrieve(sample(first), [sample(second, speedup=2.0)], 1) == []
+
+
 def test_preferences_by_speed_only_when_asked_and_far_enough() -> None:
     pool = episodes(*(sample(A, speedup=s) for s in (1.0, 1.5, 3.0)))
     assert preferences(pool) == []

@@ -60,7 +60,7 @@ def retrieve(sample: Sample, others: Sequence[Sample], count: int) -> list[Sampl
     Similarity is the Jaccard index of the operations; of a task's answers the fastest, else the first, is shown. Tasks
     with nothing in common are no demonstration.
     """
-    pool = [s for s in others if s.correct and s.task.content_hash != sample.task.content_hash]
+    pool = [s for s in others if s.correct and s.task.problem_hash != sample.task.problem_hash]
     best = [max(group, key=lambda s: s.speedup or 0.0) for group in by_task(pool).values()]
     scored = [(_jaccard(sample.operators, s.operators), -i, s) for i, s in enumerate(best)]
     near = sorted((p for p in scored if p[0] > 0), key=lambda p: p[:2], reverse=True)

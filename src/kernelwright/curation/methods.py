@@ -182,8 +182,8 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
         }
         for p in found[: settings.size]
     ]
-    paired = {p.chosen.task.content_hash for p in found}
-    return Rows("preference", rows, {"tasks-without-a-pair": len({e.task.content_hash for e in episodes} - paired)})
+    paired = {p.chosen.task.problem_hash for p in found}
+    return Rows("preference", rows, {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)})
 
 
 def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
@@ -205,8 +205,8 @@ def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
                 "why": "mdpo",
             }
         )
-    paired = {p.chosen.task.content_hash for p in found}
-    return Rows("episodes", rows, {"tasks-without-a-pair": len({e.task.content_hash for e in episodes} - paired)})
+    paired = {p.chosen.task.problem_hash for p in found}
+    return Rows("episodes", rows, {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)})
 
 
 def _best(episode: Episode) -> Sample:

@@ -26,7 +26,7 @@ def _failures(samples: Sequence[Sample]) -> list[Sample]:
 def _by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
     found: dict[str, list[Episode]] = {}
     for episode in episodes:
-        found.setdefault(episode.task.content_hash, []).append(episode)
+        found.setdefault(episode.task.problem_hash, []).append(episode)
     return list(found.values())
 
 

@@ -98,8 +98,8 @@ class Episode:
 
 
 def by_task(samples: list[Sample]) -> dict[str, list[Sample]]:
-    """Samples by their task's content hash, both in order of first appearance."""
+    """Samples by the problem that their task is, both in order of first appearance."""
     found: dict[str, list[Sample]] = {}
     for sample in samples:
-        found.setdefault(sample.task.content_hash, []).append(sample)
+        found.setdefault(sample.task.problem_hash, []).append(sample)
     return found
