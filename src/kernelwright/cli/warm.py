@@ -56,6 +56,9 @@ def warm(
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # `eval "$(kernelwright warm &)"` waits until nobody writes here
         try:
             process.wait()
+        except KeyboardInterrupt:
+            print("warm: ended; commands that find the variable start their own from now on", file=sys.stderr)
+            sys.exit(130)
         finally:
             ours.close()
             process.wait()
