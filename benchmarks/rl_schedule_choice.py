@@ -16,21 +16,25 @@ first lines.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from rl_times import answers, family_of
 from torch import Tensor
 
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
-from kernelwright.records import Message
+from kernelwright.records import Evaluation, Message, Timing, WorkloadResult
+from kernelwright.rewards import stanford
 
 RULES = ("plain:5e-5:1e-8:0", "plain-fast:1e-4:1e-8:0", "bounded:2e-4:1e-6:1e-4", "bounded-fast:6e-4:1e-6:1e-4")
 EVERY, WARM_UP, BODIES = 10, 3, 6
@@ -50,10 +54,23 @@ class Choice:
     speedups: Tensor
     """Eager's time over each schedule's."""
 
-    @property
+    @cached_property
     def rewards(self) -> Tensor:
-        """As `rewards.stanford` pays right answers."""
-        return 1.0 + self.speedups.clamp(max=3.0) / 6.0
+        """What each right answer is paid."""
+        return torch.tensor([stanford(right(speedup)).value for speedup in self.speedups.tolist()])
+
+
+def right(speedup: float) -> Evaluation:
+    """A correct answer, so many times as fast as eager."""
+    return Evaluation(
+        task_id="any",
+        task_hash="any",
+        candidate_id="any",
+        verdict="correct",
+        workloads=(WorkloadResult(name="any", passed=True),),
+        backend="gpu",
+        timing=Timing(candidate_ms=1.0, eager_ms=speedup),
+    )
 
 
 def choices(folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[str]) -> list[Choice]:
@@ -61,26 +78,20 @@ def choices(folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[
     times: dict[str, dict[str, float]] = defaultdict(dict)
     eager: dict[str, list[float]] = defaultdict(list)
     for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
-        if row["verdict"] == "correct" and (not families or row["task"].rsplit("_", 2)[0] in families):
+        if row["verdict"] == "correct" and (not families or family_of(row["task"]) in families):
             times[row["task"]][row["schedule"]] = row["candidate_ms"]
             eager[row["task"]].append(row["eager_ms"])
-    texts: dict[str, dict[str, str]] = defaultdict(dict)
-    for line in (folder / "answers.jsonl").read_text(encoding="utf-8").splitlines():
-        row = json.loads(line)
-        texts[row["task_id"]][row["answer"].split("\n")[0].removeprefix("# schedule: ")] = row["answer"]
     found = []
-    for suite in ("train", "held_out"):
-        for line in (folder / f"{suite}.jsonl").read_text(encoding="utf-8").splitlines():
-            task = json.loads(line)
-            names = list(times[task["task_id"]])
-            if len(names) < 2:
-                continue
-            prompt = tokenizer.prompt([Message(role="user", content=task_prompt(task["reference"]))])
-            answers = [tokenizer.encode(texts[task["task_id"]][name]) for name in names]
-            heads = [answer[: first_line(tokenizer, answer)] for answer in answers]
-            usual = statistics.median(eager[task["task_id"]])
-            speeds = torch.tensor([usual / times[task["task_id"]][name] for name in names])
-            found.append(Choice(suite, prompt, heads, answers, speeds))
+    for (suite, task), group in itertools.groupby(answers(folder), key=lambda one: one[:2]):
+        known = times[task.task_id]
+        timed = [(name, candidate.text) for _, _, name, candidate in group if name in known]
+        if len(timed) < 2:
+            continue
+        prompt = tokenizer.prompt([Message(role="user", content=task_prompt(task.source))])
+        texts = [tokenizer.encode(text) for _, text in timed]
+        heads = [text[: first_line(tokenizer, text)] for text in texts]
+        usual = statistics.median(eager[task.task_id])
+        found.append(Choice(suite, prompt, heads, texts, torch.tensor([usual / known[name] for name, _ in timed])))
     return found
 
 
@@ -136,7 +147,8 @@ def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespa
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), eps=epsilon, weight_decay=0.0)
     draw = torch.Generator().manual_seed(asked.seed)
-    mine, order = [t for t in tasks if t.suite == "train"], []
+    mine = [t for t in tasks if t.suite == "train"]
+    order: list[int] = []
     curve: list[dict[str, Any]] = [{"step": 0, **measured(model, tasks, asked.temperature)}]
     for step in range(1, asked.steps + 1):
         if len(order) < asked.tasks:

@@ -26,6 +26,7 @@ from typing import Any
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.timing import Samples
 from kernelwright.executor.memory import question
+from kernelwright.inference.chat import HEADING
 from kernelwright.records import Candidate, Evaluation, Provenance, Task, Timing, WorkloadResult
 from kernelwright.rollout import parse_python
 from kernelwright.store import Store
@@ -47,7 +48,7 @@ def answers(folder: Path) -> Iterator[tuple[str, Task, str, Candidate]]:
             for text in texts[task.task_id]:
                 candidate = parse_python(text, Provenance())
                 assert isinstance(candidate, Candidate)
-                yield suite, task, text.splitlines()[0].removeprefix("# schedule: "), candidate
+                yield suite, task, text.splitlines()[0].removeprefix(HEADING), candidate
 
 
 def collected(folder: Path, verdicts: Path) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ def warm(
 
     Prints the variable that names it, for the shells whose commands shall use it; Ctrl-C ends it.
     """
+    from kernelwright.cli.verbs import INTERRUPTED
     from kernelwright.config import cache_dir
     from kernelwright.errors import HarnessError
     from kernelwright.evaluation import pool
@@ -58,7 +59,7 @@ def warm(
             process.wait()
         except KeyboardInterrupt:
             print("warm: ended; commands that find the variable start their own from now on", file=sys.stderr)
-            sys.exit(130)
+            sys.exit(INTERRUPTED)
         finally:
             ours.close()
             process.wait()
