@@ -51,6 +51,64 @@ def test_same_verdict_and_errors(shape: tuple[int, ...], dtype: torch.dtype, see
     assert other.tolerance == one.tolerance and other.honest_error == pytest.approx(one.honest_error, rel=1e-9)
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    SHAPES,
+    DTYPES,
+    st.integers(0, 2**31),
+    st.floats(0, 3),
+    st.sampled_from(["none", "nan", "inf", "zero", "row", "huge"]),
+)
+def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: int, far: float, fault: str) -> None:
+    """Of two calls the second has the fault: where it is called near, the whole comparison passes it, too."""
+    generator = torch.Generator().manual_seed(seed)
+    exact = torch.randn((2, *shape), generator=generator, dtype=torch.float64) * 10 ** (
+        2 * torch.randn((2, shape[0], *[1] * (len(shape) - 1)), generator=generator, dtype=torch.float64)
+    )
+    if fault == "row":
+        exact[1, -1] = 0
+    name = str(dtype).removeprefix("torch.")
+    limit = compare.TOLERANCES[name][1]
+    noise = torch.randn(exact.shape, generator=generator, dtype=torch.float64)
+    honest = (exact * (1 + limit * noise / 4)).to(dtype)
+    got = (honest.double() + far * limit * noise.roll(1, 0) * exact.abs().mean(-1, keepdim=True)).to(dtype)
+    place = seed % got[1].numel()
+    faults = {"nan": float("nan"), "inf": float("inf"), "zero": 0.0}
+    if fault in faults:
+        got[1].view(-1)[place] = faults[fault]
+    if fault == "huge":
+        honest[1].view(-1)[place] = float("inf")
+    differences = blockwise.nearness(got, honest, limit, shape).tolist()
+    for call, difference in enumerate(differences):
+        if difference < float("inf"):
+            assert blockwise.compare_output(0, got[call], exact[call], honest[call], None, 1.0, limit).passed
+            largest = float((got[call].double() - honest[call].double()).abs().max())
+            assert difference == pytest.approx(largest, rel=1e-6)
+    if fault in ("nan", "huge"):
+        assert differences[1] == float("inf")
+    if honest[0].isfinite().all():
+        assert blockwise.nearness(honest[:1], honest[:1], limit, shape).tolist() == [0.0]
+
+
+def test_values_around_zero_are_near() -> None:
+    """A sum that cancels is off by its terms' rounding, not by its own; every call of a row is told by itself."""
+    near = torch.randn(3, 40, 100)
+    near[:, :, ::7] *= 1e-6
+    out = near + 2e-6 * torch.randn(3, 40, 100)
+    assert all(d < 2e-5 for d in blockwise.nearness(out, near, 1e-4, (40, 100)).tolist())
+    assert blockwise.nearness(out, near, 1e-4, None).tolist() == [float("inf")] * 3
+    out[1, 39, 99] += 0.01
+    found = blockwise.nearness(out, near, 1e-4, (40, 100)).tolist()
+    assert found[1] == float("inf") and max(found[0], found[2]) < 2e-5
+
+
+def test_nearness_of_scalars_integers_and_nothing() -> None:
+    assert blockwise.nearness(torch.ones(2), torch.tensor([1.0, 2.0]), 1e-4, ()).tolist() == [0.0, float("inf")]
+    whole = torch.arange(8).view(2, 4)
+    assert blockwise.nearness(whole, whole + torch.tensor([[0], [1]]), 0.0, (4,)).tolist() == [0.0, float("inf")]
+    assert blockwise.nearness(torch.ones(2, 0), torch.ones(2, 0), 1e-4, (0,)).tolist() == [0.0, 0.0]
+
+
 def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = torch.randn(37, 130, dtype=torch.float64)
     honest = exact.float()

@@ -137,17 +137,8 @@ def compared(
     repeat: Literal["", "keep", "against"] = "",
 ) -> WorkloadResult:
     """The referee's comparison of one call's outputs, as a result; with `tiles`, a seed, of a sample of them."""
-    expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
-    got = [list(one) for one in facts["outputs"]]
-    fields: dict[str, Any] = {
-        "name": bench.workload.name,
-        "scope": "declared",
-        "distribution": kind,
-        "shape": bench.layout["shapes"],
-        "dtype": bench.layout["dtypes"],
-    }
-    if got != expected:
-        return WorkloadResult(**fields, passed=False, reason=_other_outputs(got, expected))
+    if (other := _other_outputs(bench, kind, facts)) is not None:
+        return other
     answer = bench.referee(
         "check",
         slot=slot,
@@ -161,15 +152,44 @@ def compared(
     )
     if repeat == "against":
         bench.same_bits = answer["same_bits"]
-    results = answer["results"]
+    return _worst(bench, kind, answer["results"])
+
+
+def compared_row(
+    bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int
+) -> list[WorkloadResult]:
+    """The same for a row of calls, one a slot, up to the first that is wrong."""
+    if (other := _other_outputs(bench, kind, facts)) is not None:
+        return [other]
+    asked = {"distribution": kind, "seeds": seeds, "call_seed": call_seed, "tolerance": bench.task.tolerance}
+    answer = bench.referee("check_row", **asked, thorough=False)
+    return [_worst(bench, kind, results) for results in answer["rows"]]
+
+
+def _worst(bench: Bench, kind: Distribution, results: list[dict[str, Any]]) -> WorkloadResult:
+    """One call's result out of those of its outputs."""
     if not results:
-        return WorkloadResult(**fields, passed=False, reason="the reference returns no output")
+        return _result(bench, kind, passed=False, reason="the reference returns no output")
     worst = next((r for r in results if not r["passed"]), None)
     worst = worst or max(results, key=lambda r: r["max_rel_error"] / r["tolerance"] if r["tolerance"] else 0.0)
-    return WorkloadResult(**fields, **worst)
+    return _result(bench, kind, **worst)
 
 
-def _other_outputs(got: list[list[Any]], expected: list[list[Any]]) -> str:
+def _result(bench: Bench, kind: Distribution, **more: Any) -> WorkloadResult:
+    about: dict[str, Any] = {"name": bench.workload.name, "scope": "declared", "distribution": kind}
+    return WorkloadResult(**about, shape=bench.layout["shapes"], dtype=bench.layout["dtypes"], **more)
+
+
+def _other_outputs(bench: Bench, kind: Distribution, facts: dict[str, Any]) -> WorkloadResult | None:
+    """What to say of outputs of other shapes or dtypes than the reference's; None where they are alike."""
+    expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
+    got = [list(one) for one in facts["outputs"]]
+    if got == expected:
+        return None
+    return _result(bench, kind, passed=False, reason=_difference(got, expected))
+
+
+def _difference(got: list[list[Any]], expected: list[list[Any]]) -> str:
     if len(got) != len(expected):
         return f"the reference returns {len(expected)} outputs, the candidate {len(got)}"
     for index, (one, other) in enumerate(zip(got, expected, strict=True)):

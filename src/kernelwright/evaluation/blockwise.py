@@ -29,7 +29,7 @@ def segment_index(shape: tuple[int, ...], device: torch.device) -> tuple[int, to
     row = max(row, 1)
     pieces = -(-row // metric.SEGMENT)
     starts = (torch.arange(pieces + 1, device=device, dtype=torch.int64) * row) // pieces
-    longest = int((starts[1:] - starts[:-1]).max())
+    longest = -(-row // pieces)
     index = starts[:-1, None] + torch.arange(longest, device=device)
     mask = index < starts[1:, None]
     return row, torch.where(mask, index, starts[:-1, None]), mask
@@ -57,6 +57,15 @@ def _per_segment(rows: torch.Tensor, index: torch.Tensor, mask: torch.Tensor, ho
     lengths = mask.sum(-1)
     spread.copy_(torch.repeat_interleave(reduced, lengths, dim=1, output_size=rows.shape[1]))
     return spread
+
+
+def _segment_sizes(sizes: torch.Tensor, index: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Largest value and root mean square of each element's segment, of rows [R, row] without a sign."""
+    peak = _per_segment(sizes, index, mask, "max")
+    unit = sizes / torch.where(peak > 0, peak, 1.0)
+    lengths = mask.sum(-1)
+    spread = torch.repeat_interleave(lengths, lengths, output_size=sizes.shape[1])
+    return peak, peak * (_per_segment(unit * unit, index, mask, "sum") / spread).sqrt()
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:
@@ -142,10 +151,7 @@ def _block_errors(
     overflowed = ~own.isfinite() & ref.isfinite()
     same |= overflowed & ((out == own) | (out.isnan() & own.isnan()))
     flat = _finite(ref)
-    peak = _per_segment(flat, index, mask, "max")
-    unit = flat / torch.where(peak > 0, peak, 1.0)
-    lengths = torch.repeat_interleave(mask.sum(-1), mask.sum(-1), output_size=ref.shape[1])
-    rms = peak * (_per_segment(unit * unit, index, mask, "sum") / lengths).sqrt()
+    peak, rms = _segment_sizes(flat, index, mask)
     scale = flat + torch.where(peak > 0, rms, metric.ZERO_SEGMENT * size)
     own_error = (own - ref).abs().nan_to_num(0.0, 0.0, 0.0)
     honest = 0.0
@@ -170,23 +176,32 @@ def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> float:
     return whole * (total / ref.numel()) ** 0.5
 
 
-def nearness(out: torch.Tensor, near: torch.Tensor, relative: float) -> float | None:
-    """The largest difference when |out - near| <= relative * |near| everywhere and both are finite; else None."""
-    if out.numel() == 0:
-        return 0.0
+def nearness(out: torch.Tensor, near: torch.Tensor, limit: float, shape: tuple[int, ...] | None) -> torch.Tensor:
+    """Of the outputs of S calls [S, ...], all finite and
+
+        |out_i - near_i| <= limit / 2 * (|near_i| + rms of its segment)
+
+    the largest difference [S]; infinite for a call with an element that is farther off. `shape` is that of one output;
+    None for elements from here and there, which have no neighbours and so no segment.
+    """
+    calls = out.shape[0]
+    if not out.numel():
+        return torch.zeros(calls)
+    a, b = out.reshape(calls, -1), near.reshape(calls, -1)
     if not near.is_floating_point():
-        return 0.0 if torch.equal(out, near) else None
+        return torch.where((a == b).all(1), 0.0, float("inf"))
+    row, index, mask = segment_index(shape or (), out.device)
     wide = torch.float64 if near.dtype == torch.float64 else torch.float32
-    a, b = out.reshape(-1), near.reshape(-1)
     worst: list[torch.Tensor] = []
-    for part in blocks(a.numel(), 1):
-        # The difference of neighbours is exact in their own precision.
-        one, other = a[part].to(wide), b[part].to(wide)
-        difference = (one - other).abs()
-        within = (difference <= relative * other.abs()).all()  # false for NaN as well
-        worst.append(torch.where(within, difference.max(), float("inf")))
-    largest = float(torch.stack(worst).max())
-    return largest if largest < float("inf") else None
+    for part in blocks(a.numel(), row):
+        # Float32 is enough for 16-bit outputs too: rounding here is far less than the limit.
+        one, other = (t.reshape(-1)[part].to(wide).view(-1, row) for t in (a, b))
+        difference, room = (one - other).abs(), other.abs()
+        if shape is not None:
+            room = room + _segment_sizes(_finite(other), index, mask)[1]
+        within = difference <= limit / 2 * room  # false for NaN as well
+        worst.append(torch.where(within, difference, float("inf")).amax(-1))
+    return torch.cat(worst).view(calls, -1).amax(-1)
 
 
 def _exact(position: int, got: torch.Tensor, exact: torch.Tensor) -> Comparison:

@@ -6,8 +6,8 @@ judge's seed, so a candidate that scribbles over the shared inputs changes nothi
 cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one after another; it runs a
 task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `reweigh`, `share`, `facts`. Out: `ready`, `prepared`, `filled`, `checked`,
-`reweighed`, `shared`, `told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`. Out: `ready`, `prepared`, `filled`,
+`checked`, `reweighed`, `shared`, `told`, `failed`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import io
 import math
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, slicing, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
+from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
@@ -211,6 +212,17 @@ class Referee:
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
         return {"results": self._results(header, got), "same_bits": self._same_bits(header["repeat"], got)}
 
+    def check_row(self, message: Message) -> dict[str, Any]:
+        """The same for a row of calls, one a slot, up to the first that is wrong: all at once where they are near."""
+        header, rows = message.header, []
+        got = [[self._at(place, slot).clone() for place in self.outputs] for slot in range(len(header["seeds"]))]
+        near = self._near(header, header["seeds"], got)
+        for seed, outputs, found in zip(header["seeds"], got, near, strict=True):
+            rows.append(found or self._compared_whole({**header, "seed": seed}, outputs))
+            if not all(result["passed"] for result in rows[-1]):
+                break
+        return {"rows": rows}
+
     def _same_bits(self, repeat: str, got: list[torch.Tensor]) -> bool | None:
         """Keeps the outputs of a call, or tells whether those of another are the same bits; None for large ones."""
         before, self.before = self.before, None
@@ -222,10 +234,14 @@ class Referee:
         return all(torch.equal(a, b) for a, b in zip(flat[: len(got)], flat[len(got) :], strict=True))
 
     def _results(self, header: dict[str, Any], got: list[torch.Tensor]) -> list[dict[str, Any]]:
+        if not header["thorough"] or self._huge(got):
+            (close,) = self._near(header, [header["seed"]], [got])
+            if close is not None:
+                return close
+        return self._compared_whole(header, got)
+
+    def _compared_whole(self, header: dict[str, Any], got: list[torch.Tensor]) -> list[dict[str, Any]]:
         values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
-        call_seed, thorough, tolerance = header["call_seed"], header["thorough"], header["tolerance"]
-        if (not thorough or self._huge(got)) and (close := self._close(got, values, call_seed, tolerance)) is not None:
-            return close
         if self.slicing is not None:
             return [_facts(r) for r in self._by_turns(header, got, values, self.slicing)]
 
@@ -234,7 +250,7 @@ class Referee:
 
         held = [values]
         del values
-        return [_facts(r) for r in self._compared(header, got, held, again, thorough)]
+        return [_facts(r) for r in self._compared(header, got, held, again, header["thorough"])]
 
     def _compared(
         self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
@@ -286,44 +302,49 @@ class Referee:
         return self.low_error[index] if self.low_error and index < len(self.low_error) else None
 
     def _sampled(self, header: dict[str, Any]) -> list[dict[str, Any]] | None:
-        """Like `_close`, for a random sample of tiles of each output; None where everything must be looked at."""
+        """Like `_near`, for a random sample of tiles of each output; None where everything must be looked at."""
         generator = torch.Generator().manual_seed(header["tiles"])
         picks = [_tiles(place, generator, self.device.name) for place in self.outputs]
         got = [self._at(p, header["slot"]).view(-1)[i].clone() for p, i in zip(self.outputs, picks, strict=True)]
-        values = task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
-        return self._close(got, values, header["call_seed"], header["tolerance"], picks)
+        return self._near(header, [header["seed"]], [got], picks)[0]
 
-    def _close(
+    def _near(
         self,
-        got: list[torch.Tensor],
-        values: Any,
-        call_seed: int,
-        tolerance: float | None,
+        header: dict[str, Any],
+        seeds: list[int],
+        got: list[list[torch.Tensor]],
         picks: list[torch.Tensor] | None = None,
-    ) -> list[dict[str, Any]] | None:
-        """Results when every output is so near the honest run that it must pass; None where a comparison must tell.
+    ) -> list[list[dict[str, Any]] | None]:
+        """Results of each call on inputs of its seed, where every output is so near the honest run that it must pass;
+        None where a comparison must tell. `picks` are the elements of each output that `got` has.
 
-        |out - honest| <= T/2 |honest| everywhere is enough: the rule allows T |ref| and several times the honest
-        run's own error, and |out - ref| <= |out - honest| + |honest - ref|.
+        |out - honest| <= T/2 (|honest| + rms(honest)) everywhere is enough, with rms over an element's segment (see
+        `compare`) and T at most 1. With h the honest run's largest error in the segment, the triangle inequality gives
+        |out - ref| <= T/2 (|ref| + rms(ref)) + (1 + T) h, and the rule allows T (|ref| + rms(ref)) and at least 2 h.
         """
-        draws.seed_all(call_seed)
-        with torch.no_grad(), draws.OnDevice(self.device.name):
-            honest = task_inputs.flatten_outputs(self._eager()(*values))
-        if picks is not None:
-            honest = [t.reshape(-1)[i] for t, i in zip(honest, picks, strict=True)]
-        results = []
-        for k, (out, near) in enumerate(zip(got, honest, strict=True)):
-            name = wire.dtype_name(near.dtype)
+        made = [self._own_run(header["distribution"], seed, header["call_seed"]) for seed in seeds]
+        found: list[tuple[torch.Tensor, float]] = []
+        for k, honest in enumerate(zip(*made, strict=True)):
+            name = wire.dtype_name(honest[0].dtype)
             limit = 0.0
             if name in compare.TOLERANCES:
-                limit = compare.bound(name, self._low(k)) if tolerance is None else tolerance
-            difference = blockwise.nearness(out, near, limit / 2)
-            if difference is None:
-                return None
-            results.append(
-                {"passed": True, "max_abs_error": difference, "max_rel_error": limit / 2, "tolerance": limit}
-            )
-        return results
+                low, asked = self._low(k), header["tolerance"]
+                limit = min(1.0, compare.bound(name, low) if asked is None else asked)
+            if picks is not None:
+                honest = tuple(t.reshape(-1)[picks[k]] for t in honest)
+            outs = [outputs[k] for outputs in got]
+            shape = None if picks is not None else tuple(honest[0].shape)
+            found.append((blockwise.nearness(_stacked(outs), _stacked(honest), limit, shape), limit))
+        differences = torch.stack([d.to(torch.float64).cpu() for d, _ in found]) if found else torch.empty(0, len(got))
+        limits = [limit for _, limit in found]
+        return [_near_results(one, limits) for one in differences.T.tolist()]
+
+    def _own_run(self, kind: Distribution, seed: int, call_seed: int) -> list[torch.Tensor]:
+        """The reference's outputs in its own dtype, on inputs made anew."""
+        values = task_inputs.make_inputs(self.namespace, kind, seed)
+        draws.seed_all(call_seed)
+        with torch.no_grad(), draws.OnDevice(self.device.name):
+            return task_inputs.flatten_outputs(self._eager()(*values))
 
     def share(self, message: Message) -> dict[str, Any]:
         """The share of the input bytes that outputs hang on."""
@@ -365,6 +386,21 @@ class Referee:
         gc.collect()
         if self.device.name == "cuda":
             torch.cuda.empty_cache()
+
+
+def _stacked(outputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Outputs of one shape [S, ...], without a copy of a single one."""
+    return outputs[0].unsqueeze(0) if len(outputs) == 1 else torch.stack(list(outputs))
+
+
+def _near_results(differences: list[float], limits: list[float]) -> list[dict[str, Any]] | None:
+    """One call's results; None where an output was not near."""
+    if any(math.isinf(d) for d in differences):
+        return None
+    return [
+        {"passed": True, "max_abs_error": difference, "max_rel_error": limit / 2, "tolerance": limit}
+        for difference, limit in zip(differences, limits, strict=True)
+    ]
 
 
 def _facts(result: compare.Comparison) -> dict[str, Any]:
@@ -429,6 +465,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "prepare": ("prepared", referee.prepare),
             "fill": ("filled", referee.fill),
             "check": ("checked", referee.check),
+            "check_row": ("checked", referee.check_row),
             "reweigh": ("reweighed", referee.reweigh),
             "share": ("shared", referee.share),
             "facts": ("told", referee.facts),
