@@ -33,7 +33,7 @@ from torch import Tensor
 
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
-from kernelwright.records import Evaluation, Message, Timing, WorkloadResult
+from kernelwright.records import Evaluation, Message, Task, Timing, WorkloadResult
 from kernelwright.rewards import stanford
 
 RULES = ("plain:5e-5:1e-8:0", "plain-fast:1e-4:1e-8:0", "bounded:2e-4:1e-6:1e-4", "bounded-fast:6e-4:1e-6:1e-4")
@@ -47,6 +47,7 @@ class Choice:
     """A task with its schedules."""
 
     suite: str
+    task: Task
     prompt: list[int]
     heads: list[list[int]]
     """Tokens of each schedule's first line."""
@@ -69,7 +70,7 @@ def right(speedup: float) -> Evaluation:
         verdict="correct",
         workloads=(WorkloadResult(name="any", passed=True),),
         backend="gpu",
-        timing=Timing(candidate_ms=1.0, eager_ms=speedup),
+        timing=Timing(candidate_ms=1.0, eager_ms=speedup, speedup=speedup),
     )
 
 
@@ -91,7 +92,9 @@ def choices(folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[
         texts = [tokenizer.encode(text) for _, text in timed]
         heads = [text[: first_line(tokenizer, text)] for text in texts]
         usual = statistics.median(eager[task.task_id])
-        found.append(Choice(suite, prompt, heads, texts, torch.tensor([usual / known[name] for name, _ in timed])))
+        found.append(
+            Choice(suite, task, prompt, heads, texts, torch.tensor([usual / known[name] for name, _ in timed]))
+        )
     return found
 
 

@@ -1,0 +1,161 @@
+"""What speed-decile tags are worth (PIE, arXiv 2302.07867): a model's choice of schedules, by a table of real times.
+
+    python benchmarks/decile_choice.py MODEL FOLDER TABLE OUT.json [--passes 3] [--lr 1e-4] [--seeds 0,1,2]
+        [--families NAME,...] [--temperature 0.8] [--batch 4]
+
+MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks; TABLE is of `rl_times.py`. It is trained
+on its training tasks with every schedule, tagged by `curate`'s own speed deciles, and on the same rows without tags:
+of each answer the first line, which names the schedule, so that a pass takes minutes on a processor. Then it is asked
+for 10/10 and for 1/10 on the tasks that are held out. Exactly and not by samples: the geometric mean of speedups over
+eager, and the share faster than eager. Differences are paired over tasks, seeds averaged.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+import statistics
+from collections import defaultdict
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from rl_schedule_choice import Choice, choices, right, scores
+
+from kernelwright import metrics
+from kernelwright.curation.deciles import BEST_TAG, speed_deciles, speed_line
+from kernelwright.curation.samples import Sample
+from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.tokenizer import ChatTokenizer
+from kernelwright.records import Message
+
+ARMS = ("tags", "no tags")
+ASKED = {"tags": {"10/10": BEST_TAG, "1/10": "1/10"}, "no tags": {"none": ""}}
+
+
+def asked_with(tokenizer: ChatTokenizer, choice: Choice, line: str) -> Choice:
+    """The task with a line before it."""
+    words = "\n\n".join(part for part in (line, task_prompt(choice.task.source)) if part)
+    return replace(choice, prompt=tokenizer.prompt([Message(role="user", content=words)]))
+
+
+def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
+    """A task for each tag that an answer of it has, with the answers of this tag."""
+    texts = [tokenizer.decode(ids) for ids in choice.answers]
+    samples = [
+        Sample(choice.task, text, text, right(speed), "table")
+        for text, speed in zip(texts, choice.speedups.tolist(), strict=True)
+    ]
+    by_line: dict[str, list[int]] = defaultdict(list)
+    for number, found in enumerate(speed_deciles(samples)):
+        by_line[found.line].append(number)
+    return [
+        replace(asked_with(tokenizer, choice, line), heads=[choice.heads[n] for n in numbers])
+        for line, numbers in by_line.items()
+    ]
+
+
+def trained(model: Any, rows: list[Choice], seed: int, asked: argparse.Namespace) -> list[float]:
+    """Supervised training on first lines, each answer a row; the loss a token of each pass."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=asked.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    draw, order, losses = random.Random(seed), list(rows), []
+    steps = asked.passes * math.ceil(len(rows) / asked.batch)
+    step = 0
+    for _ in range(asked.passes):
+        draw.shuffle(order)
+        total, tokens = 0.0, 0
+        for begin in range(0, len(order), asked.batch):
+            batch = order[begin : begin + asked.batch]
+            count = sum(len(head) for row in batch for head in row.heads)
+            optimizer.zero_grad()
+            for row in batch:
+                loss = -scores(model, row).sum() / count
+                loss.backward()
+                total += float(loss.detach()) * count
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.param_groups[0]["lr"] = asked.lr * (1 - step / steps)
+            optimizer.step()
+            step, tokens = step + 1, tokens + count
+        losses.append(round(total / tokens, 5))
+    return losses
+
+
+@torch.no_grad()
+def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, list[float]]:
+    """Per task: expected log speedup, share faster than eager, and mass on known first lines."""
+    rows = []
+    for task in tasks:
+        found = scores(model, task)
+        share = (found / temperature).softmax(0)
+        rows.append([float((share * v).sum()) for v in (task.speedups.log(), task.speedups > 1)])
+        rows[-1].append(float(found.exp().sum()))
+    names = ("log_speedup", "fast_1", "known_first_lines")
+    return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
+
+
+def summary(arms: dict[str, list[dict[str, list[float]]]]) -> dict[str, Any]:
+    """Means of each way of asking, and its paired differences to 1/10 and to no tag."""
+    means = {
+        name: {key: [statistics.mean(v) for v in zip(*(one[key] for one in seeds), strict=True)] for key in seeds[0]}
+        for name, seeds in arms.items()
+    }
+    made: dict[str, Any] = {}
+    for name, values in means.items():
+        made[name] = {"speedup": math.exp(statistics.mean(values["log_speedup"]))}
+        made[name] |= {key: statistics.mean(values[key]) for key in ("fast_1", "known_first_lines")}
+        for other in ("1/10", "none"):
+            if name != other and other in means:
+                pairs = {key: metrics.paired(means[other][key], values[key]) for key in ("log_speedup", "fast_1")}
+                made[name][f"to {other}"] = {
+                    key: [round(x, 4) for x in (p.difference, p.low, p.high)] for key, p in pairs.items() if p
+                }
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("table", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--passes", type=int, default=3)
+    parser.add_argument("--lr", type=float, default=1e-4)
+    parser.add_argument("--batch", type=int, default=4)
+    parser.add_argument("--seeds", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1, 2])
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--families", type=lambda text: text.split(","), default=[])
+    asked = parser.parse_args()
+    from transformers import AutoModelForCausalLM
+
+    tokenizer = ChatTokenizer.load(Path(asked.model))
+    tasks = choices(asked.folder, asked.table, tokenizer, asked.families)
+    train, held = ([t for t in tasks if t.suite == suite] for suite in ("train", "held_out"))
+    if not train or not held:
+        parser.error(f"{asked.table} has no times of tasks of both suites of {asked.folder}")
+    kept: dict[str, Any] = {"benchmark": "decile_choice", "date": date.today().isoformat(), "torch": torch.__version__}
+    kept |= {name: getattr(asked, name) for name in ("passes", "lr", "batch", "temperature", "families")}
+    kept |= {"tasks": [len(train), len(held)], "losses": {}, "raw": {}}
+    fresh = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
+    arms: dict[str, list[dict[str, list[float]]]] = defaultdict(list)
+    arms["before"].append(measured(fresh, held, asked.temperature))
+    for seed in asked.seeds:
+        for arm in ARMS:
+            model = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
+            rows = [row for t in train for row in tagged(tokenizer, t)] if arm == "tags" else train
+            one = argparse.Namespace(**{**vars(asked), "batch": asked.batch * len(rows) // len(train)})
+            kept["losses"][f"{arm}, seed {seed}"] = trained(model, rows, seed, one)
+            for name, tag in ASKED[arm].items():
+                line = speed_line(tag) if tag else ""
+                found = measured(model, [asked_with(tokenizer, t, line) for t in held], asked.temperature)
+                arms[name].append(found)
+            kept |= {"summary": summary(arms), "raw": arms, "seeds_done": seed + 1}
+            asked.out.write_text(json.dumps(kept, separators=(",", ":")) + "\n", encoding="utf-8")
+            print(arm, seed, kept["losses"][f"{arm}, seed {seed}"], json.dumps(kept["summary"]), flush=True)
+
+
+if __name__ == "__main__":
+    main()
