@@ -18,8 +18,9 @@ Tasks to measure on are generated, of `--split`, which SFT has not seen (or `--s
 `--train-split`, of another seed. A policy that is right always or never on a task learns nothing from it: with
 `--pool N`, of N generated tasks a side only those are taken of which MODEL has 1 to n - 1 of n = `--pool-answers`
 right, drawn with seeds of their own. All is drawn and measured at `--temperature`, besides one greedy answer a task.
-The right answers of the seeded policy are generated, too (or `--rows`: reference and answer). `--exploit-share` is the
-share of exploits in the rows: what the policy then draws is less, and `exploit_share` in the results says how much.
+The right answers of the seeded policy are generated, too (or of `--rows`: reference and answer, or those that
+`rl_schedules.py` wrote). `--exploit-share` is the share of exploits in the rows: what the policy then draws is less,
+and `exploit_share` in the results says how much.
 
 `--verdicts` is a folder in which all of it shares what was judged, so that equal answers are judged and timed once.
 
@@ -60,7 +61,7 @@ from pathlib import Path
 from typing import Any
 
 import rl_report
-from rl_jobs import Job, Runner, wait
+from rl_jobs import Job, Runner, interrupted_by_term, wait
 from rl_judge import served
 
 from kernelwright.evaluation.options import visible_gpus
@@ -464,6 +465,7 @@ def main() -> None:
         sys.exit("error: --warm-script wants --suite, whose tasks it has answers to")
     if "warm" in parts and not (asked.train_suite and asked.verdicts):
         sys.exit("error: the part warm wants --train-suite and --verdicts")
+    interrupted_by_term()
     places = (list(visible_gpus()) or [""]) * asked.at_once
     runner = Runner(asked.out, places, time.monotonic() + 60.0 * asked.minutes)
     with served(asked.judge_port) as url:
@@ -473,7 +475,10 @@ def main() -> None:
         def keep() -> None:
             rl_report.write(asked.out, vars(asked))
 
-        runner.run(jobs, keep)
+        try:
+            runner.run(jobs, keep)
+        except KeyboardInterrupt:
+            sys.exit("interrupted; the same command goes on")
     print("\n".join(rl_report.lines(asked.out)))
 
 

@@ -50,6 +50,7 @@ class Runner:
         self.changed = threading.Condition()
         self.failed: set[str] = set()
         self.ended: set[str] = set()
+        self.stopping = threading.Event()
         (out / "jobs").mkdir(parents=True, exist_ok=True)
 
     def result(self, name: str) -> dict[str, Any] | None:
@@ -59,9 +60,24 @@ class Runner:
         return row if row.get("status") == "done" else None
 
     def run(self, jobs: Sequence[Job], after_each: Callable[[], None]) -> None:
-        """Runs what is not done, in order as far as GPUs and needs allow."""
-        waiting = [job for job in jobs if self.result(job.name) is None]
+        """Runs what is not done, in order as far as GPUs and needs allow. Ctrl-C ends what runs, and counts as its time
+        being over."""
         threads: list[threading.Thread] = []
+        try:
+            self._begin(jobs, after_each, threads)
+            for thread in threads:
+                thread.join()
+        except KeyboardInterrupt:
+            self.stopping.set()
+            for thread in threads:
+                thread.join()
+            raise
+        finally:
+            after_each()
+
+    def _begin(self, jobs: Sequence[Job], after_each: Callable[[], None], threads: list[threading.Thread]) -> None:
+        """Begins every job once it may; each has a thread, which is added."""
+        waiting = [job for job in jobs if self.result(job.name) is None]
         with self.changed:
             while waiting:
                 lost = [j for j in waiting if any(n in self.failed for n in j.needs) or j.gpus > self.total]
@@ -81,9 +97,6 @@ class Runner:
                 held = self._take(ready.gpus)
                 threads.append(threading.Thread(target=self._serve, args=(ready, held, after_each)))
                 threads[-1].start()
-        for thread in threads:
-            thread.join()
-        after_each()
 
     def _ready(self, job: Job) -> bool:
         if any(name not in self.ended and self.result(name) is None for name in job.after):
@@ -142,7 +155,7 @@ class Runner:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
-            status = wait(child, seconds)
+            status = wait(child, seconds, self.stopping)
         text = log.with_suffix(".out").read_text(encoding="utf-8", errors="replace").strip()
         last = text.splitlines()[-1] if text else ""
         if status == 0:
@@ -162,12 +175,14 @@ def _environment(job: Job, held: Sequence[str]) -> dict[str, str]:
     return {**os.environ, **job.environment, **gpus}
 
 
-def wait(child: subprocess.Popen[Any], seconds: float) -> int | None:
-    """The exit status; None for a process that was ended since its time was over, first by Ctrl-C."""
-    try:
-        return child.wait(max(1.0, seconds))
-    except subprocess.TimeoutExpired:
-        pass
+def wait(child: subprocess.Popen[Any], seconds: float, stopping: threading.Event | None = None) -> int | None:
+    """The exit status; None for a process that was ended, first by Ctrl-C: its time was over, or all is `stopping`."""
+    end = time.monotonic() + max(1.0, seconds)
+    while time.monotonic() < end and not (stopping and stopping.is_set()):
+        try:
+            return child.wait(0.2)
+        except subprocess.TimeoutExpired:
+            continue
     for sign, patience in ((signal.SIGINT, GRACE_SECONDS), (signal.SIGKILL, 5.0)):
         try:
             os.killpg(child.pid, sign) if sign == signal.SIGKILL else child.send_signal(sign)
@@ -176,3 +191,12 @@ def wait(child: subprocess.Popen[Any], seconds: float) -> int | None:
             continue
         break
     return None
+
+
+def interrupted_by_term() -> None:
+    """From now on SIGTERM, which `timeout` sends, is what Ctrl-C is."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)

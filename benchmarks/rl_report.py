@@ -338,12 +338,21 @@ made (while it is timed), what was found last. It fits every task word for word,
 def _right_answers(count: int, given: Path | None) -> list[tuple[str, str]]:
     """References with answers: those of a file, over and over, or of the solution library on generated tasks."""
     if given is not None:
-        rows = _rows(given)
-        return [(rows[n % len(rows)]["reference"], rows[n % len(rows)]["answer"]) for n in range(count)]
+        pairs_there = [pair for row in _rows(given) if (pair := _first_answer(row)) is not None]
+        return [pairs_there[n % len(pairs_there)] for n in range(count)]
     from kernelwright.corpus.pairs import pairs
 
     with pairs(5000, count, traces=False) as stream:
         return [(pair.task.source, pair.answer) for pair in stream]
+
+
+def _first_answer(row: dict[str, Any]) -> tuple[str, str] | None:
+    """A row's reference and answer; None for a later turn's row of `rl_schedules.py`."""
+    if "reference" in row:
+        return row["reference"], row["answer"]
+    if len(row["prompt"]) > 1:
+        return None
+    return row["prompt"][0]["content"], row["completion"][0]["content"]
 
 
 def exploit_rows(folder: Path, share: float, count: int, given: Path | None) -> dict[str, Any]:

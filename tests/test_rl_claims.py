@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -52,6 +54,32 @@ def test_jobs_wait_for_their_needs_end_in_time_and_are_not_done_twice(tmp_path: 
     assert statuses(tmp_path)["after"] == "done" and (tmp_path / "jobs" / "late.json").stat().st_mtime_ns == before
     Runner(tmp_path, [""], time.monotonic() + 1).run(jobs[:1], lambda: None)
     assert json.loads((tmp_path / "jobs" / "slow.json").read_text())["why"] == "no time left"
+
+
+def test_sigterm_ends_what_runs(tmp_path: Path) -> None:
+    """As `timeout` sends it: the job's process ends, what is kept says so, and nothing is begun any more."""
+    script = f"""
+import sys, time
+from pathlib import Path
+from rl_jobs import Job, Runner, interrupted_by_term
+interrupted_by_term()
+out = Path({str(tmp_path)!r})
+sleeper = "import os, time; open(sys.argv[1], 'w').write(str(os.getpid())); time.sleep(100)"
+jobs = [Job(n, [sys.executable, "-c", "import sys;" + sleeper, str(out / n)], 90) for n in ("one", "two")]
+Runner(out, [""], time.monotonic() + 95).run(jobs, lambda: None)
+"""
+    folder = Path(__file__).parents[1] / "benchmarks"
+    began = time.monotonic()
+    child = subprocess.Popen([sys.executable, "-c", script], cwd=folder, stderr=subprocess.DEVNULL)
+    while not (tmp_path / "one").is_file() or not (tmp_path / "one").read_text():
+        assert time.monotonic() < began + 60
+        time.sleep(0.05)
+    child.terminate()
+    assert child.wait(40) != 0 and time.monotonic() < began + 80
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "one").read_text()), 0)
+    assert statuses(tmp_path) == {"one": "cut"}
+    assert not (tmp_path / "two").exists()
 
 
 def test_a_gpu_named_twice_has_two_jobs_but_no_job_has_it_twice(tmp_path: Path) -> None:
