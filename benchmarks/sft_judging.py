@@ -22,6 +22,8 @@ from kernelwright.records import Candidate, Evaluation, Provenance, Task
 from kernelwright.rollout import parse_python
 from kernelwright.store import Store
 
+REFERENCES = ("vanilla", "sft", "select-random", "deciles-none")
+"""Methods that others are held against, where they are there."""
 STOP = "stop-judging"
 """A file in OUT that ends a judge that follows."""
 PAIRS = "pairs"
@@ -114,7 +116,7 @@ def parsed(text: str) -> Candidate | None:
 
 def numbers(out: Path, backend: str, timed: bool = False) -> dict[str, Any]:
     """For each suite and method: compile@1, func@1, func@3 with intervals over tasks, seeds pooled and each alone, and
-    the paired differences of func@1 to `vanilla` and to `sft`."""
+    the paired differences of func@1 to each of `REFERENCES`."""
     folder = out / (f"judged-{backend}" + ("-timed" if timed else ""))
     if not (folder / "run.sqlite").is_file():
         return {}
@@ -161,7 +163,7 @@ def table(methods: dict[str, dict[int, Any]]) -> dict[str, Any]:
         speeds = [speedup for verdict, speedup in every if speedup and verdict == "correct"]
         geomean = metrics.geometric_mean(speeds) if speeds else None
         row["speedup"] = geomean.plain() if geomean else None
-        for other in ("vanilla", "sft"):
+        for other in REFERENCES:
             if other in pooled and name != other:
                 row[f"func@1 - {other}"] = difference(averaged(list(pooled[other].values())), over)
         result[name] = row
