@@ -324,7 +324,8 @@ class Referee:
         """
         made = [self._own_run(header["distribution"], seed, header["call_seed"]) for seed in seeds]
         found: list[tuple[torch.Tensor, float]] = []
-        for k, honest in enumerate(zip(*made, strict=True)):
+        columns = zip(zip(*got, strict=True), zip(*made, strict=True), strict=True)
+        for k, (outs, honest) in enumerate(columns):
             name = wire.dtype_name(honest[0].dtype)
             limit = 0.0
             if name in compare.TOLERANCES:
@@ -332,7 +333,6 @@ class Referee:
                 limit = min(1.0, compare.bound(name, low) if asked is None else asked)
             if picks is not None:
                 honest = tuple(t.reshape(-1)[picks[k]] for t in honest)
-            outs = [outputs[k] for outputs in got]
             shape = None if picks is not None else tuple(honest[0].shape)
             found.append((blockwise.nearness(_stacked(outs), _stacked(honest), limit, shape), limit))
         differences = torch.stack([d.to(torch.float64).cpu() for d, _ in found]) if found else torch.empty(0, len(got))
