@@ -124,8 +124,16 @@ def test_other_things_in_place_of_a_task(tmp_path: Path) -> None:
     assert "has no task.toml" in _error(lambda: load_task(tmp_path / "dir.py"))[0]
     os.mkfifo(tmp_path / "pipe.py")
     assert "is not a regular file" in _error(lambda: load_task(tmp_path / "pipe.py"))[0]
-    rows = _jsonl(tmp_path / "rows.jsonl", {"reference": REFERENCE})
-    assert "#ID" in _error(lambda: load_task(rows))[1]
+
+
+def test_a_file_of_one_row_is_its_task_and_one_of_more_is_not(tmp_path: Path) -> None:
+    row = {"task_id": "mine", "reference": REFERENCE}
+    rows = _jsonl(tmp_path / "rows.jsonl", row)
+    assert load_task(rows) == load_task(f"{rows}#mine")
+    _jsonl(rows, row, {**row, "task_id": "other"})
+    message, hint = _error(lambda: load_task(rows))
+    assert "holds 2 tasks" in message and "rows.jsonl#mine" in hint
+    assert "no rows" in _error(lambda: load_task(_jsonl(rows)))[0]
 
 
 def test_bundled_tasks_load_by_name_and_as_a_suite() -> None:

@@ -46,7 +46,8 @@ def bundled_tasks() -> list[str]:
 def load_task(
     spec: str | Path, policy: Policy | None = None, *, reference_field: str = "reference", id_field: str | None = None
 ) -> Task:
-    """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, or the name of a bundled task. Raises `TaskError`.
+    """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, a JSONL file of one row, or the name of a bundled task.
+    Raises `TaskError`.
 
     `FOLDER:backward` is the backward task of a folder in robust-kbench's format.
     """
@@ -62,7 +63,7 @@ def load_task(
         return _load_row(text, policy, reference_field, id_field)
     if path.suffix == ".py" or there:
         if path.suffix == ".jsonl":
-            raise TaskError(f"{text!r} holds many tasks", hint=f"name one of them: {text}#ID")
+            return _only_row(text, policy, reference_field, id_field)
         return load_file(path, policy)
     if text in bundled_tasks():
         return load_folder(_BUNDLED / text, policy)
@@ -93,14 +94,26 @@ def _load_row(text: str, policy: Policy | None, reference_field: str, id_field: 
     rows = read_rows(file, reference_field=reference_field, id_field=id_field, policy=policy)
     for row in rows:
         if row.item_id == name:
-            if row.task is None:
-                raise TaskError(f"{file!r}: {row.problem}", hint="mend the row, or name another")
-            return row.task
+            return _task_of(row, file)
     near = difflib.get_close_matches(name, [r.item_id for r in rows], 3)
     raise TaskError(
         f"{file!r} has no row {name!r}",
         hint=f"near matches: {', '.join(near)}" if near else f"the first is {rows[0].item_id!r}",
     )
+
+
+def _only_row(file: str, policy: Policy | None, reference_field: str, id_field: str | None) -> Task:
+    rows = read_rows(file, reference_field=reference_field, id_field=id_field, policy=policy)
+    if len(rows) > 1:
+        hint = f"name one of them, as in {file}#{rows[0].item_id}"
+        raise TaskError(f"{file!r} holds {len(rows)} tasks", hint=hint)
+    return _task_of(rows[0], file)
+
+
+def _task_of(row: Row, file: str) -> Task:
+    if row.task is None:
+        raise TaskError(f"{file!r}: {row.problem}", hint="mend the row, or name another")
+    return row.task
 
 
 def load_suite(
