@@ -129,6 +129,12 @@ def test_integers_are_exact() -> None:
     assert not failed.passed and "[2, 1]: got 0, expected 9" in failed.reason
 
 
+def test_an_index_of_the_references_own_precision_is_right() -> None:
+    exact, own = torch.tensor([832, 5, 7]), torch.tensor([0, 5, 9])
+    for got, passed in (([832, 5, 7], True), ([0, 5, 9], True), ([832, 5, 9], True), ([0, 5, 8], False)):
+        assert blockwise.compare_output(0, torch.tensor(got), exact, own, None, 1.0, None).passed == passed
+
+
 def test_the_ruler_is_the_same() -> None:
     reference = torch.randn(64, 200, dtype=torch.float64)
     rounded = reference.float().double()

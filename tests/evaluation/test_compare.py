@@ -332,6 +332,19 @@ def test_integers_and_booleans_are_exact() -> None:
     assert one(mask, mask).passed and not one(~mask, mask).passed
 
 
+def test_an_index_of_the_references_own_precision_is_right() -> None:
+    """Saturated values tie in float32 and not in float64: neither answer is wrong, and no third one is right."""
+    exact, own = np.array([832, 5, 7]), np.array([0, 5, 9])
+    spec = [OutputSpec("int64", (3,))]
+
+    def passes(values: list[int], honest: np.ndarray | None = own) -> bool:
+        found = [Array(np.array(values), "int64")]
+        return compare(found, [exact], None if honest is None else [honest], spec).passed
+
+    assert passes([832, 5, 7]) and passes([0, 5, 9]) and passes([832, 5, 9])
+    assert not passes([0, 5, 8]) and not passes([1, 5, 7]) and not passes([0, 5, 9], None)
+
+
 def test_nan_and_infinity_must_match() -> None:
     ref = np.array([1.0, np.nan, np.inf, -np.inf] * 4)
     good = ref.astype(f)

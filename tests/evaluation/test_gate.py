@@ -98,6 +98,15 @@ def test_a_task_that_a_null_passes_is_quarantined(null: str, evaluator: Evaluato
     assert "largest error" in checked.gate.reason and "passes everywhere" in checked.gate.reason
 
 
+def test_a_task_whose_indices_hang_on_rounding_is_quarantined(evaluator: Evaluator) -> None:
+    """Saturated, all values of a row are one in float32 and none in float64."""
+    saturated = _task("(1 - torch.exp(-(20 + x.abs()))).argmin(1)", X)
+    found = evaluator.check_gate(saturated).gate
+    assert found.state == "quarantined" and "hang on rounding" in found.reason
+    squashed = _task("(x.sigmoid()).argmin(1)", X)
+    assert evaluator.check_gate(squashed).gate.state == "sound"
+
+
 @pytest.mark.parametrize("name", SOUND)
 def test_a_sound_task_is_sound(name: str, evaluator: Evaluator) -> None:
     checked = evaluator.check_gate(SOUND[name])

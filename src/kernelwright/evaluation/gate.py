@@ -10,6 +10,9 @@ guess: the gate errs on the strict side.
 A downgrade that only rounds what goes in (`fp16-inputs`) or that a wide tolerance lets through (`bf16`) is reported as
 `lax-tolerance`; `fp16` on a float32 task, floating results rounded too, counts as a null.
 
+A task whose integer outputs hang on rounding is `quarantined`, too: where the reference in its own dtype and in float64
+give other indices at more places than a second look forgives, an honest kernel gives others again, and is wrong.
+
 This module executes nothing of a task's: the oracle does.
 """
 
@@ -29,7 +32,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import compare
+from kernelwright.evaluation import compare, second_look
 from kernelwright.evaluation.channel import Tensor
 from kernelwright.evaluation.judge import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
@@ -37,7 +40,7 @@ from kernelwright.evaluation.session import Plan, TaskSession, Trial, TrialData
 from kernelwright.records import Distribution, Evaluation, Finding, Gate, Task
 from kernelwright.tasks import nulls
 
-GATE_PROTOCOL = 2
+GATE_PROTOCOL = 3
 """Raised whenever what the gate tries or demands changes: states of earlier versions are then not used."""
 TRIALS = 5
 """As an evaluation takes by default."""
@@ -91,6 +94,8 @@ class Battery:
         self.tallies: dict[str, Tally] = {}
         self.problems: list[str] = []
         self.lax = LAX
+        self.unsettled = ""
+        """Where integer outputs hang on rounding."""
 
     def run(self, trials: Sequence[Trial], only: list[str] | None = None) -> None:
         """Judges the nulls on some trials. `only` limits it to some of them."""
@@ -115,6 +120,7 @@ class Battery:
         for name, tensors in self._shortcuts(trial, call_seed, only).items():
             found[name] = [compare.Array.of(t) for t in tensors]
         where = f"{trial.workload.name}/{trial.distribution}"
+        self.unsettled = self.unsettled or _unsettled(data, where)
         for name, arrays in found.items():
             if only is None or name in only:
                 self.tallies.setdefault(name, Tally(name)).add(where, judged(arrays, data, self.task))
@@ -136,6 +142,18 @@ class Battery:
 
     def tried(self, where: str) -> bool:
         return any(where in t.passed or where in t.failed for t in self.tallies.values())
+
+
+def _unsettled(data: TrialData, where: str) -> str:
+    """At how many places the reference's two precisions give other integers, if these are many; else nothing."""
+    for exact, honest in zip(data.exact, data.honest, strict=True):
+        if honest.dtype in compare.TOLERANCES:
+            continue
+        other = exact.array() != honest.array()
+        count = int(other.sum())
+        if count and not second_look.few(count, other.size):
+            return f"in {count} of {other.size} elements ({where})"
+    return ""
 
 
 def judged(arrays: Sequence[compare.Array], data: TrialData, task: Task) -> compare.Comparison:
@@ -182,7 +200,7 @@ def examine(task: Task, plan: Plan, oracle: TaskSession) -> Checked:
     gate = Gate(
         protocol=GATE_PROTOCOL,
         of=subject(task),
-        state="quarantined" if escaped else "hardened" if needed else "sound",
+        state="quarantined" if escaped or battery.unsettled else "hardened" if needed else "sound",
         reason=_reason(battery, escaped, needed),
         distributions=tuple(needed),
         passed=tuple(f"{t.name}: {', '.join(dict.fromkeys(t.passed))}" for t in tallies if t.passed),
@@ -243,6 +261,8 @@ def hardened(plan: Plan, distributions: Sequence[Distribution]) -> Plan:
 
 
 def _reason(battery: Battery, escaped: list[str], needed: list[Distribution]) -> str:
+    if battery.unsettled:
+        return f"integer outputs hang on rounding: float64 and the reference's own dtype differ {battery.unsettled}"
     if needed:
         return f"the usual values do not catch every null kernel; {', '.join(needed)} values do"
     if not escaped:
@@ -262,7 +282,7 @@ def _lax(battery: Battery) -> list[str]:
 
 def finding(gate: Gate) -> Finding:
     """What an evaluation on a quarantined task says."""
-    return Finding(rule="quarantined-task", evidence=f"the task cannot tell work from none: {gate.reason}")
+    return Finding(rule="quarantined-task", evidence=f"the task cannot tell right from wrong: {gate.reason}")
 
 
 def marked(evaluation: Evaluation, gate: Gate | None) -> Evaluation:
