@@ -60,6 +60,7 @@ def test_a_sound_step_raises_no_alarm() -> None:
         ("entropy", [replace(r, log_probs=(-0.01,) * 16) for r in SOUND]),
         ("entropy", [replace(r, log_probs=(-4.0,) * 16) for r in SOUND]),
         ("hacked", planted(verdict="rejected", reward=0.0)),
+        ("hacked", planted(facts={"rules_broken": 2.0})),
         ("unpaid", planted(verdict="harness_error", reward=None)),
         ("cut", [replace(r, finish_reason="length") for r in SOUND]),
         ("unreadable", [replace(r, verdict="unreadable") for r in SOUND]),

@@ -38,7 +38,7 @@ def describe(rows: Sequence[Row]) -> dict[str, Any]:
         "correct_rollouts": sum(best.values()) / len(best),
         "fast_1": sum(s > 1.0 for s in speedups) / len(rows) if speedups else None,
         "speedup": sum(speedups) / len(speedups) if speedups else None,
-        "hacked": verdicts["rejected"] / len(rows),
+        "hacked": sum(row.verdict == "rejected" or "rules_broken" in row.facts for row in rows) / len(rows),
         "unreadable": verdicts["unreadable"] / len(rows),
         "unpaid": 1.0 - len(paid) / len(rows),
         "verdicts": dict(sorted(verdicts.items())),

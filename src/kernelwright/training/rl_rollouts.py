@@ -56,6 +56,12 @@ class Row:
     finish_reason: str
 
 
+def _broken(evaluation: Evaluation | None) -> dict[str, float]:
+    """How many rules an answer broke that reject a right one; nothing for none. It may be wrong besides."""
+    rules = {f.rule for f in evaluation.findings if f.severity == "reject"} if evaluation else ()
+    return {"rules_broken": float(len(rules))} if rules else {}
+
+
 class Clock:
     """Where the seconds of playing go: to what generates, to judging, or to both at once."""
 
@@ -246,7 +252,7 @@ class Rollouts:
                     sampled.log_probs,
                     reward.value,
                     reward.parts,
-                    reward.facts,
+                    {**reward.facts, **_broken(turn.evaluation)},
                     turn.evaluation.verdict if turn.evaluation else "unreadable",
                     turn.finish_reason,
                 )
