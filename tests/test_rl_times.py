@@ -65,3 +65,12 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
         assert all(line.startswith("# schedule: ") and "\n" in line for line in lines)
         assert not any(a != b and a.startswith(b) for a in lines for b in lines)
         assert len(task.heads) == len(task.speedups) and task.rewards.min() > 1.0
+
+    # And the tags of its deciles: every answer once, the fastest under 10/10.
+    deciles = __import__("decile_choice")
+    for choice in tasks:
+        rows = deciles.tagged(tokenizer, choice)
+        assert sorted(head for row in rows for head in row.heads) == sorted(choice.heads)
+        best = choice.heads[int(choice.speedups.argmax())]
+        (first,) = [row for row in rows if best in row.heads]
+        assert "Speed: 10/10 of the fastest known." in tokenizer.decode(first.prompt)
