@@ -67,7 +67,9 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "bad_toml").mkdir()
     (tmp_path / "bad_toml" / "task.toml").write_text('name = "x"\ntolerence = 1e-3\n')
     (tmp_path / "bad_toml" / "reference.py").write_text(REFERENCE)
-    (tmp_path / "rows.jsonl").write_text(json.dumps({"id": "a", "reference": REFERENCE, "candidate": CANDIDATE}) + "\n")
+    row = json.dumps({"id": "a", "reference": REFERENCE, "candidate": CANDIDATE}) + "\n"
+    (tmp_path / "rows.jsonl").write_text(row)
+    (tmp_path / "many.jsonl").write_text(row + row.replace('"a"', '"b"'))
     (tmp_path / "broken.jsonl").write_text('{"id": "a", "reference": \nnot json\n')
     (tmp_path / "empty.jsonl").write_text("")
     return tmp_path
@@ -98,7 +100,7 @@ UNREADABLE = [
     ("eval blank.py candidate.py", "blank.py"),
     ("eval empty_folder candidate.py", "empty_folder"),
     ("eval bad_toml candidate.py", "tolerence"),
-    ("eval rows.jsonl candidate.py", "rows.jsonl"),
+    ("eval many.jsonl candidate.py", "many.jsonl"),
     ("eval rows.jsonl#zzz candidate.py", "zzz"),
     ("eval task.py latin1.py", "latin1.py"),
     ("eval task.py empty.py", "empty.py"),

@@ -30,6 +30,7 @@ _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILIN
 _PYTHON = re.compile(r"^\s*(?:import|from) +\w|^\s*class +\w[^\n;{]*:\s*$|^\s*def +\w|^@triton", re.MULTILINE)
 _JIT = re.compile(rb"^@\s*(?:triton\s*\.\s*(?:jit|autotune|heuristics)|jit|autotune|heuristics)\b")
 _JIT_LINE = re.compile(r"^([ \t]*)@\s*triton\s*\.\s*(?:jit|autotune|heuristics)\b", re.MULTILINE)
+_MARKED = re.compile("|".join(map(re.escape, MARKERS)).encode())
 _PYTHON_LABELS = ("python", "py", "python3")
 
 
@@ -167,7 +168,7 @@ def _content(string: Node) -> tuple[int, int] | None:
 def _loose_strings(data: bytes, strings: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """In a file that does not parse: CUDA behind three quotes that no string literal holds, up to the next three."""
     found: list[tuple[int, int]] = []
-    for match in re.finditer(rb"__global__|<<<", data):
+    for match in _MARKED.finditer(data):
         place = match.start()
         if any(start <= place < end for start, end in [*strings, *found]):
             continue
