@@ -12,7 +12,6 @@ eager, and the share faster than eager. Differences are paired over tasks, seeds
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -20,11 +19,10 @@ import statistics
 from collections import defaultdict
 from dataclasses import replace
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import torch
-from rl_schedule_choice import Choice, choices, right, scores
+from rl_schedule_choice import Choice, arguments, asked_for, chances, right, scores
 
 from kernelwright import metrics
 from kernelwright.curation.deciles import BEST_TAG, speed_deciles, speed_line
@@ -59,17 +57,17 @@ def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
     ]
 
 
-def trained(model: Any, rows: list[Choice], seed: int, asked: argparse.Namespace) -> list[float]:
+def trained(model: Any, rows: list[Choice], seed: int, passes: int, lr: float, batch_size: int) -> list[float]:
     """Supervised training on first lines, each answer a row; the loss a token of each pass."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=asked.lr, betas=(0.9, 0.95), weight_decay=0.0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, betas=(0.9, 0.95), weight_decay=0.0)
     draw, order, losses = random.Random(seed), list(rows), []
-    steps = asked.passes * math.ceil(len(rows) / asked.batch)
+    steps = passes * math.ceil(len(rows) / batch_size)
     step = 0
-    for _ in range(asked.passes):
+    for _ in range(passes):
         draw.shuffle(order)
         total, tokens = 0.0, 0
-        for begin in range(0, len(order), asked.batch):
-            batch = order[begin : begin + asked.batch]
+        for begin in range(0, len(order), batch_size):
+            batch = order[begin : begin + batch_size]
             count = sum(len(head) for row in batch for head in row.heads)
             optimizer.zero_grad()
             for row in batch:
@@ -77,7 +75,7 @@ def trained(model: Any, rows: list[Choice], seed: int, asked: argparse.Namespace
                 loss.backward()
                 total += float(loss.detach()) * count
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.param_groups[0]["lr"] = asked.lr * (1 - step / steps)
+            optimizer.param_groups[0]["lr"] = lr * (1 - step / steps)
             optimizer.step()
             step, tokens = step + 1, tokens + count
         losses.append(round(total / tokens, 5))
@@ -89,10 +87,8 @@ def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, l
     """Per task: expected log speedup, share faster than eager, and mass on known first lines."""
     rows = []
     for task in tasks:
-        found = scores(model, task)
-        share = (found / temperature).softmax(0)
-        rows.append([float((share * v).sum()) for v in (task.speedups.log(), task.speedups > 1)])
-        rows[-1].append(float(found.exp().sum()))
+        share, known = chances(model, task, temperature)
+        rows.append([*(float((share * v).sum()) for v in (task.speedups.log(), task.speedups > 1)), known])
     names = ("log_speedup", "fast_1", "known_first_lines")
     return dict(zip(names, (list(column) for column in zip(*rows, strict=True)), strict=True))
 
@@ -117,25 +113,16 @@ def summary(arms: dict[str, list[dict[str, list[float]]]]) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("table", type=Path)
-    parser.add_argument("out", type=Path)
+    parser = arguments(__doc__)
     parser.add_argument("--passes", type=int, default=5)
     parser.add_argument("--lr", type=float, default=4e-4)
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--seeds", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1])
-    parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--families", type=lambda text: text.split(","), default=[])
     asked = parser.parse_args()
     from transformers import AutoModelForCausalLM
 
-    tokenizer = ChatTokenizer.load(Path(asked.model))
-    tasks = choices(asked.folder, asked.table, tokenizer, asked.families)
+    tokenizer, tasks = asked_for(parser, asked)
     train, held = ([t for t in tasks if t.suite == suite] for suite in ("train", "held_out"))
-    if not train or not held:
-        parser.error(f"{asked.table} has no times of tasks of both suites of {asked.folder}")
     kept: dict[str, Any] = {"benchmark": "decile_choice", "date": date.today().isoformat(), "torch": torch.__version__}
     kept |= {name: getattr(asked, name) for name in ("passes", "lr", "batch", "temperature", "families")}
     kept |= {"tasks": [len(train), len(held)], "losses": {}, "raw": {}}
@@ -146,13 +133,13 @@ def main() -> None:
         for arm in ARMS:
             model = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
             rows = [row for t in train for row in tagged(tokenizer, t)] if arm == "tags" else train
-            one = argparse.Namespace(**{**vars(asked), "batch": asked.batch * len(rows) // len(train)})
-            kept["losses"][f"{arm}, seed {seed}"] = trained(model, rows, seed, one)
+            alike = asked.batch * len(rows) // len(train)  # as many steps as without tags
+            kept["losses"][f"{arm}, seed {seed}"] = trained(model, rows, seed, asked.passes, asked.lr, alike)
             for name, tag in ASKED[arm].items():
                 line = speed_line(tag) if tag else ""
                 found = measured(model, [asked_with(tokenizer, t, line) for t in held], asked.temperature)
                 arms[name].append(found)
-            kept |= {"summary": summary(arms), "raw": arms, "seeds_done": seed + 1}
+            kept |= {"summary": summary(arms), "raw": arms}
             asked.out.write_text(json.dumps(kept, separators=(",", ":")) + "\n", encoding="utf-8")
             print(arm, seed, kept["losses"][f"{arm}, seed {seed}"], json.dumps(kept["summary"]), flush=True)
 

@@ -116,6 +116,12 @@ def scores(model: Any, choice: Choice) -> Tensor:
     return (logits.log_softmax(-1).gather(2, lines[..., None])[..., 0] * mask).sum(dim=1)
 
 
+def chances(model: Any, choice: Choice, temperature: float) -> tuple[Tensor, float]:
+    """Each schedule's share of the known first lines at a temperature, and the mass on all of them at 1."""
+    found = scores(model, choice)
+    return (found / temperature).softmax(0), float(found.exp().sum())
+
+
 @torch.no_grad()
 def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, Any]:
     """Exact expectations over the schedules of each suite, and what is to be spared."""
@@ -123,10 +129,9 @@ def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, A
     for suite in ("train", "held_out"):
         rows = []
         for task in [t for t in tasks if t.suite == suite]:
-            found = scores(model, task)
-            share = (found / temperature).softmax(0)
+            share, known = chances(model, task, temperature)
             mean = [float((share * v).sum()) for v in (task.rewards, task.speedups.log(), task.speedups > 1)]
-            rows.append([*mean, float(-(share * share.clamp(min=1e-9).log()).sum()), float(found.exp().sum())])
+            rows.append([*mean, float(-(share * share.clamp(min=1e-9).log()).sum()), known])
         reward, log_speedup, fast, entropy, mass = (statistics.mean(column) for column in zip(*rows, strict=True))
         made[suite] = {"reward": reward, "speedup": math.exp(log_speedup), "fast_1": fast, "entropy": entropy}
         made[suite]["known_first_lines"] = mass
@@ -175,23 +180,36 @@ def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespa
     return {"rule": name, "lr": rate, "adam_epsilon": epsilon, "clip": clip, "curve": curve}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def arguments(about: str | None) -> argparse.ArgumentParser:
+    """What every script on such choices asks for."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("folder", type=Path)
     parser.add_argument("table", type=Path)
     parser.add_argument("out", type=Path)
+    parser.add_argument("--temperature", type=float, default=0.8)
+    parser.add_argument("--families", type=lambda text: text.split(","), default=[])
+    return parser
+
+
+def asked_for(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> tuple[ChatTokenizer, list[Choice]]:
+    """The model's tokenizer and the choices; ends the script where the table has none of a suite."""
+    tokenizer = ChatTokenizer.load(Path(asked.model))
+    tasks = choices(asked.folder, asked.table, tokenizer, asked.families)
+    if {task.suite for task in tasks} != {"train", "held_out"}:
+        parser.error(f"{asked.table} has no times of tasks of both suites of {asked.folder}")
+    return tokenizer, tasks
+
+
+def main() -> None:
+    parser = arguments(__doc__)
     parser.add_argument("--rule", action="append", default=[], dest="rules")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=16)
-    parser.add_argument("--temperature", type=float, default=0.8)
-    parser.add_argument("--families", type=lambda text: text.split(","), default=[])
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
-    tasks = choices(asked.folder, asked.table, ChatTokenizer.load(Path(asked.model)), asked.families)
-    if {task.suite for task in tasks} != {"train", "held_out"}:
-        parser.error(f"{asked.table} has no times of tasks of both suites of {asked.folder}")
+    _, tasks = asked_for(parser, asked)
     kept = {"benchmark": "rl_schedule_choice", "date": date.today().isoformat(), "torch": torch.__version__}
     kept |= {name: getattr(asked, name) for name in ("steps", "tasks", "rollouts", "temperature", "families", "seed")}
     runs = []
