@@ -1,14 +1,14 @@
 """What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
 
-    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--timing-seconds 0.1] [--most 1e6]
-        [--device cuda|cpu]
+    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--makers 2] [--timing-seconds 0.1]
+        [--most 1e6] [--device cuda|cpu]
 
 The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
-is what judgements cost each other: while one has the GPU, others build, and open it for the runners that come next. One
-judgement before the first starts the processes and does not count. With 0 jobs each waits until the runners of later
-ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same way on the
-processor.
+is what judgements cost each other: while one has the GPU, others build, and `--makers` at once open it for the runners
+that come next. One judgement before the first starts the processes and does not count. With 0 jobs each waits until the
+runners of later ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same
+way on the processor.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 from gpu_machine import hardware
 from rl_schedules import suite
 
+from kernelwright import evaluation
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.solutions import write
@@ -46,6 +47,24 @@ def stages(found: Evaluation) -> dict[str, float]:
     """Seconds by stage of one judgement, as it says them."""
     parts = [part.rpartition(" ") for part in found.environment.get("gpu_seconds", "").split(", ")]
     return {name: float(value) for name, _, value in parts if name}
+
+
+def widths(found: list[Evaluation]) -> float | None:
+    """The median width of the speedups' intervals, relative to the speedups: how much what else goes on disturbs."""
+    times = [one.timing for one in found if one.timing]
+    seen = [(t.interval[1] - t.interval[0]) / t.speedup for t in times if t.interval and t.speedup]
+    return round(statistics.median(seen), 4) if seen else None
+
+
+def opening(evaluator: Evaluator) -> float | None:
+    """Seconds until a runner has opened the GPU, with nothing else at work."""
+    gpu = evaluator._gpu
+    if gpu is None:
+        return None
+    time.sleep(REST_SECONDS)
+    began = time.monotonic()
+    gpu.runner(programs=True).end()
+    return round(time.monotonic() - began, 3)
 
 
 def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptions, jobs: int) -> dict[str, Any]:
@@ -72,6 +91,7 @@ def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptio
         "held_s": round(sum(v for name, v in each.items() if name != "lease"), 4),
         "stages_s": dict(sorted(each.items())),
         "verdicts": sorted({one.verdict for one in found}),
+        "interval_width": widths(found),
         "raw": [stages(one) for one in found],
     }
 
@@ -81,10 +101,12 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--tasks", type=int, default=12)
     parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1, 4, 8])
+    parser.add_argument("--makers", type=int, default=evaluation.MAKERS)
     parser.add_argument("--timing-seconds", type=float, default=0.1)
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked = parser.parse_args()
+    evaluation.MAKERS = asked.makers
     options = EvalOptions(backend="gpu", trials=3, timing_seconds=asked.timing_seconds)
     rows: list[dict[str, Any]] = []
     with Evaluator(options, device=asked.device) as evaluator:
@@ -92,10 +114,12 @@ def main() -> None:
         if not first:
             parser.error(f"no task of every family has at most {asked.most:g} elements")
         list(evaluate_many(first, options, 1, pool=evaluator))
+        opened = opening(evaluator)
         for jobs in asked.jobs:
             rows.append(measured(asked, evaluator, options, jobs))
             print({k: v for k, v in rows[-1].items() if k != "raw"}, flush=True)
-            kept = {"benchmark": "gpu_lease", **hardware(), "device": asked.device, "rows": rows}
+            kept = {"benchmark": "gpu_lease", **hardware(), "device": asked.device, "makers": asked.makers}
+            kept |= {"opening_s": opened, "rows": rows}
             asked.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 

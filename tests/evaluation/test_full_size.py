@@ -177,6 +177,32 @@ def test_a_size_that_nobody_declared_is_a_warning(evaluator: Evaluator) -> None:
     assert result.verdict == "correct" and declared
 
 
+def test_inputs_in_one_place_that_the_reference_writes_to(evaluator: Evaluator) -> None:
+    """The referee keeps the inputs of a row of calls: what it keeps must be neither the task's own nor written to."""
+    task = """
+import torch
+import torch.nn as nn
+place = torch.empty(48, 160)
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width))
+    def forward(self, x):
+        return x.relu_().mul_(self.scale).clone()
+def get_inputs():
+    return [place.copy_(torch.randn(48, 160))]
+def get_init_inputs():
+    return [160]
+"""
+    asked = Task(task_id="in-place", source=task, policy="libraries")
+    verdicts = []
+    for body in ("", " if self.calls % 7 else torch.zeros_like(x)"):
+        text = model("return torch.relu(x) * self.scale" + body)  # short calls are made in rows
+        candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
+        verdicts.append(evaluator.evaluate(asked, candidate).verdict)
+    assert verdicts == ["correct", "wrong"]
+
+
 def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
     options = EvalOptions(trials=1, gpu_memory_gb=1e-5)
     with Evaluator(options, device="cpu", pool=pool) as small:
@@ -341,7 +367,7 @@ def test_calls_that_were_answered_ahead(
     samples.hidden["candidate"] = True
     left = iter(alone[1:])
     monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
-    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
+    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
@@ -464,6 +490,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
         layout={"slots": 1},
         span_ms=0.0,
         referee=lambda _: {"device": {}},
+        seed=lambda: 7,
     )
     timing.timed(bench)  # type: ignore[arg-type]
     found = bench.attempt.timing

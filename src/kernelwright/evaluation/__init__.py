@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
 
 
+MAKERS = 2
+"""Runners that are opened at once where candidates are timed: opening a GPU disturbs what is timed on it, but takes
+seconds, and where nothing is timed it is what limits how many candidates are judged."""
+
+
 class Evaluator:
     """Keeps the warm worker process and its helpers between evaluations; use as a context manager.
 
@@ -79,10 +84,8 @@ class Evaluator:
                 if self._device is not None and self._gpu is None:
                     from kernelwright.evaluation.gpus import Gpu
 
-                    # Opening a GPU disturbs what is timed on it, but takes seconds: where nothing is timed it is what
-                    # limits how many candidates are judged.
                     many = min(6, max(2, (os.cpu_count() or 2) // 2))
-                    makers = 2 if self.options.timing_seconds > 0 else many
+                    makers = MAKERS if self.options.timing_seconds > 0 else many
                     self._gpu = Gpu(self.pool, self._index, self._device, makers)
                 worker = self._local.worker = Worker(self.pool, self._gpu, self._plan_budget)
                 self._workers.append(worker)

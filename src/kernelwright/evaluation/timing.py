@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
@@ -96,10 +97,10 @@ def timed(bench: Bench) -> None:
     _begin(bench, turn, batch)
     stop = time.monotonic() + options.timing_seconds
     for index in range(MOST_ROUNDS):
-        for who in (*turn, *reversed(turn)):
+        for who, seeds in _round(bench, turn, batch):
             if attempt.failed is not None:
                 return
-            times = _times(bench, who, batch)
+            times = _times(bench, who, seeds)
             if attempt.failed is not None:
                 return
             if bench.alone and batch > 1:
@@ -130,9 +131,22 @@ def _begin(bench: Bench, turn: list[str], count: int) -> None:
 
     Compiling belongs here, and its time is no time of `timing_seconds`.
     """
+    seeds = _seeds(bench, count)
     for who in turn:
         if bench.attempt.failed is None:
-            _times(bench, who, count, fresh=True)
+            _times(bench, who, seeds, fresh=True)
+
+
+def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
+    """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
+    for order in (turn, turn[::-1]):
+        seeds = _seeds(bench, count)
+        for who in order:
+            yield who, seeds
+
+
+def _seeds(bench: Bench, count: int) -> list[int]:
+    return [bench.seed() for _ in range(count)]
 
 
 def _launch_extra(bench: Bench) -> float:
@@ -147,10 +161,10 @@ def _launch_extra(bench: Bench) -> float:
     return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
 
 
-def _times(bench: Bench, who: str, count: int, fresh: bool = False) -> dict[str, Any]:
-    """The candidate or a baseline timed over calls on fresh contents; the candidate's outputs are verified."""
+def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dict[str, Any]:
+    """The candidate or a baseline timed over calls on contents that it has not seen; the candidate's outputs are
+    verified."""
     kind: Distribution = "own"
-    seeds = [bench.seed() for _ in range(count)]
     if who != "candidate":
         where = filled(bench, kind, seeds, aside=True)
         answer = bench.baseline("time", baseline=who, fresh=fresh, **where)
@@ -160,7 +174,7 @@ def _times(bench: Bench, who: str, count: int, fresh: bool = False) -> dict[str,
     if facts["same_memory"]:
         # Calls that answer in one buffer cannot be looked at together.
         bench.alone = True
-        return _times(bench, who, 1, fresh)
+        return _times(bench, who, _seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts)
     times = facts["times"]
     return times
@@ -264,7 +278,7 @@ def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: 
     usual = min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)
     allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
     while min(seen) - usual > allowed and len(seen) < SLACK_SAMPLES:
-        seen.append(_times(bench, "candidate", 1)["slack_ms"])
+        seen.append(_times(bench, "candidate", _seeds(bench, 1))["slack_ms"])
         if bench.attempt.failed is not None:
             return
     slack = min(seen)
@@ -310,7 +324,7 @@ def _busy_in_a_row(bench: Bench, alone: float) -> float:
 
     Its outputs are looked at, too: who does less while a profiler looks on is wrong.
     """
-    seeds = [bench.seed() for _ in range(bench.layout["slots"])]
+    seeds = _seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, profile=True)
     _verify(bench, "own", seeds, facts)
     return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
@@ -346,7 +360,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
     if not cheap(samples.alone["candidate"]):
         return
     for _ in range(BURST_SAMPLES):
-        times = _times(bench, "candidate", 1)
+        times = _times(bench, "candidate", _seeds(bench, 1))
         if bench.attempt.failed is not None:
             return
         if times["hidden"] or not samples.hidden["candidate"]:  # else the device may have waited for the host
@@ -371,7 +385,7 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
         return
     count, late, limit = bench.layout["slots"], 0.0, 0.0
     for _ in range(BURST_SAMPLES):
-        seeds = [bench.seed() for _ in range(count)]
+        seeds = _seeds(bench, count)
         facts = call(bench, "own", seeds, late=True)
         _verify(bench, "own", seeds, facts)
         if bench.attempt.failed is not None:
