@@ -115,7 +115,8 @@ def get_init_inputs():
 def test_a_graph_is_captured_of_the_model_that_was_timed(evaluator: Evaluator) -> None:
     """Calls at other sizes, with weights and constructor arguments of their own, come between."""
     source = SourceFile(path="candidate.py", content=write(NORM))
-    found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"))
+    asked = evaluator.options.changed(timing_seconds=1.0)
+    found = evaluator.evaluate(Task(task_id="norm", source=NORM), Candidate(sources=(source,), language="cuda"), asked)
     assert found.verdict == "correct" and found.timing is not None
     assert found.environment["cuda_graph"] == "replayed" and found.timing.graph_ms is not None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +50,11 @@ class Baseline:
 
     def release(self, _message: Message) -> dict[str, Any]:
         """Forgets the task before."""
-        self.model, self.compiled = None, {}
-        self.calls.exchange("", 0)
-        self.calls.refresh()
+        if self.model is not None:
+            self.model, self.compiled = None, {}
+            self.calls.exchange("", 0)
+            gc.collect()
+            devices.give_back(self.device.name)
         return {}
 
     def time(self, message: Message) -> dict[str, Any]:

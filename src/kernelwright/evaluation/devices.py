@@ -292,6 +292,13 @@ def launch_cost(device: Device) -> float:
     return statistics.median(probes)
 
 
+def give_back(name: str) -> None:
+    """Returns memory that torch has kept to the device, where it is more than a small part of it: taking it again for
+    the next task costs milliseconds, many where other processes ask the driver for something."""
+    if name == "cuda" and torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 64:
+        torch.cuda.empty_cache()
+
+
 def layout(sizes: Sequence[int]) -> tuple[list[int], int]:
     """Offsets at which blocks of these sizes (bytes) start, and the bytes of all together."""
     offsets, end = [], 0

@@ -408,8 +408,7 @@ class Referee:
                 self.device.release(block, owner=True)
         self.shared = self.aside = None
         gc.collect()
-        if self.device.name == "cuda":
-            torch.cuda.empty_cache()
+        devices.give_back(self.device.name)
 
 
 def _copied(values: Any) -> Any:

@@ -28,6 +28,8 @@ VERIFY_ALL = 1 << 22
 quarter, and on a sample of tiles after the others."""
 FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
 SHORT_MS = 0.2
+GRAPHS_FROM = 1.0
+"""Seconds of timing from which CUDA graphs are captured, too: who asks for less judges many."""
 SLACK_SAMPLES = 30
 """So many calls must all look as if work went on behind the stream before that is held against a candidate."""
 SPAN_SAMPLES, ROW_SAMPLES = 5, 3
@@ -413,7 +415,8 @@ def _disagree(candidate: float, span: float, busy: float) -> bool:
 
 
 def graphs(bench: Bench) -> bool:
-    """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing.
+    """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing, where
+    that is not made short.
 
     Last of all, since a capture that fails may leave the process unable to go on: false where it did. Kernels that are
     launched on the legacy stream are not captured, and may fault on what was.
@@ -421,6 +424,8 @@ def graphs(bench: Bench) -> bool:
     attempt = bench.attempt
     timing = attempt.timing
     if timing is None or timing.candidate_ms >= SHORT_MS or bench.gpu.device["name"] != "cuda":
+        return True
+    if bench.options.timing_seconds < GRAPHS_FROM:
         return True
     found: dict[str, float] = {}
     with contextlib.suppress(TaskError, TooLarge):
