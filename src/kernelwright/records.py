@@ -276,7 +276,7 @@ class Timing(Record):
     cupti_ms: float | None = None
     """From the start of a profiled call's first kernel to the end of its last, on whatever stream."""
     graph_ms: float | None = None
-    """A replay of the candidate's call as a CUDA graph; only for short calls that can be captured, timed for a second."""
+    """A replay of the candidate's call as a CUDA graph; for short calls that can be captured, timed for a second."""
     baseline_graph_ms: float | None = None
     speedup: float | None = None
     interval: tuple[float, float] | None = None
