@@ -233,4 +233,11 @@ def main(steps: int = 40) -> list[float]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    given = sys.argv[1:]
+    if given in (["-h"], ["--help"]):
+        print("usage: python examples/rl_loop.py [STEPS]; STEPS: at least 1, 40 by default")
+    elif len(given) > 1 or not all(word.isdecimal() and len(word) < 7 and int(word) for word in given):
+        print(f"error: {' '.join(given)!r} is no number of steps; usage: rl_loop.py [STEPS]", file=sys.stderr)
+        sys.exit(2)
+    else:
+        main(*map(int, given))

@@ -7,12 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kernelwright.config import cache_dir, dump_config, load_config
 from kernelwright.errors import ConfigError
@@ -22,6 +22,25 @@ class Optimizer(BaseModel):
     lr: float = Field(default=1e-3, gt=0)
     betas: tuple[float, float] = (0.9, 0.999)
     name: Literal["adamw", "muon"] = "adamw"
+
+
+class Named(BaseModel):
+    name: str
+    parameters: dict[str, Any] = {}
+
+
+class Pair(BaseModel):
+    """Settings that must go together."""
+
+    suite: str | None = None
+    count: int = 0
+    secret: str = "never printed"
+
+    @model_validator(mode="after")
+    def _one(self) -> Pair:
+        if (self.suite is None) == (self.count == 0):
+            raise ValueError("give either suite or count")
+        return self
 
 
 class Job(BaseModel):
@@ -35,6 +54,8 @@ class Job(BaseModel):
     extra: Optimizer | None = None
     tags: list[str] = []
     weights: dict[str, float] = {}
+    reward: Named | None = None
+    pair: Pair | None = None
 
 
 def _write(folder: Path, text: str) -> Path:
@@ -59,6 +80,59 @@ def test_overrides_alone_and_text_values() -> None:
     assert load_config(None, ["model=a=b"], Job).model == "a=b"
 
 
+def test_null_empties_text_that_may_be_empty(tmp_path: Path) -> None:
+    path = _write(tmp_path, 'model = "small"\nlabel = "x"\n')
+    assert load_config(path, ["label=null"], Job).label is None
+    assert load_config(path, ["label=none"], Job).label is None
+    assert load_config(path, ["label='null'", "model=null"], Job).model_dump(include={"label", "model"}) == {
+        "label": "null",
+        "model": "null",
+    }
+
+
+def test_keys_of_a_dict_are_set_by_dotted_names(tmp_path: Path) -> None:
+    path = _write(tmp_path, 'model = "x"\n[reward]\nname = "a"\nparameters = {cap = 1.0, kind = "k"}\n')
+    changes = [
+        "reward.parameters.cap=2.5",
+        "reward.parameters.by.deep=[1, 2]",
+        "weights.a=3",
+        "reward.parameters.on=true",
+    ]
+    job = load_config(path, [*changes, "reward.parameters.how=skip"], Job)
+    assert job.reward is not None and job.weights == {"a": 3.0}
+    assert job.reward.parameters == {"cap": 2.5, "kind": "k", "by": {"deep": [1, 2]}, "on": True, "how": "skip"}
+    whole = load_config(path, ["reward.parameters={cap = 4}"], Job)
+    assert whole.reward is not None and whole.reward.parameters == {"cap": 4}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parameters"),
+    [
+        (["reward.name=b"], {}),
+        (["reward.name='a'"], {"cap": 1.0}),
+        (["reward.parameters.gap=2", "reward.name=b"], {"gap": 2}),
+        (["reward.name=b", "reward.parameters={gap = 2}"], {"gap": 2}),
+    ],
+)
+def test_another_name_does_not_inherit_parameters(
+    tmp_path: Path, overrides: list[str], parameters: dict[str, Any]
+) -> None:
+    path = _write(tmp_path, 'model = "x"\n[reward]\nname = "a"\nparameters = {cap = 1.0}\n')
+    job = load_config(path, overrides, Job)
+    assert job.reward is not None and job.reward.parameters == parameters
+
+
+def test_settings_that_do_not_go_together_are_not_all_printed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, ["suite=a", "count=2", "secret=never printed"], Pair)
+    assert str(caught.value) == "the settings: give either suite or count"
+    assert "NAME=VALUE" in str(caught.value.hint)
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, ["model=x", "pair.secret=never printed"], Job)
+    assert str(caught.value) == "the settings: pair: give either suite or count"
+    assert "pair.NAME=VALUE" in str(caught.value.hint)
+
+
 @pytest.mark.parametrize(
     ("overrides", "message", "hint"),
     [
@@ -67,7 +141,7 @@ def test_overrides_alone_and_text_values() -> None:
         (["model=x", "zzz=1"], "unknown setting 'zzz'", "settings here are: model, seed"),
         (["model=x", "steps"], "'steps' is no setting", "name=value"),
         (["model=x", "=3"], "'=3' is no setting", "name=value"),
-        (["model=x", "steps.a=1"], "'steps' is a single setting", None),
+        (["model=x", "steps.a=1"], "'steps' is a single setting", "steps=VALUE"),
         (["steps=3"], "the setting 'model' is required", "model=VALUE"),
         (["model=x", "steps=many"], "steps = 'many'", None),
         (["model=x", "optimizer.lr=-1"], r"optimizer\.lr = -1", None),

@@ -47,6 +47,24 @@ def test_reinforcement_learning_example() -> None:
         assert name in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("--help",), 0, "usage: "),
+        (("many",), 2, "error: 'many'"),
+        (("-3",), 2, "error: '-3'"),
+        (("0",), 2, "error: '0'"),
+        (("2", "3"), 2, "error: '2 3'"),
+    ],
+)
+def test_its_words_are_looked_at(words: tuple[str, ...], status: int, said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "rl_loop.py"), *words], capture_output=True, text=True, timeout=120
+    )
+    shown = done.stdout + done.stderr
+    assert done.returncode == status and shown.startswith(said) and shown.count("\n") == 1, shown
+
+
 SHIM = """#!/bin/sh
 [ "$1" != optimize ] || [ -z "{listed}" ] || exec echo "asked: $*"
 exec {python} -m kernelwright.cli "$@"

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
@@ -47,12 +47,16 @@ def load_config(path: Path | str | None, overrides: Sequence[str], model: type[M
     """Settings from a file (None: the model's defaults), changed by `overrides` such as `optimizer.lr=3e-4`.
 
     The file is TOML, or YAML where its name ends so.
-    An override's value is read as TOML, or taken as text where the field is text or it is no TOML. Raises `ConfigError`
-    that names the setting: unknown ones with their near matches, missing ones, and values out of range.
+    An override's value is read as TOML, or taken as text where the field is text or it is no TOML; `null` empties a
+    setting that may be empty. A key of a dict is set by its dotted name, too. Another `X.name` takes the file's
+    `X.parameters` out, for they belong to the name of before. Raises `ConfigError` that names the setting: unknown ones
+    with their near matches, missing ones, and values out of range.
     """
     settings = _read(Path(path)) if path is not None else {}
     where = repr(str(path)) if path is not None else "the settings"
     _check_known(settings, model, where, "")
+    for override in overrides:  # all of them first, so that parameters given beside the new name stay
+        _drop_parameters(settings, override)
     for override in overrides:
         _override(settings, override, model)
     try:
@@ -132,26 +136,53 @@ def _override(settings: dict[str, Any], override: str, model: type[BaseModel]) -
     parts = name.strip().split(".")
     if not equals or not all(parts):
         raise ConfigError(f"{override!r} is no setting", hint="write name=value, or table.name=value")
-    prefix = ""
-    for part in parts[:-1]:
-        inner = _table(_field(model, part, "override", prefix))
-        prefix += f"{part}."
-        if inner is None:
-            raise ConfigError(f"override: {prefix[:-1]!r} is a single setting, not a table of them")
-        model = inner
-        settings = settings.setdefault(part, {})
-        if not isinstance(settings, dict):
-            raise ConfigError(f"override: {prefix[:-1]!r} is not a table in the file")
-    annotation = _field(model, parts[-1], "override", prefix)
+    annotation: Any = model
+    for number, part in enumerate(parts):
+        annotation = _inside(annotation, parts[:number], part)
+        if number:
+            settings = _descend(settings, parts[:number])
     settings[parts[-1]] = _value(text.strip(), annotation)
+
+
+def _descend(settings: dict[str, Any], path: list[str]) -> dict[str, Any]:
+    """The table that the last of these names stands for, made where there is none."""
+    if settings.get(path[-1]) is None:
+        settings[path[-1]] = {}
+    if not isinstance(settings[path[-1]], dict):
+        name = ".".join(path)
+        raise ConfigError(f"override: {name!r} is not a table in the file", hint=f"give {name} as a whole")
+    return cast("dict[str, Any]", settings[path[-1]])
+
+
+def _inside(annotation: Any, above: list[str], part: str) -> Any:
+    """The type of a setting in a table, or of any key in a dict; raises `ConfigError` where it is neither."""
+    table, name = _table(annotation), ".".join(above)
+    if table is not None:
+        return _field(table, part, "override", f"{name}." if name else "")
+    if annotation is Any:  # a table within a dict of anything
+        return Any
+    for choice in _choices(annotation):
+        if get_origin(choice) is dict:
+            return get_args(choice)[1]
+    raise ConfigError(f"override: {name!r} is a single setting, not a table of them", hint=f"give {name}=VALUE")
+
+
+def _drop_parameters(settings: dict[str, Any], override: str) -> None:
+    name, _, text = override.partition("=")
+    *above, last = name.strip().split(".")
+    table: Any = settings
+    for part in above:
+        table = table.get(part) if isinstance(table, dict) else None
+    if above and last == "name" and isinstance(table, dict) and table.get("name") != text.strip().strip("\"'"):
+        table.pop("parameters", None)
 
 
 def _value(text: str, annotation: Any) -> Any:
     choices = _choices(annotation)
+    if text in ("none", "null") and choices & {type(None), Any}:
+        return None
     if choices - {type(None)} == {str} and not text.startswith(('"', "'")):
         return text
-    if text in ("none", "null") and type(None) in choices:
-        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -163,7 +194,11 @@ def _invalid(error: ValidationError, where: str) -> ConfigError:
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
         return ConfigError(f"{where}: the setting {name!r} is required", hint=f"add it, or give {name}=VALUE")
-    return ConfigError(f"{where}: {name} = {first['input']!r}: {first['msg']}")
+    reason = first["msg"].removeprefix("Value error, ")
+    if isinstance(first["input"], (dict, BaseModel)):  # of settings that do not go together: not all are repeated
+        hint = f"change one of them in the file, or give {name + '.' if name else ''}NAME=VALUE"
+        return ConfigError(f"{where}: {name + ': ' if name else ''}{reason}", hint=hint)
+    return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}")
 
 
 def _toml_lines(table: dict[str, Any], prefix: str) -> list[str]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from kernelwright.cli.options import seed_option
 
 if TYPE_CHECKING:
     from kernelwright.benchfacts import Bench as BenchResults
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(rich_markup_mode=None)
 
+MOST = 10_000
+"""Samples of a task, and turns of a sample."""
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Rule = Annotated[str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")]
 Timeout = Annotated[
@@ -27,6 +33,9 @@ Timeout = Annotated[
 SampleLarge = Annotated[
     bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
 ]
+Context = Annotated[str | None, typer.Option(help="What later turns see of earlier ones: recent, top_w or summary.")]
+TopW = Annotated[int | None, typer.Option("--top-w", min=1, help="What --context top_w shows; default: 4 turns.")]
+SmallSizes = Annotated[bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")]
 
 
 @app.command()
@@ -36,30 +45,28 @@ def bench(
     policy: Annotated[
         str, typer.Option(help="starter, template, hf:MODEL, vllm:MODEL, openai:MODEL@URL or scripted:FILE.")
     ] = "template",
-    samples: Annotated[int, typer.Option(min=0, max=10000, help="Samples a task.")] = 1,
+    samples: Annotated[int | None, typer.Option(min=0, max=MOST, help="Samples a task; default: 1.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
     temperature: Annotated[
         float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
-    turns: Annotated[int, typer.Option(min=1, help="Turns a sample may take.")] = 1,
+    turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns a sample may take; default: 1.")] = None,
     filtered: Annotated[
         bool, typer.Option("--filter", help="On a GPU, have the functional machine judge first.")
     ] = False,
     stop: Annotated[str, typer.Option(help="A sample ends when it is correct, or never before its turns do.")] = (
         "correct"
     ),
-    context: Annotated[
-        str | None, typer.Option(help="What later turns see of earlier ones: recent, top_w or summary.")
-    ] = None,
-    top_w: Annotated[int, typer.Option("--top-w", min=1, help="Earlier turns that --context top_w shows.")] = 4,
+    context: Context = None,
+    top_w: TopW = None,
     grid: Annotated[
         str | None, typer.Option(metavar="SHAPES", help="Samples x turns at equal budget: 16x1,4x4,1x16.")
     ] = None,
     form: Annotated[
         str, typer.Option(help="module: as answered; load_inline: self-contained KernelBench files.")
     ] = "module",
-    seed: Annotated[int, typer.Option(help="Of sampling and of intervals.")] = 0,
+    seed: Annotated[int, seed_option("Of sampling and of intervals.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks.")] = None,
     reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
@@ -75,9 +82,7 @@ def bench(
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
     sample_large: SampleLarge = True,
-    small_sizes: Annotated[
-        bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")
-    ] = False,
+    small_sizes: SmallSizes = False,
     verdicts: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Verdicts that runs on this machine share.")
     ] = None,
@@ -91,15 +96,20 @@ def bench(
     """
     from kernelwright import programbench
     from kernelwright.cli.options import cores, eval_options
+    from kernelwright.errors import ConfigError
     from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     more |= {"sample_large": sample_large, "small_sizes": small_sizes}
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
-    asked = (policy, suite, samples, greedy, temperature, top_p, turns, seed, form, context, top_w, stop, filtered)
+    _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
+    if top_w is not None and context != "top_w":
+        raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")
+    drawn, deep = (1 if given is None else given for given in (samples, turns))
+    asked = (policy, suite, drawn, greedy, temperature, top_p, deep, seed, form, context, top_w or 4, stop, filtered)
     options = BenchOptions(*asked)
-    shapes = _shapes(grid, options, compare)
+    shapes = _shapes(grid, options)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
     rows: dict[str, Any] = {"limit": limit, "reference_field": reference_field, "id_field": id_field}
@@ -133,16 +143,29 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
         play(suite, policy, options, judging, run, show)
 
 
-def _shapes(grid: str | None, options: BenchOptions, compare: Path | None) -> list[Shape]:
-    """The shapes of a grid, none where there is no grid. Raises `ConfigError` for what does not go together."""
+def _check_together(grid: str | None, others: dict[str, object]) -> None:
+    """Raises `ConfigError` where a grid is given with what its shapes say, or cannot be told of them all."""
+    from kernelwright.errors import ConfigError
+
+    for name, value in others.items():
+        if grid is not None and value is not None:
+            said = name in ("samples", "turns")
+            hint = f"leave --{name} out: a shape is SAMPLESxTURNS" if said else "compare the runs of its shapes"
+            raise ConfigError(f"--grid does not go with --{name}", hint=hint)
+
+
+def _shapes(grid: str | None, options: BenchOptions) -> list[Shape]:
+    """The shapes of a grid, none where there is no grid. Raises `ConfigError` for those that nobody can draw."""
     from kernelwright.benchgrid import parse_grid
     from kernelwright.errors import ConfigError
 
     if not options.numbers():
         raise ConfigError("--samples 0 without --greedy draws nothing", hint="ask for samples, or add --greedy")
-    if grid is not None and (options.greedy or compare is not None):
-        raise ConfigError("--grid goes with neither --compare nor --greedy", hint="compare the runs of its shapes")
-    return [] if grid is None else parse_grid(grid)
+    if grid is None:
+        return []
+    if any(len(number) > len(str(MOST)) or int(number) > MOST for number in re.findall(r"\d+", grid)):
+        raise ConfigError(f"--grid {grid[:60]!r} is too large", hint=f"{MOST} samples or turns at most")
+    return parse_grid(grid)
 
 
 def _play_grid(

@@ -5,8 +5,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 if TYPE_CHECKING:
     from kernelwright.evaluation import EvalOptions
+
+MAX_SEED = 2**32 - 1
+"""What every generator of random numbers takes, those of numpy and torch among them."""
+
+
+def seed_option(text: str) -> Any:
+    """The flag of a seed."""
+    return typer.Option(min=0, max=MAX_SEED, help=text)
 
 
 def eval_options(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernelwright.cli.options import seed_option
+
 if TYPE_CHECKING:
     from kernelwright.autotune import Measured
     from kernelwright.records import Evaluation
@@ -74,13 +76,13 @@ def solutions_tune(
     spec: Annotated[str, typer.Argument(metavar="TASK_OR_FAMILY", help="A task, or a family of generated tasks.")],
     run: Annotated[Path, typer.Option(help="Run folder: measurements are kept there; resumes.")],
     count: Annotated[int, typer.Option(min=1, help="Of a family: how many tasks.")] = 4,
-    task_seed: Annotated[int, typer.Option(help="Of a family: seed of its tasks.")] = 0,
+    task_seed: Annotated[int, seed_option("Of a family: seed of its tasks.")] = 0,
     form: Form = "module",
     schedule: Annotated[list[str] | None, typer.Option("--schedule", help="Only this one; repeatable.")] = None,
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     timing_seconds: Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take.")] = 1.0,
     timeout: Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")] = 60.0,
-    seed: Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")] = None,
+    seed: Annotated[int | None, seed_option("Seed of inputs and weights; random when absent.")] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Candidates judged at once.")] = 1,
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run holds.")] = False,
     as_json: Json = False,

@@ -21,6 +21,7 @@ from kernelwright.cli.generate import tasks_generate
 from kernelwright.cli.machine import machine_app
 from kernelwright.cli.options import cores as _cores
 from kernelwright.cli.options import eval_options as _options
+from kernelwright.cli.options import seed_option
 from kernelwright.cli.post import train_app
 from kernelwright.cli.serve import serve
 from kernelwright.cli.solutions import solutions_app
@@ -58,7 +59,7 @@ Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may
 SampleLarge = Annotated[
     bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
 ]
-Seed = Annotated[int | None, typer.Option(help="Seed of inputs and weights; random when absent.")]
+Seed = Annotated[int | None, seed_option("Seed of inputs and weights; random when absent.")]
 Baselines = Annotated[str, typer.Option(help="On a GPU, what to time beside: eager, compile, max-autotune; or none.")]
 TimingSeconds = Annotated[float, typer.Option(help="On a GPU, wall seconds that timing may take; 0: no timing.")]
 GpuMemory = Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within; 0: what is free.")]
@@ -289,7 +290,7 @@ def optimize(
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
     sample_large: SampleLarge = True,
-    seed: Annotated[int, typer.Option(help="Seed of the policy and of inputs.")] = 0,
+    seed: Annotated[int, seed_option("Seed of the policy and of inputs.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
@@ -336,7 +337,7 @@ def profile_(
         str, typer.Option(help="What static compiles for, e.g. sm_90a; default: this GPU, else sm_90a.")
     ] = "",
     timeout: Annotated[float, typer.Option(help="Wall seconds that one rung may take.")] = 180.0,
-    seed: Annotated[int, typer.Option(help="Seed of inputs and weights.")] = 0,
+    seed: Annotated[int, seed_option("Seed of inputs and weights.")] = 0,
     sandbox: Sandbox = "auto",
     as_json: Json = False,
 ) -> None:
@@ -461,7 +462,7 @@ def tasks_check(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks of each source.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Keep the state in the task.toml of native folders.")] = False,
     out: Annotated[Path | None, typer.Option(help="Also write the table as a Markdown file.")] = None,
-    backend: Backend = "auto",
+    backend: Annotated[str, typer.Option(help="auto or cpu: references run on the processor.")] = "auto",
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Wall seconds a whole program may use, its scripts too.")
     ] = 300.0,
