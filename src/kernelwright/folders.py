@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from kernelwright.errors import StoreError
@@ -19,8 +20,19 @@ KINDS = {
 def claim(folder: Path, *own: str) -> None:
     """Raises `StoreError` for a folder that another kind of command made: one of `KINDS`, and none of the files `own`
     by which the caller knows its own."""
-    if any((folder / name).exists() for name in own):
+    if any(os.path.exists(folder / name) for name in own):  # false as well where it may not be looked at
         return
-    found = next((what for name, what in KINDS.items() if (folder / name).exists()), None)
+    found = next((what for name, what in KINDS.items() if os.path.exists(folder / name)), None)
     if found is not None:
         raise StoreError(f"{str(folder)!r} holds {found}", hint="name another folder; nothing in this one was changed")
+
+
+def make(folder: Path) -> None:
+    """Makes a folder to write into, where there is none. Raises `StoreError`."""
+    hint = "name a folder that you may write to with --out"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{str(folder)!r} cannot be made: {error.strerror}", hint=hint) from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise StoreError(f"{str(folder)!r} cannot be written to", hint=hint)

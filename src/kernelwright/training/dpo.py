@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.training import post_run
-from kernelwright.training.pairs import Pair, read_pairs, split_pairs
+from kernelwright.training.pairs import Pair, fingerprint, read_pairs, split_pairs
 from kernelwright.training.post_settings import DpoSettings
 from kernelwright.training.samples import load_tokenizer
 
@@ -24,6 +24,7 @@ def train_dpo(settings: DpoSettings, out: Path) -> post_run.Result:
     training, held_out = split_pairs(pairs, settings.data.held_out)
     if post_run.is_main():
         data = {"rows": report.rows, "bad_rows": report.counts, **data_facts(training), "held_out": len(held_out)}
+        data["fingerprint"] = fingerprint(pairs)
         post_run.keep_data(out, data, report)
     trainer = make_trainer(settings, out, args, training, held_out)
     facts = post_run.train(trainer, settings, out)
@@ -57,13 +58,14 @@ def arguments(settings: DpoSettings, out: Path) -> Any:
     common = post_run.arguments(
         settings.train, settings.model, settings.bench, settings.seed, out, bool(settings.data.held_out)
     )
-    return DPOConfig(
-        **common,
-        beta=loss.beta,
-        label_smoothing=loss.label_smoothing,
-        loss_type=[loss.kind, "sft"] if loss.sft_weight else [loss.kind],
-        loss_weights=[1.0, loss.sft_weight] if loss.sft_weight else None,
-    )
+    with post_run.refusals("the trainer's arguments"):
+        return DPOConfig(
+            **common,
+            beta=loss.beta,
+            label_smoothing=loss.label_smoothing,
+            loss_type=[loss.kind, "sft"] if loss.sft_weight else [loss.kind],
+            loss_weights=[1.0, loss.sft_weight] if loss.sft_weight else None,
+        )
 
 
 def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pair], held_out: list[Pair]) -> Any:
@@ -73,18 +75,29 @@ def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pai
 
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     full = settings.model.tune == "full"
-    trainer = PairTrainer(
-        model=post_run.load_model(settings.model),
-        ref_model=post_run.load_model(settings.model).requires_grad_(False) if full else None,
-        args=args,
-        data_collator=PairCollator(pad_token_id=tokenizer.pad_token_id),
-        train_dataset=dataset(training),
-        eval_dataset=dataset(held_out) if held_out else None,
-        processing_class=tokenizer,
-        peft_config=post_run.adapter(settings.model),
-        callbacks=callbacks(settings, out),
-    )
+    model = post_run.load_model(settings.model)
+    post_run.check_fits(model, *_largest([*training, *held_out]))
+    reference = post_run.load_model(settings.model).requires_grad_(False) if full else None
+    called = callbacks(settings, out)
+    with post_run.refusals("the trainer"):
+        trainer = PairTrainer(
+            model=model,
+            ref_model=reference,
+            args=args,
+            data_collator=PairCollator(pad_token_id=tokenizer.pad_token_id),
+            train_dataset=dataset(training),
+            eval_dataset=dataset(held_out) if held_out else None,
+            processing_class=tokenizer,
+            peft_config=post_run.adapter(settings.model),
+            callbacks=called,
+        )
     return settle(trainer)
+
+
+def _largest(pairs: list[Pair]) -> tuple[int, int]:
+    """The largest token, and how many the longest side has with its prompt."""
+    rows = [[*pair.prompt, *side.ids] for pair in pairs for side in (pair.chosen, pair.rejected)]
+    return max(max(row) for row in rows), max(len(row) for row in rows)
 
 
 def dataset(pairs: list[Pair]) -> Any:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import html
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses import load_loss, regions
+from kernelwright.folders import make
+from kernelwright.training import post_run
+from kernelwright.training.losses import load_loss, regions, top_k_entropy
+from kernelwright.training.losses.cuset import in_windows
 from kernelwright.training.post_settings import SftSettings
-from kernelwright.training.samples import CUDA, THOUGHT, Encoder, encoder_of
+from kernelwright.training.samples import CUDA, TARGET, THOUGHT, Encoder, encoder_of
 from kernelwright.training.texts import BadRow, Conversation, Report, conversations
 
 
@@ -65,46 +69,50 @@ def explain(settings: SftSettings, number: int, model_path: str | None = None) -
 def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sample: Any, model_path: str) -> Explained:
     import torch
 
-    from kernelwright.training.post_run import load_model
-
-    _, answer = encoder.texts(row)
-    target, offsets = encoder.answer(answer)
-    model = load_model(settings.model.model_copy(update={"path": model_path, "dtype": "float32"})).eval()
+    segments = encoder.segments(row, row.own or (len(row.messages) - 1,))
+    assert not isinstance(segments, BadRow)  # it was encoded before
+    pieces = [piece for s in segments for piece in (_pieces(s.text, s.offsets) if s.own else [""] * len(s.ids))]
+    model = post_run.load_model(settings.model.model_copy(update={"path": model_path, "dtype": "float32"})).eval()
     if torch.cuda.is_available():
         model = model.cuda()
     ids = torch.tensor(sample.ids.astype("int64"))[None].to(model.device)
-    first = ids.shape[1] - len(target)
+    post_run.check_fits(model, int(ids.max()), ids.shape[1])
+    own = torch.tensor(sample.flags.astype("int64")) & TARGET != 0
+    first = max(int(own.nonzero()[0]), 1)  # of a sample without a prompt, the first token is not predicted
     with torch.no_grad():
-        logits = model(input_ids=ids[:, :-1]).logits[:, max(first - 1, 0) :].float().cpu()
-    gold = ids[:, max(first, 1) :].cpu()
+        logits = model(input_ids=ids[:, :-1]).logits[:, first - 1 :].float().cpu()
+    gold = ids[:, first:].cpu()
     log_softmax = logits.log_softmax(-1)
     log_probs = log_softmax.gather(2, gold[..., None])[..., 0]
-    flags = torch.tensor(sample.flags[max(first, 1) :].astype("int64"))[None]
+    flags = torch.tensor(sample.flags[first:].astype("int64"))[None]
     cuda, code = (flags & CUDA) != 0, (flags & THOUGHT) == 0
     parameters = settings.loss.parameters()
     more: dict[str, Any] = {}
     if settings.loss.name == "eaft":
-        more["entropy"] = -(log_softmax.exp() * log_softmax).nan_to_num(0.0).sum(-1)
+        more["entropy"] = top_k_entropy(logits)
     if settings.loss.name == "asft":
         more["reference_log_probs"] = log_probs
     if settings.loss.name == "cuset":
         more["window_mask"] = code
-    everything = torch.ones_like(cuda)
-    out = load_loss(settings.loss.name)(log_probs, everything, cuda, **parameters, **more)
+    targets = own[None, first:]
+    out = load_loss(settings.loss.name)(log_probs, targets, cuda, **parameters, **more)
     window = settings.loss.window or 256
-    hardest = regions(log_probs.exp(), code if code.any() else everything, window)
+    windowed = in_windows(targets & code, cuda, settings.loss.scope or "all")
+    windowed = windowed if windowed.any() else targets
+    hardest = regions(log_probs.exp(), windowed, window)
     start, end = int(hardest.start), int(hardest.end)
     assert out.token_weights is not None
-    skipped = len(target) - log_probs.shape[1]  # a sample without a prompt: its first token is not predicted
-    pieces = _pieces(answer, offsets)[skipped:]
-    columns = zip(pieces, log_probs[0].exp().tolist(), out.token_weights[0].tolist(), cuda[0].tolist(), strict=True)
-    tokens = [TokenFacts(t, p, w, c, start <= i < end) for i, (t, p, w, c) in enumerate(columns)]
+    shown = zip(log_probs[0].exp().tolist(), out.token_weights[0].tolist(), cuda[0].tolist(), strict=True)
+    framed = [start <= i < end and bool(windowed[0, i]) for i in range(targets.shape[1])]
+    tokens = [
+        TokenFacts(pieces[first + i], p, w, c, framed[i]) for i, (p, w, c) in enumerate(shown) if bool(targets[0, i])
+    ]
     stats = {name: float(value) for name, value in out.stats.items()}
     name, loss = settings.loss.name, float(out.loss)
     return Explained(row.name, name, parameters, loss, stats, tuple(tokens), window)
 
 
-def _pieces(text: str, offsets: list[tuple[int, int]]) -> list[str]:
+def _pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
     """What each token adds: a character that several tokens spell goes to the first, gaps to the token after."""
     found, upto = [], 0
     for _, end in offsets:
@@ -115,7 +123,7 @@ def _pieces(text: str, offsets: list[tuple[int, int]]) -> list[str]:
 
 def write_page(explained: Explained, path: Path) -> Path:
     """Writes the page."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make(path.parent)
     path.write_text(page(explained), encoding="utf-8", errors="replace")
     return path
 

@@ -56,6 +56,15 @@ def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
     return found, report
 
 
+def fingerprint(pairs: list[Pair]) -> str:
+    """Of the tokens of all pairs: other data has another one."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        sides = [(side.ids, side.own) for side in (pair.chosen, pair.rejected)]
+        digest.update(json.dumps([pair.prompt, sides]).encode())
+    return digest.hexdigest()[:32]
+
+
 def split_pairs(pairs: list[Pair], held_out: int) -> tuple[list[Pair], list[Pair]]:
     """Training and held-out pairs; all pairs of a prompt are on one side. Raises `ConfigError` where none is left."""
     if not held_out:

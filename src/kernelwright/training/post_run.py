@@ -6,17 +6,20 @@ the first.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kernelwright.config import dump_config
-from kernelwright.errors import ConfigError
-from kernelwright.folders import claim
+from kernelwright.errors import ConfigError, StoreError, did_you_mean
+from kernelwright.folders import claim, make
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
 from kernelwright.training.progress import BENCHES, read_log
@@ -33,16 +36,38 @@ class Result:
 SETTINGS = "settings.toml"
 _BEGUN = ("checkpoints", "log.jsonl", "training.json", "rollouts", "state", "config.json")
 """What a run has in its folder once it has done something."""
+_held: list[Any] = []
+"""Lock files of the folders that this process trains in, open until it ends."""
 
 
 def begin(settings: Any, out: Path) -> None:
-    """Checks what training needs, and makes the run's folder. Raises `ConfigError`."""
+    """Checks what training needs, and makes the run's folder. Raises `ConfigError`, and `StoreError` for a folder that
+    cannot be one. Until this process ends, no other one trains in it."""
     _check_libraries()
     _quiet()
     if is_main():
         claim(out, SETTINGS)
-        out.mkdir(parents=True, exist_ok=True)
+        make(out)
+        _lock(out)
         keep_settings(settings, out)
+
+
+def _lock(out: Path) -> None:
+    """A lock of this process alone: it may take it again, and what it forks does not keep it when it is killed."""
+    try:
+        file = open(out / ".lock", "a")
+    except OSError as error:
+        hint = "name a folder of your own with --out"
+        raise StoreError(f"{str(out)!r} cannot be locked: {error.strerror}", hint=hint) from error
+    _held.append(file)  # closing any of them would let go of the lock
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError) as error:
+        raise ConfigError(
+            f"another process trains in {str(out)!r}", hint="wait for it or end it, or name another folder with --out"
+        ) from error
+    except OSError:  # a file system without locks
+        pass
 
 
 def is_main() -> bool:
@@ -51,19 +76,37 @@ def is_main() -> bool:
 
 
 def keep_data(out: Path, data: dict[str, Any], report: Report) -> None:
-    """Writes what a run is trained on and what it left out, and says the latter."""
+    """Writes what a run is trained on and what it left out, and says the latter. A run that was begun on other data, by
+    the `fingerprint` that both have, is not gone on with. Raises `ConfigError`."""
+    kept = _kept_data(out / "data.json") if _begun(out) else {}
+    if "fingerprint" in kept and kept["fingerprint"] != data.get("fingerprint"):
+        raise ConfigError(
+            f"{str(out)!r} holds a run on other data: {kept.get('training')} samples, and not these",
+            hint="give the data it was begun with, or another --out",
+        )
     (out / "data.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     report.write(out / "bad_rows.jsonl")
     for line in report.lines():
         print(line, file=sys.stderr)
 
 
+def _kept_data(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _begun(out: Path) -> bool:
+    return any((out / name).exists() for name in _BEGUN)
+
+
 def keep_settings(settings: Any, out: Path) -> None:
     """Writes the settings beside the run; a run that was begun with others is not gone on with. One that was refused
     before it did anything is no run."""
     path, text = out / SETTINGS, dump_config(settings)
-    begun = any((out / name).exists() for name in _BEGUN)
-    if begun and path.is_file() and path.read_text(encoding="utf-8") != text:
+    if _begun(out) and path.is_file() and path.read_text(encoding="utf-8") != text:
         raise ConfigError(
             f"{str(out)!r} holds a run with other settings",
             hint="give the settings it was begun with, or another --out",
@@ -97,6 +140,7 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     get attention that needs no mask for these.
     """
     import torch
+    from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from kernelwright.training.joined import MODELS, register
@@ -115,11 +159,43 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
             attn_implementation=attention,
             trust_remote_code=settings.trust_remote_code,
         )
-    except (OSError, ValueError, ImportError) as error:
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise ConfigError(
             f"the model {settings.path!r} cannot be loaded: {str(error).splitlines()[0][:300]}",
             hint="model.path must be a folder or a Hub id in Hugging Face's format",
         ) from error
+
+
+def check_fits(model: Any, largest: int, longest: int) -> None:
+    """Raises `ConfigError` where samples have a token (`largest`) or a place (`longest`) that the model lacks."""
+    import torch
+
+    size = model.get_input_embeddings().num_embeddings
+    if largest >= size:
+        raise ConfigError(
+            f"the data has token {largest}, and the model's embedding {size} tokens",
+            hint="the tokenizer in model.path is not this model's",
+        )
+    learnt = any(
+        isinstance(module, torch.nn.Embedding) and (name.endswith("wpe") or "pos" in name.rpartition(".")[2])
+        for name, module in model.named_modules()
+    )
+    places = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if learnt and places is not None and longest > places:
+        raise ConfigError(
+            f"the longest sample has {longest} tokens, and the model has learnt {places} positions",
+            hint=f"set data.length={places}",
+        )
+
+
+@contextlib.contextmanager
+def refusals(what: str) -> Iterator[None]:
+    """Within, what transformers, TRL and PEFT refuse of the settings is a `ConfigError`."""
+    try:
+        yield
+    except (ValueError, TypeError, RuntimeError, ImportError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"{what} cannot be made of these settings: {first[:300]}") from error
 
 
 def adapter(settings: BaseModelSettings) -> Any:
@@ -144,6 +220,7 @@ def arguments(
     """Trainer's arguments for these settings. Raises `ConfigError` where rows do not divide over processes."""
     import torch
 
+    _check_schedule(train.schedule)
     gpu = torch.cuda.is_available()
     processes = int(os.environ.get("WORLD_SIZE", "1"))
     return {
@@ -182,6 +259,20 @@ def arguments(
     }
 
 
+def _check_schedule(name: str) -> None:
+    """Raises `ConfigError` for a schedule that transformers lacks, or cannot make without more parameters."""
+    import torch
+    from transformers import SchedulerType, get_scheduler
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    try:
+        get_scheduler(name, optimizer, num_warmup_steps=1, num_training_steps=2)
+    except (ValueError, TypeError) as error:
+        known = [kind.value for kind in SchedulerType]
+        hint = did_you_mean(name, set(known) - {name}, f"use one of {', '.join(known)}")
+        raise ConfigError(f"train.schedule = {name!r} cannot be used: {str(error)[:200]}", hint=hint) from error
+
+
 def _sharding(train: UpdateSettings, processes: int) -> dict[str, Any]:
     if train.fsdp == "no":
         return {}
@@ -208,6 +299,8 @@ def last_checkpoint(out: Path) -> Path | None:
 def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
     """Trains from the last checkpoint on and saves the model. Returns what the run did, as plain values."""
     resumed = last_checkpoint(out)
+    begun = json.loads((resumed / "trainer_state.json").read_text(encoding="utf-8"))["global_step"] if resumed else 0
+    before = max((row.get("seconds", 0.0) for row in read_log(out / "log.jsonl") if row["step"] <= begun), default=0.0)
     if resumed and _all_done(resumed) and not trainer.is_fsdp_enabled:
         loss, seconds = _take(trainer, resumed), 0.0
     else:
@@ -215,7 +308,8 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
 
         with kept_at_interrupt(trainer):
             result = trainer.train(resume_from_checkpoint=str(resumed) if resumed else None)
-        loss, seconds = float(result.training_loss), float(result.metrics.get("train_runtime", math.nan))
+        loss = _mean_loss(trainer.state.log_history) if resumed else float(result.training_loss)
+        seconds = before + float(result.metrics.get("train_runtime", math.nan))
     facts = {
         "name": settings.name,
         "updates": int(trainer.state.global_step),
@@ -228,6 +322,16 @@ def train(trainer: Any, settings: Any, out: Path) -> dict[str, Any]:
     }
     benches = read_log(out / BENCHES)
     return {**facts, "bench": benches} if benches else facts
+
+
+def _mean_loss(history: list[dict[str, Any]]) -> float:
+    """Of all updates that were logged, those before a resume as well: a row has the mean of the updates since the last.
+    Trainer's own mean is over those since the resume, divided by all."""
+    total, upto = 0.0, 0
+    for row in history:
+        if "loss" in row and row["step"] > upto:
+            total, upto = total + row["loss"] * (row["step"] - upto), row["step"]
+    return total / upto if upto else math.nan
 
 
 def _all_done(checkpoint: Path) -> bool:

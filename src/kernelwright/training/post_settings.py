@@ -9,6 +9,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kernelwright.errors import ConfigError
+from kernelwright.training.losses.cuset import SampleWeight, Scope
+from kernelwright.training.losses.reduction import Reduction
 
 
 class Table(BaseModel):
@@ -79,15 +81,15 @@ class LossSettings(Table):
     """The loss by name (`training.losses`), and those of its parameters that are not its defaults."""
 
     name: str = "sft"
-    tau: float | None = None
-    lam: float | None = None
+    tau: float | None = Field(default=None, allow_inf_nan=False)
+    lam: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     window: int | None = Field(default=None, ge=1)
-    scope: str | None = None
-    sample_weight: str | None = None
-    alpha: float | None = None
-    max_entropy: float | None = None
-    kl_weight: float | None = None
-    reduction: str | None = None
+    scope: Scope | None = None
+    sample_weight: SampleWeight | None = None
+    alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    max_entropy: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    kl_weight: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    reduction: Reduction | None = None
     device_functions: bool = True
     """Whether `__device__` functions count as CUDA tokens."""
 
@@ -201,7 +203,7 @@ class PreferenceSettings(Table):
 
     kind: Literal["sigmoid", "ipo", "hinge", "sigmoid_norm"] = "sigmoid"
     """sigmoid: DPO's own, and M-DPO's where answers are whole rollouts. The others as TRL names them."""
-    beta: float = Field(default=0.1, gt=0)
+    beta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
     """How far the model may go from where it began; M-DPO's eta."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
     sft_weight: float = Field(default=0.0, ge=0)
@@ -214,7 +216,7 @@ class DpoSettings(Table):
     name: str = "dpo"
     note: str = ""
     """What this is, and where its numbers come from."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     model: BaseModelSettings
     data: TextSettings
     loss: PreferenceSettings = PreferenceSettings()
@@ -234,7 +236,7 @@ class SftSettings(Table):
     name: str = "sft"
     note: str = ""
     """What this is, and where its numbers come from."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     model: BaseModelSettings
     data: TextSettings
     loss: LossSettings = LossSettings()

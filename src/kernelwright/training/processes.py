@@ -24,6 +24,8 @@ from typing import Any
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
 from kernelwright.executor import Executor
+from kernelwright.folders import claim, make
+from kernelwright.training.post_run import SETTINGS
 from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
 from kernelwright.training.rl_settings import RlSettings
 
@@ -56,8 +58,9 @@ def train_in_processes(kind: str, settings: Settings, out: Path, count: int) -> 
         micro_batches(settings.train, count)
         if settings.train.fsdp != "no" and not gpus:
             raise ConfigError("train.fsdp needs GPUs: accelerate shards nothing on the processor", hint="set it to no")
+    claim(out, SETTINGS)
     folder = out / "processes"
-    folder.mkdir(parents=True, exist_ok=True)
+    make(folder)
     job = {"kind": kind, "settings": settings.model_dump(mode="json"), "out": str(out)}
     (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
     command = [sys.executable, "-m", "kernelwright.training.processes", str(folder)]

@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ import numpy as np
 from kernelwright.config import cache_dir
 from kernelwright.errors import ConfigError
 from kernelwright.inference.chat import CHAT_TEMPLATE, task_prompt
+from kernelwright.prompts.answers import fenced, reasoning
 from kernelwright.records import Task
 from kernelwright.training.post_settings import SftSettings
 from kernelwright.training.spans import thought_mask, token_mask
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 TARGET, CUDA, THOUGHT = 1, 2, 4
 """Bits of a token's flags."""
 
-VERSION = 2
+VERSION = 3
 """Of what is kept: raised when the same rows would become other tokens or flags."""
 
 _CHUNK = 512
@@ -66,6 +68,14 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the tokens and what they are: other data has another one."""
+        digest = hashlib.sha256()
+        for part in (self.ids, self.flags, self.bounds):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return digest.hexdigest()[:32]
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -116,9 +126,12 @@ class Encoder:
         render = self.tokenizer.apply_chat_template
         before = render(messages[:-1], tokenize=False, add_generation_prompt=True)
         whole = render(messages, tokenize=False)
-        if not whole.startswith(before):  # templates that drop or add something at the last turn
-            return before, messages[-1]["content"] + (self.tokenizer.eos_token or "")
-        return before, whole[len(before) :]
+        said = messages[-1]["content"]
+        answer = whole[len(before) :]
+        # Templates that drop or add something at the last turn, as its reasoning.
+        if not whole.startswith(before) or (reasoning(said) and not reasoning(answer)):
+            answer = said + (self.tokenizer.eos_token or "")
+        return before, _opened_once(before, answer)
 
     def encode(self, row: Conversation) -> Sample | BadRow:
         """A sample, or what is wrong with it."""
@@ -152,10 +165,15 @@ class Encoder:
 
         Each of these is tokenised by itself and ends with the token that ends a turn, as it does when it is generated.
         """
+        from jinja2 import TemplateError
+
         found: list[Segment] = []
         text = ""
         for at in own:
-            before, answer = self.texts(Conversation(row.name, row.messages[: at + 1], row.reference))
+            try:
+                before, answer = self.texts(Conversation(row.name, row.messages[: at + 1], row.reference))
+            except TemplateError as error:  # "roles must alternate", for one
+                return BadRow(row.name, "template", str(error)[:200])
             if not before.startswith(text):
                 return BadRow(row.name, "rewritten", f"at message {at}")
             found.append(Segment(self.ids(before[len(text) :]), False))
@@ -195,6 +213,14 @@ class Encoder:
         return ids[:last], offsets[:last]
 
 
+def _opened_once(before: str, answer: str) -> str:
+    """The answer without the tag that opens its reasoning, where the prompt ends with that tag already."""
+    if not re.search(r"<think(?:ing)?>\s*\Z", before):
+        return answer
+    rest = re.sub(r"\A\s*<think(?:ing)?>", "", answer)
+    return rest.lstrip("\n") if rest != answer and before.endswith("\n") else rest
+
+
 def _asked_plainly(messages: list[dict[str, str]]) -> list[dict[str, str]]:
     return [{**m, "content": task_prompt(m["content"]) if m["role"] == "user" else m["content"]} for m in messages]
 
@@ -203,7 +229,7 @@ def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
     from kernelwright.prompts.messages import initial_messages
 
     asked = initial_messages(Task(task_id="task", source=messages[0]["content"]))
-    answer = f"```python\n{messages[-1]['content'].strip()}\n```"
+    answer = fenced(messages[-1]["content"])
     return [*({"role": m.role, "content": m.content} for m in asked), {"role": "assistant", "content": answer}]
 
 

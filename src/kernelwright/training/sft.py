@@ -7,11 +7,13 @@ result is saved as a model that policies can use. Leaves in the run's folder: `s
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from kernelwright.errors import ConfigError
 from kernelwright.training import post_run
 from kernelwright.training.post_settings import SftSettings
 from kernelwright.training.samples import CUDA, TARGET, Samples, load_tokenizer, pack, prepare, split
@@ -26,7 +28,7 @@ def train_sft(settings: SftSettings, out: Path) -> post_run.Result:
         samples, report = prepare(settings)
     training, held_out = split(samples, settings.data.held_out)
     if post_run.is_main():
-        data = data_facts(training, held_out, report)
+        data = {**data_facts(training, held_out, report), "fingerprint": samples.fingerprint}
         post_run.keep_data(out, data, report)
     trainer = make_trainer(settings, out, args, training, held_out)
     facts = post_run.train(trainer, settings, out)
@@ -61,22 +63,30 @@ def data_facts(training: Samples, held_out: Samples | None, report: Report) -> d
 def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples, held_out: Samples | None) -> Any:
     """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
     from kernelwright.training.sft_callbacks import callbacks, settle
-    from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer
+    from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer, check_apart
 
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     packing = settings.train.packing
-    trainer = WeightedSFTTrainer(
-        loss=settings.loss,
-        reference=_reference(settings),
-        model=post_run.load_model(settings.model, joined=packing),
-        args=args,
-        data_collator=FlagCollator(pad_token_id=tokenizer.pad_token_id, padding_free=packing),
-        train_dataset=dataset(training, settings.data.length if packing else None),
-        eval_dataset=dataset(held_out, settings.data.length if packing else None) if held_out is not None else None,
-        processing_class=tokenizer,
-        peft_config=post_run.adapter(settings.model),
-        callbacks=callbacks(settings, out),
-    )
+    model = post_run.load_model(settings.model, joined=packing)
+    for part in (training, held_out):
+        if part is not None:
+            post_run.check_fits(model, int(part.ids.max()), int(part.lengths.max()))
+    reference, called = _reference(settings), callbacks(settings, out)
+    with post_run.refusals("the trainer"):
+        trainer = WeightedSFTTrainer(
+            loss=settings.loss,
+            reference=reference,
+            model=model,
+            args=args,
+            data_collator=FlagCollator(pad_token_id=tokenizer.pad_token_id, padding_free=packing),
+            train_dataset=dataset(training, settings.data.length if packing else None),
+            eval_dataset=dataset(held_out, settings.data.length if packing else None) if held_out is not None else None,
+            processing_class=tokenizer,
+            peft_config=post_run.adapter(settings.model),
+            callbacks=called,
+        )
+    if packing:
+        check_apart(trainer, min(settings.data.length, int(training.lengths.sum())))
     return settle(trainer)
 
 
@@ -87,7 +97,15 @@ def arguments(settings: SftSettings, out: Path) -> Any:
     common = post_run.arguments(
         settings.train, settings.model, settings.bench, settings.seed, out, bool(settings.data.held_out)
     )
-    return SFTConfig(**common, packing=False, dataset_kwargs={"skip_prepare_dataset": True})
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if settings.loss.reduction == "mask_mean" and settings.train.batch != settings.train.micro_batch:
+        raise ConfigError(
+            "loss.reduction = mask_mean divides by the weights of a micro-batch, and an update here has several: "
+            f"train.batch = {settings.train.batch}, of {settings.train.micro_batch} on {processes} processes",
+            hint="make train.micro_batch as large as train.batch on one process, or use token_mean",
+        )
+    with post_run.refusals("the trainer's arguments"):
+        return SFTConfig(**common, packing=False, dataset_kwargs={"skip_prepare_dataset": True})
 
 
 def _reference(settings: SftSettings) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from kernelwright.training.post_settings import DpoSettings, SftSettings
-from kernelwright.training.progress import Live, Log
+from kernelwright.training.progress import Live, Log, read_log
 
 _SHOWN = (
     *("loss", "nll", "confidence", "sample_weight", "rewards/accuracies", "rewards/margins", "eval_nll"),
@@ -31,7 +31,8 @@ class LogFile(TrainerCallback):
         if state.is_world_process_zero:
             self._log = Log(self._path, state.global_step)
             self._live = Live(True)
-        self._started = time.monotonic()
+        # A run that goes on counts from where it was.
+        self._started = time.monotonic() - max((row.get("seconds", 0.0) for row in read_log(self._path)), default=0.0)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_more: Any) -> None:
         if self._log is None or not logs:

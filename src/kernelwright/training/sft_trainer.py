@@ -7,8 +7,10 @@ ours is the loss on them, the collator that carries flags, and what is logged. I
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,14 @@ from trl import SFTTrainer
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses import LossOutput, load_loss
+from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
 from kernelwright.training.post_settings import LossSettings
 from kernelwright.training.samples import CUDA, TARGET, THOUGHT
 
 IGNORE = -100
+SAMPLE_WEIGHT = "sample_weight.json"
+"""Of a checkpoint: what normalised sample weights are divided by in the next update."""
+_TILE = 1024
 
 
 @dataclass
@@ -64,6 +69,87 @@ def by_sample(values: Tensor, inputs: dict[str, Any], fill: float | bool) -> Ten
     return rows.index_put(place, values[0])
 
 
+class _Doubt:
+    """The entropy of the most probable tokens, which TRL's head does not give: within, the last hidden states of
+    `model` are kept, and `entropy` puts them through the head once more, in tiles and without a gradient."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._hidden: Tensor | None = None
+
+    def __enter__(self) -> None:
+        self._hook = self._model.base_model.register_forward_hook(self._keep)
+
+    def __exit__(self, *_error: Any) -> None:
+        self._hook.remove()
+
+    def _keep(self, _module: Any, _inputs: Any, outputs: Any) -> None:
+        self._hidden = outputs.last_hidden_state.detach()
+
+    @torch.no_grad()
+    def entropy(self, label_mask: Tensor) -> Tensor:
+        """Of each predicted token in the mask; 0 elsewhere."""
+        assert self._hidden is not None
+        head, scale, cap = self._model.get_output_embeddings(), *_of_logits(self._model.config.get_text_config())
+        weight, bias = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in (head.weight, head.bias))
+        hidden, self._hidden = self._hidden[:, :-1][label_mask], None
+        found = [hidden.new_zeros(0, dtype=torch.float32)]
+        for tile in hidden.split(_TILE):
+            logits = torch.nn.functional.linear(tile.to(weight.dtype), weight, bias).float() * scale
+            found.append(top_k_entropy(cap * torch.tanh(logits / cap) if cap else logits))
+        return torch.zeros(label_mask.shape, device=hidden.device).masked_scatter(label_mask, torch.cat(found))
+
+
+def _of_logits(config: Any) -> tuple[float, float | None]:
+    """What a model multiplies its logits by, and where it caps them, by the names that TRL's head knows."""
+    scale = next((s for n in _SCALES if (s := getattr(config, n, None)) is not None), None)
+    divisor = getattr(config, "logits_scaling", None)
+    if scale is None and divisor is not None:
+        scale = divisor if config.model_type == "hyperclovax" else 1 / divisor
+    return 1.0 if scale is None else float(scale), getattr(config, "final_logit_softcapping", None)
+
+
+_SCALES = ("logit_scale", "output_multiplier", "lm_head_multiplier")
+
+
+def check_apart(trainer: Any, room: int) -> None:
+    """Raises `ConfigError` for a model in which a sample sees the one before it in a joined row of `room` tokens: one
+    that takes no notice of where samples begin, or that cannot be given such rows."""
+    model, size = trainer.model, 12
+    hint = "set train.packing=false"
+    device = next(model.parameters()).device
+    if device != trainer.args.device:  # a model that is still to be sharded waits on the processor, where rows are slow
+        room = 2 * size
+    vocabulary = model.get_input_embeddings().num_embeddings
+    count = max(2, room // size)
+    others = torch.arange((count - 1) * size) % vocabulary
+    found = []
+    training = model.training
+    model.eval()
+    try:
+        for shift in (1, vocabulary // 2 + 1):
+            ids = torch.cat([(others[:size] + shift) % vocabulary, others]).numpy()
+            row = {"input_ids": ids, "flags": np.full(len(ids), TARGET, np.uint8), "seq_lengths": [size] * count}
+            batch = trainer.data_collator([row])
+            del batch["flags"]
+            inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}
+            with torch.no_grad():
+                found.append(model(**inputs, use_cache=False, fused_lm_head=True).log_probs[0, size:].float())
+    except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        raise ConfigError(f"the model cannot keep packed samples apart: {first[:200]}", hint=hint) from error
+    finally:
+        model.train(training)
+    moved = float((found[0] - found[1]).abs().max())
+    exact = next(model.parameters()).dtype == torch.float32
+    if not moved <= (1e-4 if exact else 0.05):
+        raise ConfigError(
+            f"the model cannot keep packed samples apart: log-probabilities of one move by {moved:.2g} with the tokens "
+            "of the one before it",
+            hint=hint,
+        )
+
+
 class WeightedSFTTrainer(SFTTrainer):
     """`SFTTrainer` with a loss of ours. Rows are `input_ids` and `flags`, prepared; the collator is `FlagCollator`."""
 
@@ -85,16 +171,21 @@ class WeightedSFTTrainer(SFTTrainer):
         """The loss of one micro-batch. `num_items_in_batch`: target tokens of the whole update, over all processes."""
         flags = inputs.pop("flags")
         inputs["use_cache"] = False
-        outputs = model(**inputs, fused_lm_head=True)
-        out = self._loss(model, inputs, flags, outputs, num_items_in_batch)
+        doubt = _Doubt(self.accelerator.unwrap_model(model)) if self.loss_settings.name == "eaft" else None
+        with doubt or contextlib.nullcontext():
+            outputs = model(**inputs, fused_lm_head=True)
+        entropy = doubt.entropy(outputs.label_mask) if doubt is not None else None
+        out = self._loss(model, inputs, flags, outputs, entropy, num_items_in_batch)
         self._note(inputs, outputs, out)
         return (out.loss, outputs) if return_outputs else out.loss
 
-    def _loss(self, model: Any, inputs: dict[str, Any], flags: Tensor, outputs: Any, items: Any) -> LossOutput:
+    def _loss(
+        self, model: Any, inputs: dict[str, Any], flags: Tensor, outputs: Any, entropy: Tensor | None, items: Any
+    ) -> LossOutput:
         settings = self.loss_settings
         parameters = settings.parameters()
-        if settings.name == "eaft":
-            parameters["entropy"] = by_sample(outputs.entropy.detach(), inputs, 0.0)
+        if entropy is not None:
+            parameters["entropy"] = by_sample(entropy, inputs, 0.0)
         if settings.name == "asft":
             parameters["reference_log_probs"] = by_sample(self._reference(model, inputs), inputs, 0.0)
         flags = by_sample(flags[:, 1:], inputs, 0)
@@ -165,6 +256,22 @@ class WeightedSFTTrainer(SFTTrainer):
         if mode == "train" and self.loss_settings.sample_weight == "normalised":
             self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"])
 
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.loss_settings.sample_weight == "normalised":
+            mean = self._sample_weights.before(self.state.global_step)
+            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+            if self.is_world_process_zero() and mean is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / SAMPLE_WEIGHT).write_text(json.dumps({"mean": float(mean)}), encoding="utf-8")
+        super()._save_checkpoint(model, trial)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        kept = Path(resume_from_checkpoint) / SAMPLE_WEIGHT
+        if kept.is_file():
+            mean = json.loads(kept.read_text(encoding="utf-8"))["mean"]
+            self._sample_weights.take(torch.tensor(mean, device=self.args.device))
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds the means of what was noted since the last time. Raises `ConfigError` where training has diverged."""
         mode = self._mode()
@@ -207,6 +314,10 @@ class _RunningMean:
                     self._value /= torch.distributed.get_world_size()
             self._step, self._found = step, []
         return self._value
+
+    def take(self, value: Tensor) -> None:
+        """Goes on from that of a checkpoint."""
+        self._value, self._found = value, []
 
     def add(self, step: int, value: Tensor) -> None:
         """Notes one micro-batch of update `step`."""

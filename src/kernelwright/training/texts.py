@@ -28,6 +28,7 @@ REASONS = {
     "no-cuda": "the answer has no kernel and no launch",
     "all-masked": "not one token is left to train on",
     "same-answers": "the preferred answer is the rejected one",
+    "template": "the chat template refuses the conversation",
     "rewritten": "the chat template changes earlier turns when later ones follow",
 }
 """Names of what can be wrong with a row."""
@@ -130,9 +131,9 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         messages = [{"role": str(m["role"]), "content": m["content"]} for m in messages]
         if "actions" in row:
             marks = row["actions"]
-            if not isinstance(marks, Sequence) or len(marks) != len(messages) or not any(marks):
-                return BadRow(name, "no-field", "actions must mark some of the messages, one mark each")
-            own = tuple(at for at, marked in enumerate(marks) if marked is True)
+            own = _marked(marks)
+            if not own or len(marks) != len(messages):
+                return BadRow(name, "no-field", "actions must mark some of the messages, each true or false")
             if any(messages[at]["role"] != "assistant" or at == 0 for at in own):
                 return BadRow(name, "no-field", "actions may mark messages of the assistant, after another one")
     else:
@@ -151,6 +152,13 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
     if any(_broken(m["content"]) for m in messages):
         return BadRow(name, "broken-utf8")
     return Conversation(name, messages, reference, own)
+
+
+def _marked(marks: Any) -> tuple[int, ...]:
+    """Numbers of the messages that are marked: by true, or by the 1 that some writers of tables make of it."""
+    if not isinstance(marks, list | tuple) or not all(isinstance(mark, int) and mark in (0, 1) for mark in marks):
+        return ()
+    return tuple(at for at, mark in enumerate(marks) if mark)
 
 
 def _turns(value: Any, role: str) -> Messages:
@@ -222,7 +230,7 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
             yield name, row if isinstance(row, dict) else BadRow(name, "unreadable", "not an object")
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -230,11 +238,23 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     number = 0
     try:
         for batch in parquet.ParquetFile(path).iter_batches():
-            for row in batch.to_pylist():
+            for row in _as_rows(batch):
                 number += 1
-                yield f"{path.name}:{number}", row
+                name = f"{path.name}:{number}"
+                yield name, BadRow(name, "broken-utf8", row) if isinstance(row, str) else row
     except ArrowException as error:
         raise ConfigError(f"{str(path)!r} cannot be read: {str(error)[:200]}") from error
+
+
+def _as_rows(batch: Any) -> list[dict[str, Any] | str]:
+    """The rows of a table; what is wrong in place of one whose text is no UTF-8, which Parquet does not forbid."""
+    try:
+        return list(batch.to_pylist())
+    except UnicodeDecodeError as error:
+        if batch.num_rows == 1:
+            return [f"byte {error.start} of a text"]
+    half = batch.num_rows // 2
+    return [*_as_rows(batch.slice(0, half)), *_as_rows(batch.slice(half))]
 
 
 def _hub(name: str) -> Iterator[tuple[str, dict[str, Any]]]:

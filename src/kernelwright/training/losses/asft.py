@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses.reduction import LossOutput, confidences, finite_targets, reduced
+from kernelwright.training.losses.reduction import LossOutput, checked, confidences, finite_targets, reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,7 @@ def asft(
             "asft needs `kl`, or `reference_log_probs`: those of the gold tokens under the model before training",
             hint="give a (batch, length) tensor",
         )
+    checked(0.0, kl_weight=kl_weight)
     usable = finite_targets(log_probs, target_mask)
     if kl is None:
         assert reference_log_probs is not None

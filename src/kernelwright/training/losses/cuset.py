@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses.reduction import LossOutput, confidences, reduced
+from kernelwright.training.losses.reduction import LossOutput, checked, confidences, reduced
 from kernelwright.training.losses.regions import regions
 
 if TYPE_CHECKING:
@@ -41,16 +41,13 @@ def cuset(
     weights are divided by, where this batch is part of a larger one. Confidences, masks and sample weights carry no
     gradient.
     """
-    if scope not in get_args(Scope):
-        raise ConfigError(f"there is no scope {scope!r}", hint=f"use {' or '.join(get_args(Scope))}")
+    checked(tau=tau)
+    checked(0.0, lam=lam)
     targets = target_mask.bool()
     confidence = confidences(log_probs, targets)
     in_cuda = targets & cuda_mask.bool() if cuda_mask is not None else targets & ~targets
     mask_weights = (confidence > tau).to(confidence.dtype) + lam * in_cuda.to(confidence.dtype)
-    windowed = targets if window_mask is None else targets & window_mask.bool()
-    if scope == "cuda_only":
-        chosen = windowed & in_cuda
-        windowed = chosen.where(chosen.any(dim=1, keepdim=True), windowed)
+    windowed = in_windows(targets if window_mask is None else targets & window_mask.bool(), in_cuda, scope)
     hardest = regions(confidence, windowed, window).hardest
     raw = (1.0 - hardest).masked_fill(~windowed.any(dim=1), 0.0)
     weights = _sample_weights(raw, windowed.any(dim=1), sample_weight, mean_sample_weight)
@@ -70,6 +67,16 @@ def cuset(
     out.stats["sample_weight"] = (weights * samples).sum() / samples.sum().clamp(min=1)
     out.stats["raw_sample_weight"] = raw.sum() / samples.sum().clamp(min=1)
     return out
+
+
+def in_windows(windowed: Tensor, in_cuda: Tensor, scope: str) -> Tensor:
+    """Which of the tokens `windowed` windows are made of, by the scope; `(batch, length)`. Raises `ConfigError`."""
+    if scope not in get_args(Scope):
+        raise ConfigError(f"there is no scope {scope!r}", hint=f"use {' or '.join(get_args(Scope))}")
+    if scope == "all":
+        return windowed
+    chosen = windowed & in_cuda
+    return chosen.where(chosen.any(dim=1, keepdim=True), windowed)
 
 
 def _sample_weights(raw: Tensor, samples: Tensor, kind: str, mean: Tensor | float | None) -> Tensor:

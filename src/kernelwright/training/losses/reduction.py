@@ -6,6 +6,7 @@ A gold token whose log-probability is not finite (the model gives it no chance a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -30,6 +31,14 @@ class LossOutput:
     """Detached scalars by name; reading one waits for the device."""
     token_weights: Tensor | None = None
     """`(batch, length)`, detached: what each token's negative log-probability was multiplied by."""
+
+
+def checked(least: float | None = None, **values: float) -> None:
+    """Raises `ConfigError` for a parameter that is no finite number, or less than it may be."""
+    for name, value in values.items():
+        if not math.isfinite(value) or (least is not None and value < least):
+            range_ = "finite" if least is None else f"finite, and at least {least:g}"
+            raise ConfigError(f"{name} = {value} must be {range_}")
 
 
 def finite_targets(log_probs: Tensor, target_mask: Tensor) -> Tensor:
