@@ -77,7 +77,7 @@ KEVIN = ["reward.name=kevin", PAID["kevin"], "advantage.name=kevin", "train.norm
 KEVIN += ['advantage.parameters={gamma = 0.4, aggregate = "max"}', "train.updates=2", "rollout.context=summary", *CLIPS]
 DRKERNEL = ["reward.name=drkernel", PAID["drkernel"], "filters.mismatch=true", *CLIPS]
 REJECTED = ["filters.profiling=true"]
-NO_PROFILE = ["reward.parameters={scale = 0.5, own_share = 0.0}"]
+NO_PROFILE = ["reward.parameters={scale = 0.5, share = 0.0}"]
 STANFORD = ["reward.name=stanford", PAID["stanford"], "advantage.name=mean", "train.clip_high=0.2"]
 VARIANTS: dict[str, tuple[int, list[str]]] = {
     "stanford_grpo": (1, STANFORD),

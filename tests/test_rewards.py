@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -122,6 +123,60 @@ def test_a_rejected_candidate_gets_nothing_whatever_the_judge_says() -> None:
     assert value("stanford", None, judge=1.0) == 0.0
     with pytest.raises(ConfigError):
         value("stanford", evaluation(), judge=1.5)
+
+
+@pytest.mark.parametrize("name", list(REWARDS))
+@pytest.mark.parametrize("verdict", ["wrong", "runtime_error", "timeout", "compile_error", "correct"])
+def test_who_breaks_a_rule_gains_nothing_by_being_wrong_besides(name: str, verdict: str) -> None:
+    finding = Finding(rule="fallback", evidence="calls torch", severity="reject")
+    broken = evaluation(verdict).changed(findings=(finding,))
+    opinion = {"judge": 1.0} if name == "stanford" else {}
+    assert value(name, broken, **opinion) == value(name, evaluation("rejected"), **opinion)
+    noted = evaluation(verdict).changed(findings=(finding.changed(severity="warning"),))
+    assert value(name, noted, **opinion) == value(name, evaluation(verdict), **opinion)
+
+
+@pytest.mark.parametrize("speedup", [-5.0, 0.0, math.inf, math.nan])
+def test_only_finite_positive_speedups_are_paid(speedup: float) -> None:
+    strange = evaluation().changed(timing=Timing(candidate_ms=1.0, speedup=speedup))
+    for name in REWARDS:
+        assert value(name, strange) == value(name, evaluation(ms=None))
+        assert value(name, strange, timed_only=True) is None
+    assert value("kevin", evaluation().changed(timing=Timing(candidate_ms=1.0, speedup=2.0))) == pytest.approx(2.3)
+    assert value("kevin", evaluation(ms=math.inf)) == 0.3
+
+
+def test_timed_only_asks_for_the_times_that_the_formula_has() -> None:
+    no_compile, no_eager = evaluation(compiled=None), evaluation(eager=None)
+    for name in ("stanford", "kevin", "drkernel"):
+        assert value(name, no_compile, timed_only=True) is not None and value(name, no_eager, timed_only=True) is None
+    assert value("makora", no_compile, timed_only=True) is None
+    assert value("makora", no_eager, timed_only=True) is not None
+    assert value("cuda_agent", no_compile, timed_only=True) is None is value("cuda_agent", no_eager, timed_only=True)
+    assert value("cuda_agent", no_eager, timed_only=True, continuous=True) == 1.5
+
+
+def test_a_share_that_is_no_number_is_none() -> None:
+    attested = value("drkernel", evaluation(share="0.5"))
+    assert value("drkernel", evaluation(share="0.5"), own_share=math.nan) == attested
+    assert value("drkernel", evaluation(), own_share=math.nan) == value("drkernel", evaluation())
+    assert value("drkernel", evaluation(share="0.5"), share=0.0) == value("drkernel", evaluation())
+
+
+def test_the_judges_weight_begins_where_the_reward_says() -> None:
+    assert judge_weight([], 0.1) == 0.1
+    assert judge_weight([{"correct": 0.0}] * 4 + [{"correct": 0.375}], 0.1) == pytest.approx(0.05)
+    for start in (-0.1, math.nan):
+        with pytest.raises(ConfigError):
+            annealed_judge_weight(0.0, start=start)
+
+
+def test_an_answer_of_braces_is_read_in_no_time() -> None:
+    for text in ("{" * 200_000, '{"a":' * 40_000):
+        began = time.monotonic()
+        assert read_judgement(text).failure
+        assert time.monotonic() - began < 5.0
+    assert read_judgement("{" * 200_000 + json.dumps(OPINION)).failure is None
 
 
 def test_the_judge_is_annealed_off_once_execution_pays() -> None:

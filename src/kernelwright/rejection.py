@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from kernelwright.config import dump_config
 from kernelwright.curation import gather
 from kernelwright.curation.samples import Episode
 from kernelwright.curation.select import rft
@@ -26,10 +27,14 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, load_executor
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.training.checkpoint import write_json
+from kernelwright.training.post_run import SETTINGS
 from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
+from kernelwright.training.progress import writing
 from kernelwright.training.rl_settings import RejectionSettings, RlSettings
 
 WARM_UP, COLLECTED, CHOSEN, FINE_TUNE = "warm_up", "collected", "chosen.jsonl", "fine_tune"
+_BEGUN = (f"{WARM_UP}/rollouts", f"{WARM_UP}/training.json", COLLECTED, "collected.json", CHOSEN, FINE_TUNE)
+"""What a run has in its folder once a stage has done something."""
 
 
 def train_rejection(
@@ -44,6 +49,7 @@ def train_rejection(
 
     wanted = settings.rejection
     assert wanted is not None
+    _check_same(settings, out)
     begin(settings, out)
     warm = _train(settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
     collected = _collect(settings, wanted, out, executor)
@@ -54,6 +60,17 @@ def train_rejection(
     facts["model"] = str(out / FINE_TUNE)
     write_json(out / "training.json", facts)
     return facts
+
+
+def _check_same(settings: RlSettings, out: Path) -> None:
+    """Refuses to go on with stages of other settings: what is done of them is not done again."""
+    path = out / SETTINGS
+    begun = any((out / name).exists() for name in _BEGUN)
+    if begun and path.is_file() and path.read_text(encoding="utf-8", errors="replace") != dump_config(settings):
+        raise ConfigError(
+            f"{str(out)!r} holds a run with other settings",
+            hint="give the settings it was begun with, or another --out",
+        )
 
 
 def _train(
@@ -96,7 +113,7 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
     judged = EvalOptions.model_validate(
         {
             **judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds", "small_sizes"}),
-            "baselines": [b for b in judging.baselines.split(",") if b and b != "none"],
+            "baselines": judging.timed_beside(),
         }
     )
     jobs = judging_jobs(settings)
@@ -147,12 +164,13 @@ def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]
         why = ", ".join(f"{n} {reason}" for reason, n in dropped.items())
         raise ConfigError(
             f"none of {played} rollouts is worth fine-tuning on: {why}",
-            hint="warm up for longer (train.steps), or collect more (rejection.collect.rollouts)",
+            hint="in another --out, warm up for longer (train.steps) or collect more (rejection.collect.rollouts)",
         )
     part = out / f"{CHOSEN}.part"
-    part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
-    os.replace(part, out / CHOSEN)
-    write_json(out / "chosen.json", facts)
+    with writing(part):
+        part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+        os.replace(part, out / CHOSEN)
+        write_json(out / "chosen.json", facts)
     return facts
 
 

@@ -1,18 +1,19 @@
 """Rewards: what a verdict is worth to a policy in training. Pure, named, versioned, with their parts.
 
     reward = REWARDS["kevin"](evaluation)
-    reward.value, reward.parts, reward.version          # 1.5, {"correct": 0.3, "speedup": 1.2}, "kevin-1"
+    reward.value, reward.parts, reward.version          # 1.5, {"correct": 0.3, "speedup": 1.2}, "kevin-2"
 
 All take an `Evaluation`, or None where an answer held no candidate at all, and parameters of their own. A fault of the
 harness and what a backend cannot judge give no reward (value None), never zero: nothing was learnt about the candidate.
-A `rejected` candidate broke a rule and is paid nothing, however fast it was. A correct one that was not timed is paid
-for being correct only, or not at all with `timed_only`. Formulas and papers: each function.
+A candidate that broke a rule which rejects is paid nothing, however fast it was, and be it wrong besides. A correct one
+that was not timed is paid for being correct only; with `timed_only` there is no reward where a time that the formula
+needs is missing. Formulas and papers: each function.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from pydantic import Field
 
@@ -23,7 +24,7 @@ from kernelwright.records import Evaluation, Record
 class Reward(Record):
     """What one evaluation is worth.
 
-    Example: `Reward(value=1.5, parts={"correct": 0.3, "speedup": 1.2}, facts={"speedup": 1.2}, version="kevin-1")`.
+    Example: `Reward(value=1.5, parts={"correct": 0.3, "speedup": 1.2}, facts={"speedup": 1.2}, version="kevin-2")`.
     """
 
     value: float | None
@@ -37,6 +38,9 @@ class Reward(Record):
 
 
 RewardFunction = Callable[..., Reward]
+
+PER_ANSWER = ("judge", "own_share")
+"""Arguments that differ from answer to answer, besides the evaluation: no parameters of a run."""
 
 _UNJUDGED = ("harness_error", "unsupported")
 _COMPILED = ("correct", "wrong", "runtime_error", "timeout")
@@ -56,24 +60,24 @@ def stanford(
     """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`, each only where the one before holds.
 
     From the Stanford CS224R report, which does not state its weights: these read its 0.5, 1.0 and 1.5 as a ladder.
-    `judge` is an opinion in [0, 1] (`rewards_judge`), paid whatever the verdict, but not to a rejected candidate; see
-    `annealed_judge_weight` for when to stop paying it.
+    `judge` is an opinion in [0, 1] (`rewards_judge`), paid whatever the verdict, but not to a candidate that broke a
+    rule; see `annealed_judge_weight` for when to stop paying it.
     """
-    if unpaid := _unjudged(evaluation, "stanford-1", timed_only):
+    version, facts = "stanford-2", _facts(evaluation)
+    if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
     parts: dict[str, float] = {}
-    facts = _facts(evaluation)
-    if evaluation is not None and evaluation.verdict in _COMPILED:
+    if evaluation is not None and evaluation.verdict in _COMPILED and not _broke_a_rule(evaluation):
         parts["compiled"] = compiled
     if _correct(evaluation):
         parts["correct"] = correct
         parts["speedup"] = speed * min(facts.get("speedup", 0.0), cap)
-    if judge is not None and evaluation is not None and evaluation.verdict != "rejected":
+    if judge is not None and evaluation is not None and not _broke_a_rule(evaluation):
         if not 0.0 <= judge <= 1.0:
             raise ConfigError(f"a judge's score of {judge} is not in [0, 1]")
         parts["judge"] = judge_weight * judge
         facts["judge"] = judge
-    return _sum(parts, facts, "stanford-1")
+    return _sum(parts, facts, version)
 
 
 def annealed_judge_weight(
@@ -88,6 +92,8 @@ def annealed_judge_weight(
     `ends` on; and 0 in a group that execution already tells apart. Otherwise the judge can be played."""
     if not 0.0 <= begins <= ends:
         raise ConfigError(f"the judge's weight falls from {begins} to {ends}", hint="use 0 <= begins <= ends")
+    if not 0.0 <= start < math.inf:
+        raise ConfigError(f"the judge's weight begins at {start}", hint="use at least 0")
     if group_pays or mean_correctness >= ends:
         return 0.0
     if mean_correctness <= begins:
@@ -99,13 +105,13 @@ def kevin(
     evaluation: Evaluation | None, *, correct: float = 0.3, cap: float | None = None, timed_only: bool = False
 ) -> Reward:
     """`0.3 + eager/own` where correct, else 0 (arXiv 2507.11948, which caps nothing; 10 is a sensible `cap`)."""
-    if unpaid := _unjudged(evaluation, "kevin-1", timed_only):
+    version, facts = "kevin-2", _facts(evaluation)
+    if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
-    facts = _facts(evaluation)
     if not _correct(evaluation):
-        return _sum({}, facts, "kevin-1")
+        return _sum({}, facts, version)
     speedup = facts.get("speedup", 0.0)
-    return _sum({"correct": correct, "speedup": speedup if cap is None else min(speedup, cap)}, facts, "kevin-1")
+    return _sum({"correct": correct, "speedup": speedup if cap is None else min(speedup, cap)}, facts, version)
 
 
 def drkernel(
@@ -114,24 +120,25 @@ def drkernel(
     own_share: float | None = None,
     cap: float = 3.0,
     scale: float = 1.0,
+    share: float = 1.0,
     timed_only: bool = False,
 ) -> Reward:
-    """`scale * (1 + min(eager/own, cap) + PR)` where correct, else 0 (arXiv 2602.05885; its code has scale 0.5).
+    """`scale * (1 + min(eager/own, cap) + share * PR)` where correct, else 0 (arXiv 2602.05885; its code: scale 0.5).
 
     PR is the share of the device's time that the candidate's own kernels take in a call: `own_share`, where a profile
-    was made, else what the evaluation attests, else 0.
+    was made, else what the evaluation attests, else 0. `share=0` leaves it out, as the paper's ablation does.
     """
-    if unpaid := _unjudged(evaluation, "drkernel-1", timed_only):
+    version, facts = "drkernel-2", _facts(evaluation)
+    if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
-    facts = _facts(evaluation)
-    if own_share is not None:
+    if own_share is not None and math.isfinite(own_share):
         facts["own_share"] = own_share
     if not _correct(evaluation):
-        return _sum({}, facts, "drkernel-1")
-    share = min(max(facts.get("own_share", 0.0), 0.0), 1.0)
+        return _sum({}, facts, version)
+    own = min(max(facts.get("own_share", 0.0), 0.0), 1.0)
     speedup = min(facts.get("speedup", 0.0), cap)
-    parts = {"correct": scale, "speedup": scale * speedup, "own_share": scale * share}
-    return _sum(parts, facts, "drkernel-1")
+    parts = {"correct": scale, "speedup": scale * speedup, "own_share": scale * share * own}
+    return _sum(parts, facts, version)
 
 
 def cuda_agent(
@@ -142,10 +149,10 @@ def cuda_agent(
     3 needs both baselines beaten: faster than torch.compile only is 1, as in the formula. `continuous` is the paper's
     ablation: compile/own, or -1.
     """
-    version = "cuda_agent-1"
-    if unpaid := _unjudged(evaluation, version, timed_only):
+    version, facts = "cuda_agent-2", _facts(evaluation)
+    needs = ("compile_speedup",) if continuous else ("speedup", "compile_speedup")
+    if unpaid := _unjudged(evaluation, version, facts, needs if timed_only else ()):
         return unpaid
-    facts = _facts(evaluation)
     if not _correct(evaluation):
         return _sum({"wrong": -1.0}, facts, version)
     if continuous:
@@ -162,13 +169,13 @@ def cuda_agent(
 
 def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False) -> Reward:
     """`sigmoid(1 + compile/own - delta)` where correct, else 0 (arXiv 2602.11000): a kernel at par is worth 0.55."""
-    if unpaid := _unjudged(evaluation, "makora-1", timed_only):
+    version, facts = "makora-2", _facts(evaluation)
+    if unpaid := _unjudged(evaluation, version, facts, ("compile_speedup",) if timed_only else ()):
         return unpaid
-    facts = _facts(evaluation)
     if not _correct(evaluation):
-        return _sum({}, facts, "makora-1")
-    raw = 1.0 + max(0.0, facts.get("compile_speedup", 0.0)) - delta
-    return _sum({"sigmoid": 1.0 / (1.0 + math.exp(-raw))}, facts, "makora-1")
+        return _sum({}, facts, version)
+    raw = 1.0 + facts.get("compile_speedup", 0.0) - delta
+    return _sum({"sigmoid": 1.0 / (1.0 + math.exp(-raw))}, facts, version)
 
 
 REWARDS: dict[str, RewardFunction] = {
@@ -178,6 +185,15 @@ REWARDS: dict[str, RewardFunction] = {
     "cuda_agent": cuda_agent,
     "makora": makora,
 }
+
+BASELINES: dict[str, tuple[str, ...]] = {
+    "stanford": ("eager",),
+    "kevin": ("eager",),
+    "drkernel": ("eager",),
+    "cuda_agent": ("eager", "compile"),
+    "makora": ("compile",),
+}
+"""What has to be timed beside a candidate for its speed to be paid, by reward."""
 
 
 def load_reward(name: str) -> RewardFunction:
@@ -189,38 +205,46 @@ def load_reward(name: str) -> RewardFunction:
     )
 
 
-def _unjudged(evaluation: Evaluation | None, version: str, timed_only: bool) -> Reward | None:
-    """No reward, where nothing was learnt about the candidate; None where something was."""
+def _unjudged(
+    evaluation: Evaluation | None, version: str, facts: Mapping[str, float], needs: Sequence[str]
+) -> Reward | None:
+    """No reward, where nothing was learnt about the candidate, or a right one lacks a fact; None where there is one."""
     if evaluation is None:
         return None
-    if evaluation.verdict in _UNJUDGED:
-        return Reward(value=None, version=version)
-    if timed_only and evaluation.verdict == "correct" and evaluation.timing is None:
+    if evaluation.verdict in _UNJUDGED or (_correct(evaluation) and any(name not in facts for name in needs)):
         return Reward(value=None, version=version)
     return None
 
 
+def _broke_a_rule(evaluation: Evaluation) -> bool:
+    """Whether it broke a rule that rejects, whatever its verdict: one that is wrong besides is called wrong."""
+    return evaluation.verdict == "rejected" or any(f.severity == "reject" for f in evaluation.findings)
+
+
 def _correct(evaluation: Evaluation | None) -> bool:
-    return evaluation is not None and evaluation.verdict == "correct"
+    return evaluation is not None and evaluation.verdict == "correct" and not _broke_a_rule(evaluation)
 
 
 def _facts(evaluation: Evaluation | None) -> dict[str, float]:
-    """The measurements that are there, finite and positive."""
+    """The measurements that are there: speedups finite and positive, a share finite."""
     if evaluation is None:
         return {}
     facts: dict[str, float] = {}
     timing = evaluation.timing
     if timing is not None and timing.candidate_ms > 0:
-        for name, baseline in (("speedup", timing.eager_ms), ("compile_speedup", timing.compile_ms)):
-            if baseline is not None and baseline > 0:
-                facts[name] = baseline / timing.candidate_ms
-        if timing.eager_ms is None and timing.compile_ms is None and timing.speedup is not None:
-            facts["speedup"] = timing.speedup
+        speedups = {
+            name: baseline / timing.candidate_ms
+            for name, baseline in (("speedup", timing.eager_ms), ("compile_speedup", timing.compile_ms))
+            if baseline is not None
+        }
+        if not speedups and timing.speedup is not None:
+            speedups["speedup"] = timing.speedup
+        facts = {name: value for name, value in speedups.items() if 0.0 < value < math.inf}
     try:
-        facts["own_share"] = float(evaluation.environment["own_kernel_share"])
+        share = float(evaluation.environment["own_kernel_share"])
     except (KeyError, ValueError):
-        pass  # not profiled: there is no share
-    return {name: value for name, value in facts.items() if math.isfinite(value)}
+        return facts  # not profiled: there is no share
+    return {**facts, "own_share": share} if math.isfinite(share) else facts
 
 
 def _sum(parts: dict[str, float], facts: dict[str, float], version: str) -> Reward:

@@ -44,6 +44,9 @@ A candidate that calls PyTorch for the computation itself, or returns something 
 
 _SCHEMA = '{"reasoning": "<two to five sentences>", "compilability": <0..1>, "correctness": <0..1>, "speed": <0..1>}'
 
+_READ = 20_000
+"""Characters of an answer, the last ones, in which an opinion is looked for: each brace costs a look at all of them."""
+
 _Score = Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)]
 
 
@@ -114,7 +117,7 @@ class Judge:
 def read_judgement(text: str) -> Judgement:
     """The last JSON object in an answer that is an opinion, or why there is none."""
     failure = "the answer holds no JSON object"
-    for value in reversed(list(_objects(text))):
+    for value in reversed(list(_objects(text[-_READ:]))):
         try:
             opinion = _Opinion.model_validate(value)
         except ValidationError as error:

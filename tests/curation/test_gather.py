@@ -68,9 +68,15 @@ def test_the_command_line(run: Path, tmp_path: Path, kernelwright: Command) -> N
 
 @pytest.mark.parametrize(
     ("words", "said"),
-    [(("--method", "best"), "best-of"), (("--form", "x"), "plain"), (("--method", "concur"), "timed")],
+    [
+        (("--method", "best"), "best-of"),
+        (("--form", "x"), "plain"),
+        (("--method", "concur"), "timed"),
+        (("--balance", "inf"), "--balance"),
+        (("--method", "repair", "--few-shot", "2"), "speed-deciles"),
+    ],
 )
-def test_bad_words(words: tuple[str, str], said: str, run: Path, tmp_path: Path, kernelwright: Command) -> None:
+def test_bad_words(words: tuple[str, ...], said: str, run: Path, tmp_path: Path, kernelwright: Command) -> None:
     done = kernelwright("curate", run, "--out", tmp_path / "data", *words)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
 

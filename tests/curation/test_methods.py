@@ -11,6 +11,7 @@ import pytest
 from kernelwright.curation import METHODS, Episode, Sample, Settings
 from kernelwright.curation import select as selecting
 from kernelwright.curation.deciles import retrieve, speed_deciles
+from kernelwright.curation.methods import load_method
 from kernelwright.curation.pairing import episode_pairs, preferences, repairs
 from kernelwright.curation.reverse import statement
 from kernelwright.curation.writing import away_from, without_doubles, write
@@ -73,6 +74,29 @@ def test_concur_rule_a_needs_the_shortest_to_be_the_fastest() -> None:
     assert selecting.concur(apart) == []
 
 
+def test_of_equally_short_answers_concur_takes_the_fastest() -> None:
+    for speeds in ((1.0, 2.0), (2.0, 1.0)):
+        picks = selecting.concur([sample(A, speedup=s, words=3) for s in speeds])
+        assert [(p.sample.speedup, p.rule) for p in picks] == [(2.0, "a")]
+
+
+def test_the_fastest_are_timed() -> None:
+    pool = [sample(A, speedup=2.0), sample(A), sample(B)]
+    assert [s.speedup for s in selecting.ranked(pool, "fastest", 9)] == [2.0]
+
+
+def test_reasoning_that_began_in_the_prompt_counts() -> None:
+    text = "a draft\n```cuda\n__global__ void no() {}\n```\nand more</think>\n```python\nclass ModelNew: pass\n```"
+    thought = Sample(A, text, "class ModelNew: pass\n", None, "r").reasoning
+    assert thought.startswith("a draft") and thought.endswith("and more")
+
+
+def test_a_file_is_fenced_by_its_language() -> None:
+    for code, label in (("#include <cuda.h>\n__global__ void k() {}\n", "cuda"), ("import torch\n", "python")):
+        row = METHODS["verified"](episodes(Sample(A, code, code, judged(A, "correct"), "r")), Settings(form="chat"))
+        assert row.rows[0]["completion"][0]["content"] == f"```{label}\n{code}```\n"
+
+
 def test_concur_rule_b_takes_fast_ones_above_the_threshold_only() -> None:
     fast = [sample(A, speedup=1.0, words=1), sample(A, speedup=5.0, words=2), sample(A, speedup=5.1, words=3)]
     assert [(p.sample.speedup, p.rule) for p in selecting.concur(fast)] == [(5.1, "b")]
@@ -94,6 +118,7 @@ def test_concur_balances_with_one_operator_tasks() -> None:
     picks = selecting.concur([*kept, *harder, *single, *other], balance=1 / 3)
     assert [(p.rule, p.sample.task.task_id) for p in picks] == [("a", "a"), ("a", "b"), ("a", "c"), ("c", "one")]
     assert picks[-1].sample.length == 10
+    assert len(selecting.concur([*kept, *single], balance=1e308)) == 4
 
 
 def test_controls_take_one_a_task_by_their_order() -> None:
@@ -132,6 +157,46 @@ def test_retrieval_shows_similar_tasks_and_never_the_task_itself() -> None:
     row = METHODS["verified"](episodes(sample(A), *pool[1:]), Settings(few_shot=1)).rows[0]
     assert row["demonstrations"] == ["near"]
     assert [m["role"] for m in row["prompt"]] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("method", ["verified", "best-of", "speed-deciles"])
+def test_no_demonstration_comes_from_a_suite_to_keep_away_from(method: str, tmp_path: Path) -> None:
+    near = task("near", "torch.tanh(torch.relu(torch.exp(x))) - x.mean()")
+    (tmp_path / "held.py").write_text(A.source)
+    pool = episodes(sample(A, speedup=2.0), sample(near, speedup=1.0))
+    rows = METHODS[method](pool, Settings(few_shot=1)).rows
+    assert [r["demonstrations"] for r in rows if r["task_id"] == "near"] == [["a"]]
+    kept = METHODS[method](pool, Settings(few_shot=1, against=(str(tmp_path),))).rows
+    assert [r["demonstrations"] for r in kept if r["task_id"] == "near"] == [[]]
+
+
+def test_demonstrations_are_refused_where_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="repair") as caught:
+        load_method("repair", 2)
+    assert "best-of" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"margin": 0.0}, {"margin": float("nan")}, {"faster_by": 1.0}, {"faster_by": float("inf")}]
+    + [{"balance": float("inf")}, {"balance": -1.0}, {"fast_threshold": float("nan")}],
+)
+def test_numbers_that_decide_nothing_are_refused(choice: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="--"):
+        Settings(**choice)  # type: ignore[arg-type]
+
+
+def test_no_pair_has_the_same_code_twice() -> None:
+    code = "class ModelNew:\n    x = 1\n"
+    right, failed = sample(A, code=code), sample(A, "wrong", code="# layout\n" + code)
+    twice = episodes(right, failed)
+    assert preferences(twice) == [] and repairs(twice) == [] and repairs([rollout(failed, right)]) == []
+    assert episode_pairs(twice) == [] and episode_pairs(twice[:1], margin=0.0) == []
+    other = sample(A, "wrong")
+    assert [p.rejected for p in preferences(episodes(right, failed, other))] == [other]
+    assert [p.rejected.turns[0] for p in episode_pairs(episodes(right, failed, other))] == [other]
+    same = episodes(*(sample(A, speedup=s, code=code) for s in (1.0, 3.0)))
+    assert preferences(same, faster_by=2.0) == []
 
 
 def rollout(*turns: Sample, name: str = "r") -> Episode:
@@ -226,6 +291,29 @@ def test_statements_say_less_with_each_level() -> None:
     assert "torch.relu(torch.exp(x)) + x" in made[1] and "torch.relu" not in made[2]
     rows = METHODS["reverse"](episodes(sample(A), sample(B, "wrong")), Settings()).rows
     assert [r["level"] for r in rows] == [1, 2, 3] and {r["task_id"] for r in rows} == {"a"}
+
+
+def test_statements_name_starred_arguments_and_count_what_they_cannot_read() -> None:
+    starred = HEAD.replace("(self, x)", "(self, *xs, scale=2.0, **kw)") + "torch.relu(xs[0])" + TAIL
+    made = statement(sample(Task(task_id="s", source=starred)), 3)
+    assert "forward(*xs, scale=2.0, **kw)" in made
+    unread = [Task(task_id="p", source="x = 1\n"), Task(task_id="c", source="#include <cuda.h>\nint main() {}\n")]
+    left = METHODS["reverse"](episodes(sample(A), *map(sample, unread)), Settings()).left_out
+    assert left == {"unreadable-reference": 1, "cuda-program": 1}
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
+    made = METHODS["verified"](episodes(sample(A)), Settings())
+    (tmp_path / "data").mkdir()
+    for name in ("README.md", "data/train.jsonl"):
+        (tmp_path / name).write_text("mine")
+    with pytest.raises(StoreError, match="other files"):
+        write(tmp_path, made, method="verified", runs=["r"], settings=Settings())
+    assert (tmp_path / "README.md").read_text() == (tmp_path / "data/train.jsonl").read_text() == "mine"
+    out = tmp_path / "out"
+    write(out, made, method="verified", runs=["r"], settings=Settings())
+    (out / "manifest.json").unlink()  # as an interrupted call leaves it
+    assert write(out, made, method="verified", runs=["r"], settings=Settings())["rows"] == 1
 
 
 def test_doubles_are_told_by_their_tree() -> None:

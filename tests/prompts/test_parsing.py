@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelwright.prompts import ParseFailure, conversation, feedback, initial_messages, parse_answer
+from kernelwright.prompts import ParseFailure, conversation, feedback, initial_messages, parse_answer, parse_program
+from kernelwright.prompts.answers import is_python
+from kernelwright.prompts.contexts import answer_of
 from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Turn
 
 FILE = "import torch.nn as nn\n\nclass ModelNew(nn.Module):\n    pass\n"
@@ -71,6 +73,35 @@ def test_reason_is_clear(answer: str, said: str) -> None:
 def test_any_text_gives_a_candidate_or_a_reason(answer: str) -> None:
     parsed = parse_answer(answer)
     assert isinstance(parsed, Candidate) or parsed.reason
+
+
+def test_reasoning_that_began_in_the_prompt_is_no_answer() -> None:
+    draft = "draft:\n```python\nclass ModelNew:\n    pass\n```\nWait, no.\n</think>\n"
+    assert isinstance(parse_answer(draft + "I could not do it."), ParseFailure)
+    found = parse_answer(draft + "```python\nclass ModelNew:\n    x = 1\n```\n")
+    assert isinstance(found, Candidate) and "x = 1" in found.text
+    program = "```cuda\nint main() {}\n```\n</think>\nnothing"
+    assert isinstance(parse_program(program), ParseFailure)
+
+
+def test_a_summary_drops_reasoning_that_began_in_the_prompt() -> None:
+    turn = Turn(index=0, messages=(), answer="well\n</think>\n\nthe answer", parse_failure="no code")
+    assert answer_of(turn, "summary") == "the answer" and answer_of(turn, "recent") == turn.answer
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ("import torch\n", True),
+        ('s = r"""\n#include <cuda.h>\n', True),
+        ("// import\n__global__ void k() {}\n", False),
+        ("/*\nfrom here\n*/\n#include <cuda.h>\n", False),
+        ('extern "C" __global__ void k() {}', False),
+        ("# include the kernels\nimport torch\n", True),
+    ],
+)
+def test_a_files_language_is_that_of_its_first_telling_line(text: str, python: bool) -> None:
+    assert is_python(text, not python) is python
 
 
 def test_prompt_holds_task_format_and_rules() -> None:

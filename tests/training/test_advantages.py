@@ -306,7 +306,42 @@ def test_no_rows_and_rows_without_scores(name: str) -> None:
     assert ADVANTAGES[name]([1.0, 2.0], ["a", "b"], [0, 0], [0, 0], [False, False]).tolist() == [0.0, 0.0]
 
 
+def test_a_turns_number_mixes_no_groups() -> None:
+    for turns in ([0, 0, -1, -1], [1, 1, 0, 0], [0, 0, 7, 7]):
+        found = ADVANTAGES["trloo"]([1, 0, 5, 7], ["a", "a", "b", "b"], [0, 1, 0, 1], turns)
+        assert found.tolist() == [1.0, -1.0, -2.0, 2.0]
+
+
+@pytest.mark.parametrize("name", list(ADVANTAGES))
+@pytest.mark.parametrize(
+    ("column", "values"),
+    [
+        (0, ["high", 0.0]),
+        (0, ["1", "0"]),
+        (1, [None, 0]),
+        (2, [None, None]),
+        (3, ["first", "second"]),
+        (3, ["0", "1"]),
+        (3, [0.5, 1.0]),
+    ],
+)
+def test_a_column_of_the_wrong_kind_is_named(name: str, column: int, values: list[Any]) -> None:
+    columns: list[list[Any]] = [[1.0, 0.0], [0, 0], [0, 1], [0, 0]]
+    columns[column] = values
+    with pytest.raises(ValueError, match=("score", "group", "trajectory", "turn")[column]) as error:
+        ADVANTAGES[name](*columns)
+    assert isinstance(error.value, ConfigError) and error.value.hint
+
+
+def test_numbers_of_any_library_are_numbers() -> None:
+    for score in ([np.float32(1), None, 0], [np.int64(1), None, False], np.array([1, None, 0], dtype=object)):
+        assert ADVANTAGES["mean"](score, [0, 0, 0], [0, 1, 2], [0.0, 0.0, 0.0]).tolist() == [0.5, 0.0, -0.5]
+
+
 def test_what_is_wrong_with_rows_is_said() -> None:
+    for parameters in ({"eps": -1.0}, {"eps": math.nan}, {"ddof": -1}):
+        with pytest.raises(ConfigError):
+            ADVANTAGES["grpo"]([1.0], [0], [0], [0], None, **parameters)
     with pytest.raises(ConfigError, match="twice"):
         ADVANTAGES["trloo"]([1.0, 2.0], [0, 0], [0, 0], [1, 1], None)
     with pytest.raises(ConfigError, match="infinite"):

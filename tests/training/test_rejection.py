@@ -85,6 +85,20 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
     assert (out / "fine_tune" / "model.safetensors").stat().st_mtime_ns == before
 
 
+@pytest.mark.parametrize("done", ["warm_up/training.json", "warm_up/rollouts/step-000000.jsonl", "chosen.jsonl"])
+def test_stages_of_other_settings_are_not_gone_on_with(tmp_path: Path, done: str) -> None:
+    from kernelwright.config import dump_config
+    from kernelwright.rejection import train_rejection
+
+    begun, other = settings(tmp_path), settings(tmp_path, rollouts=5)
+    (tmp_path / "settings.toml").write_text(dump_config(begun))
+    (tmp_path / done).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / done).write_text("{}")
+    with pytest.raises(ConfigError, match="other settings"):
+        train_rejection(other, tmp_path)
+    assert (tmp_path / "settings.toml").read_text() == dump_config(begun)
+
+
 def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: Path) -> None:
     from kernelwright.curation.samples import Episode, Sample
     from kernelwright.curation.select import rft

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +29,7 @@ from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, PolicyError, StoreError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.prompts.contexts import converse, shown_turns  # noqa: E402
-from kernelwright.records import Evaluation, Message, Task, Turn  # noqa: E402
+from kernelwright.records import Evaluation, Message, Provenance, Task, Turn  # noqa: E402
 from kernelwright.training.advantages import ADVANTAGES  # noqa: E402
 from kernelwright.training.policy_loss import policy_loss  # noqa: E402
 from kernelwright.training.post_settings import recipe_path  # noqa: E402
@@ -88,6 +89,72 @@ def test_a_ratio_that_left_its_bounds_pulls_no_further() -> None:
     assert log_probs.grad is not None and not log_probs.grad.any() and out.clipped.item() == 1.0
     with pytest.raises(ConfigError):
         policy_loss(log_probs, log_probs, torch.ones(2), torch.ones(2, 1), normalise="constant")
+
+
+def update_norms(undecided: Path, rewards: list[float | None], **more: Any) -> tuple[float, list[float], float]:
+    """Rows trained, the gradient's norm of each update, and the norm of the formula's gradient for one."""
+    from kernelwright.inference.chat import task_prompt
+    from kernelwright.inference.tokenizer import ChatTokenizer
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl_state import State
+
+    wanted = rl_settings(undecided, advantage={"name": "mean"}, **more)
+    state = State.open(wanted, undecided / "none", Ranks())
+    tokenizer = ChatTokenizer.load(undecided / "model")
+    line = json.loads((undecided / "tasks.jsonl").read_text().splitlines()[0])
+    prompt = tuple(tokenizer.prompt([Message(role="user", content=task_prompt(line["reference"]))]))
+    rows = []
+    for n, reward in enumerate(rewards):
+        ids = tuple(range(20 + n, 30 + 4 * n))  # of several lengths
+        rows.append(Row("t", 0, n, 0, prompt, ids, (-1.0,) * len(ids), reward, {}, {}, "wrong", "stop"))
+    paid = [row for row in rows if row.reward is not None]
+    average = sum(row.reward or 0.0 for row in paid) / len(paid)
+    normalise, longest = wanted.train.normalise, wanted.rollout.max_tokens
+    tokens = sum(len(row.token_ids) for row in paid)
+    whole = {"token": tokens, "row": len(paid), "constant": len(paid) * longest}[normalise]
+    loss = torch.zeros(())
+    for row in paid:
+        logits = state.model(input_ids=torch.tensor([row.prompt_ids + row.token_ids])).logits[0, len(prompt) - 1 : -1]
+        chosen = logits.log_softmax(-1).gather(1, torch.tensor(row.token_ids)[:, None]).sum()
+        own = len(row.token_ids) if normalise == "row" else 1
+        loss = loss - ((row.reward or 0.0) - average) * chosen / (whole * own)
+    trained = [p for p in state.model.parameters() if p.requires_grad]
+    formula = torch.stack([g.norm() for g in torch.autograd.grad(loss, trained)]).norm().item()
+    norms: list[float] = []
+    one = state.updater._gradient_step
+
+    def noting(*words: Any) -> dict[str, float]:
+        facts = one(*words)
+        norms.append(facts["grad_norm"])
+        return facts
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state.updater, "_gradient_step", noting)
+        facts = state.updater.step(rows, 1).facts
+    return facts["trained_rows"], norms, formula
+
+
+@pytest.mark.parametrize("normalise", ["token", "row", "constant"])
+def test_rows_of_no_advantage_are_divided_by_too(undecided: Path, normalise: str) -> None:
+    """The loss is a mean over a group's tokens, whatever they were credited with."""
+    table = {"normalise": normalise, "clip": 0, "lr": 1e-9}
+    trained, norms, formula = update_norms(undecided, [0.0, 0.5, 1.0], train=table)
+    assert trained == 2 and norms == pytest.approx([formula], rel=1e-3)
+    nearly, also, _ = update_norms(undecided, [0.0, 0.5 + 1e-7, 1.0], train=table)
+    assert nearly == 3 and also == pytest.approx(norms, rel=1e-3)
+    unpaid, without, formula = update_norms(undecided, [0.0, 0.5, 1.0, None], train=table)
+    assert unpaid == 2 and without == pytest.approx([formula], rel=1e-3)
+
+
+def test_parts_of_a_step_share_the_rows_that_are_divided_by(undecided: Path) -> None:
+    """Twelve rows in six updates of two, be they credited or not; updates without a credited one are left out."""
+    rewards: list[float | None] = [0.0, 1.0, *[0.5] * 10]
+    table = {"normalise": "constant", "clip": 0, "lr": 1e-9}
+    _, whole, formula = update_norms(undecided, rewards, train=table)
+    _, parts, _ = update_norms(undecided, rewards, train={**table, "updates": 6})
+    assert whole == pytest.approx([formula], rel=1e-3) and len(parts) == 2
+    _, alone, _ = update_norms(undecided, rewards, train={**table, "updates": 12})
+    assert sorted(parts) == pytest.approx(sorted(norm / 2 for norm in alone), rel=1e-3)
 
 
 # What later turns are shown.
@@ -457,6 +524,8 @@ def test_adapters_of_transposed_weights_are_merged_as_peft_merges_them() -> None
 def test_a_full_disk_is_an_error_and_keeps_the_last_state(
     undecided: Path, whole: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from safetensors import SafetensorError
+
     from kernelwright.training.ranks import Ranks
     from kernelwright.training.rl_state import State
 
@@ -467,7 +536,38 @@ def test_a_full_disk_is_an_error_and_keeps_the_last_state(
         patch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         with pytest.raises(StoreError, match="No space left"):
             state.save(tmp_path)
+    for error in (OSError(28, "No space left on device"), SafetensorError("No space left")):
+        with monkeypatch.context() as patch, pytest.raises(StoreError, match="No space left"):
+            patch.setattr(state.model, "save_pretrained", lambda *_, e=error: (_ for _ in ()).throw(e))
+            state.export(rl_settings(undecided), tmp_path)
     assert (tmp_path / "state.pt").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_credit_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    from kernelwright.training.rl import keep_credit
+    from kernelwright.training.rl_update import Trained
+
+    (tmp_path / "credit").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        keep_credit(tmp_path / "credit" / "step-000000.jsonl", [], Trained({}, np.zeros(0), np.zeros(0)))
+
+
+def test_a_run_goes_on_with_the_tasks_that_it_was_begun_with(tmp_path: Path) -> None:
+    from kernelwright.training.rl import keep_tasks
+
+    tasks = [Task(task_id=str(i), source="x") for i in range(2)]
+    keep_tasks(tasks, tmp_path)
+    keep_tasks(tasks[:1], tmp_path)  # nothing was played yet
+    (tmp_path / "rollouts").mkdir()
+    keep_tasks(tasks[:1], tmp_path)
+    for other in (tasks, [tasks[0].changed(source="y")]):
+        with pytest.raises(ConfigError, match="other tasks") as error:
+            keep_tasks(other, tmp_path)
+        assert "another --out" in str(error.value.hint)
+    keep_tasks([tasks[0].changed(provenance=Provenance(origin="moved"))], tmp_path)
+    (tmp_path / "tasks.sha256").unlink()  # a run of before there was such a file
+    keep_tasks(tasks[:1], tmp_path)
+    assert (tmp_path / "tasks.sha256").is_file()
 
 
 def test_tasks_of_a_step_go_round_and_fresh_ones_differ() -> None:

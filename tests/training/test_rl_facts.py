@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kernelwright.errors import StoreError
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, drift, repetition, standing
 from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
@@ -91,6 +93,29 @@ def test_opinions_count_only_where_execution_tells_nothing_apart() -> None:
     found = without_opinions([*told, *alike, unpaid])
     assert [r.reward for r in found] == [0.0, pytest.approx(1.0), 0.1, 0.3, None]
     assert found[1].parts == {"correct": 1.0} and found[2:] == [*alike, unpaid]
+
+
+def test_rounding_tells_no_group_apart() -> None:
+    """0.5 + x - x is often not 0.5: opinions would be lost, and groups without be trained on."""
+    opinions = [n / 30 for n in range(1, 12)]
+    rows = [row(n, group=0, reward=0.5 + x, parts={"compiled": 0.5, "judge": x}) for n, x in enumerate(opinions)]
+    plain = row(11, group=0, reward=0.5, parts={"compiled": 0.5})
+    assert without_opinions([*rows, plain]) == [*rows, plain]
+    other = row(12, group=0, reward=0.0, parts={})
+    found = without_opinions([*rows, plain, other])
+    assert {r.reward for r in found} == {0.5, 0.0} and not any("judge" in r.parts for r in found)
+
+
+@pytest.mark.parametrize("line", [b"[]", b"7", b'{"a": 1}', b'[{"a": 1}]', b"\xff\xfe", b'[{"task_id"'])
+def test_a_damaged_line_of_rollouts_is_named(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "step.jsonl"
+    whole = json.dumps([asdict(SOUND[1])]).encode()
+    path.write_bytes(whole + b"\n" + line + b"\n")
+    with pytest.raises(StoreError, match=r"line 2 of .*step.jsonl"):
+        read_rollouts(path)
+    path.write_bytes(whole + b"\n" + line[:-1])
+    if line != b"7":
+        assert read_rollouts(path) == {(0, 1): [SOUND[1]]}
 
 
 def test_a_line_that_was_not_finished_is_cut_off(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 from relu_task import RELU
 
 from kernelwright import benchfacts
+from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.lanes import Job
 from kernelwright.executor.local import Local
@@ -23,7 +24,7 @@ from kernelwright.solutions import write
 from kernelwright.store import Store
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.tasks import candidate_from_text
-from kernelwright.training.rl_rollouts import Rollouts
+from kernelwright.training.rl_rollouts import Rollouts, Row
 from kernelwright.training.rl_settings import RlSettings
 
 RIGHT = write(RELU)
@@ -70,6 +71,17 @@ def test_verdicts_are_met_again_only_where_inputs_stay_the_same() -> None:
         usual, shared = (Rollouts(s, None, judges) for s in (settings, sharing))  # type: ignore[arg-type]
         assert len({usual.judged_with(step, group).seed for step in (1, 2) for group in (0, 1)}) == 4
         assert len({shared.judged_with(step, group).seed for step in (1, 2) for group in (0, 1)}) == 1
+
+
+def test_rollouts_of_another_task_are_not_gone_on_with(judges: Noting, tmp_path: Path) -> None:
+    """A suite that was edited while the run was stopped would mix two tasks in one group."""
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
+    rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
+    row = Row("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")
+    rollouts._keep(tmp_path / "step.jsonl", [row])
+    with pytest.raises(ConfigError, match="'relu', where the settings' tasks now have 'square'") as error:
+        rollouts.play(0, {0: TASK.changed(task_id="square")}, tmp_path / "step.jsonl")
+    assert "another --out" in str(error.value.hint)
 
 
 def test_what_is_right_goes_on_to_the_gpu(judges: Noting) -> None:

@@ -54,7 +54,7 @@ NEUTRAL = [
     "__global__ void k(float* x, int n);",
     "__device__ float table[4] = {1, 2, 3, 4};",
     "__constant__ float weights[9];",
-    '// __global__ void no() {}\n/* k<<<1, 1>>>(); */\nconst char* s = "k<<<1,1>>>(); __global__ void z() {}";',
+    '// __global__ void no() {}\n/* k<<<1, 1>>>(); */\nconst char* s = "usage: k<<<1,1>>>();";',
     "int add(int a, int b) { return a + b; }",
     "#ifdef USE_IT\nint flag = 1;\n#endif",
     "// größer 日本語 🚀 −",
@@ -141,6 +141,44 @@ def test_launches_of_a_module() -> None:
         '        «kernels.k[grid, BLOCK](y)»\n        «kernels.get("t<float>")[(x.shape[0], 1), 128, 0](y)»\n'
         "        table[grid, BLOCK](y)\n        return y[0]\n"
     )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "«#define KERNEL(NAME, OP) __global__ void NAME(float* x) { \\\n  x[0] = OP(x[0]); }»\nKERNEL(relu, max0)",
+        "#define GLOBAL __global__\nint main() {}",
+        'static const char* s = R"CUDA(\n«extern "C" __global__ void k(float* x) { x[0] = 1; }»\n)CUDA";',
+        'auto s = "«__global__ void k(float* x) {\\n" // one\n  "  // note\\n  x[0] = \\"a\\"[0];\\n"\n  "}»\\n";',
+        'import torch\ns = ("«__global__ void k(float* x) {"\n     "  x[0] = 1;"\n     "}»" "«void h() {»")'.replace(
+            "«void h() {»", "void h() {"
+        ),
+        'import torch\ns = "// größe\\n«__global__ void k() {\\n // a\\n" \\\n  "}»\\n" "«k<<<1, 2>>>();»"',
+        'import torch\ns = "\\n".join([\n  "«__global__ void k() { // a",\n  "  x[0] = 1;",\n  "}»",\n])',
+        "```python\n#include <cuda.h>\n«__global__ void k() {}»\n```",
+        '```cpp\nimport torch\ns = """«__global__ void k() {}»"""\n```',
+        "/* k\nimport from\n*/\n«__global__ void k() {}»",
+        "draft\n```cuda\n__global__ void no() {}\n```\n</think>\n```cuda\n«__global__ void k() {}»\n```",
+    ],
+)
+def test_kernels_in_macros_literals_and_answers(source: str) -> None:
+    check(source)
+
+
+def test_launches_of_triton_functions_by_other_paths() -> None:
+    check(
+        "import triton\n\nclass M:\n    «@staticmethod\n    @triton.jit\n    def k(x):\n        pass»\n\n"
+        "    def __init__(self):\n        self.run = M.k\n\n    def forward(self, x):\n        «self.k[(1,)](x)»\n"
+        "        «M.k[(1,)](x)»\n        «self.run[(1,)](x)»\n        fn = self.run\n        «fn[(1,)](x)»\n"
+        "        other.table[0](x)\n"
+    )
+
+
+def test_many_launches_take_time_in_line() -> None:
+    text = "import triton\n@triton.jit\ndef k(x): pass\ndef f(x):\n    n = 3\n" + "    k[(n,)](x)\n" * 2000
+    started = time.process_time()
+    assert sum(s.kind == "launch" for s in cuda_spans(text)) == 2000
+    assert time.process_time() - started < 3
 
 
 def test_device_functions_can_be_left_out() -> None:
@@ -257,6 +295,7 @@ def test_thoughts() -> None:
     text = "<think>__global__ void k() {}</think>done"
     assert cuda_spans(text) == ()
     assert thought_mask(text, [(0, 7), (7, 20), (37, 41), (0, 0)]).tolist() == [True, True, False, False]
+    assert thought_mask("one</think>two", [(0, 3), (3, 11), (11, 14)]).tolist() == [True, True, False]
     assert thought_mask("<think> never closed", [(0, 7), (8, 13)]).tolist() == [True, True]
 
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from kernelwright.cli.options import seed_option
+
 corpus_app = typer.Typer(help="Make training data from our own parts.", no_args_is_help=True, rich_markup_mode=None)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -22,10 +24,12 @@ def _root() -> None:
 def corpus_build(
     out: Annotated[Path, typer.Option(help="Folder of the corpus; given again, it is continued.")],
     tasks: Annotated[int, typer.Option(min=1, help="Tasks to generate.")] = 1000,
-    seed: Annotated[int, typer.Option(help="Seed of tasks, answers and judging.")] = 0,
+    seed: Annotated[int, seed_option("Seed of tasks, answers and judging.")] = 0,
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
     families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,
-    schedules: Annotated[str, typer.Option(help="canonical or apart (one answer a task), or all.")] = "canonical",
+    schedules: Annotated[
+        str, typer.Option(help="canonical, apart or mixed (one answer a task), or all.")
+    ] = "canonical",
     per_task: Annotated[int | None, typer.Option(min=1, help="With all schedules, answers a task at most.")] = None,
     mistakes: Annotated[float, typer.Option(help="Share of answers that get a mistake on purpose.")] = 0.0,
     judge: Annotated[str, typer.Option(help="cpu, gpu or none.")] = "cpu",
@@ -129,12 +133,12 @@ def curate(
     method: Annotated[str, typer.Option(help="How rows are made: see docs/curation.md.")] = "verified",
     form: Annotated[str, typer.Option(help="plain (reference, file) or chat (as asked and answered).")] = "plain",
     size: Annotated[int | None, typer.Option(min=1, help="Rows at most.")] = None,
-    seed: Annotated[int, typer.Option(help="Of --method random.")] = 0,
+    seed: Annotated[int, seed_option("Of --method random.")] = 0,
     against: Annotated[list[str] | None, typer.Option(help="SUITE to keep away from; repeatable.")] = None,
     one_operator: Annotated[
         str, typer.Option(help="remove or keep: tasks of one operator that only the AST rule hits.")
     ] = "remove",
-    few_shot: Annotated[int, typer.Option(min=0, help="Demonstrations of similar tasks before each prompt.")] = 0,
+    few_shot: Annotated[int, typer.Option(min=0, help="verified, best-of, speed-deciles: examples shown.")] = 0,
     k_samples: Annotated[int, typer.Option(min=1, help="concur: answers of a task that count.")] = 5,
     fast_threshold: Annotated[float, typer.Option(help="concur: speedup above which any answer is kept.")] = 5.0,
     balance: Annotated[float, typer.Option(min=0, help="concur: one-operator tasks, as a share of the others.")] = (
@@ -158,7 +162,7 @@ def curate(
     from kernelwright.curation.writing import check_choices, push_to_hub, write
 
     check_choices(form, one_operator)
-    make = load_method(method)
+    make = load_method(method, few_shot)
     settings = Settings(
         form=form,  # type: ignore[arg-type]
         size=size,
@@ -172,6 +176,8 @@ def curate(
         faster_by=faster_by,
         reward=reward,
         other_rollouts=not same_rollout,
+        against=tuple(against or ()),
+        one_operator=one_operator,  # type: ignore[arg-type]
     )
     with show.spinner(f"curating {len(runs)} runs"):
         manifest = write(
@@ -180,8 +186,6 @@ def curate(
             method=method,
             runs=[str(run) for run in runs],
             settings=settings,
-            against=against or [],
-            one_operator=one_operator,  # type: ignore[arg-type]
             licence=licence,
         )
         if push is not None:

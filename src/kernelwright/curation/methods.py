@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from kernelwright.corpus.guard import guard
 from kernelwright.curation import deciles, pairing, reverse, select
 from kernelwright.curation.rows import Form, answer_text, completion_of, facts_of, message, prompt_of, sft_row
 from kernelwright.curation.samples import Episode, Sample
@@ -40,6 +43,18 @@ class Settings:
     """RFT and M-DPO: the reward that decides; each has its paper's by default."""
     other_rollouts: bool = True
     """Repairs: whether another rollout's answer may be the repair."""
+    against: tuple[str, ...] = ()
+    """Suites to keep away from: with rows and with demonstrations."""
+    one_operator: Literal["remove", "keep"] = "remove"
+
+    def __post_init__(self) -> None:
+        least = {"--balance": (self.balance, 0.0, True), "--fast-threshold": (self.fast_threshold, 0.0, True)}
+        least |= {"--margin": (self.margin, 0.0, False)}
+        least |= {"--faster-by": (self.faster_by, 1.0, False)} if self.faster_by is not None else {}
+        for flag, (value, low, included) in least.items():
+            if not math.isfinite(value) or value < low or (value == low and not included):
+                words = f"{low:g} or more" if included else f"more than {low:g}"
+                raise ConfigError(f"{flag} is {value}", hint=f"use a number of {words}")
 
 
 @dataclass
@@ -68,6 +83,15 @@ def _failed(samples: Sequence[Sample]) -> dict[str, int]:
     return found
 
 
+def _demonstrations(pool: Sequence[Sample], settings: Settings) -> list[Sample]:
+    """The answers that may be shown to others: of no task that is too near to a suite to keep away from."""
+    if not settings.few_shot or not settings.against:
+        return list(pool)
+    index = guard(settings.against, settings.one_operator).index
+    near = {source: bool(index.near(source).reasons) for source in {s.task.source for s in pool if s.correct}}
+    return [s for s in pool if s.correct and not near[s.task.source]]
+
+
 def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings: Settings) -> dict[str, Any]:
     """The row with demonstrations before its prompt."""
     if not settings.few_shot:
@@ -85,7 +109,8 @@ def verified(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Every correct answer."""
     pool = _samples(episodes)
     kept = select.verified(pool)[: settings.size]
-    rows = [_shown(sft_row(s, settings.form, "verified"), s, pool, settings) for s in kept]
+    shown = _demonstrations(pool, settings)
+    rows = [_shown(sft_row(s, settings.form, "verified"), s, shown, settings) for s in kept]
     return Rows("sft", rows, _failed(pool))
 
 
@@ -93,7 +118,8 @@ def best_of(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """The best correct answer of each task."""
     pool = _samples(episodes)
     kept = select.best_of(pool)[: settings.size]
-    rows = [_shown(sft_row(s, settings.form, "best"), s, pool, settings) for s in kept]
+    shown = _demonstrations(pool, settings)
+    rows = [_shown(sft_row(s, settings.form, "best"), s, shown, settings) for s in kept]
     return Rows("sft", rows, {**_failed(pool), "not-the-best": sum(s.correct for s in pool) - len(kept)})
 
 
@@ -126,11 +152,12 @@ def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Correct answers with PIE's tags before the prompt; ask for 10/10 at inference."""
     pool = _samples(episodes)
     rows = []
+    shown = _demonstrations(pool, settings)
     for tagged in deciles.speed_deciles(pool)[: settings.size]:
         row = sft_row(tagged.sample, settings.form, "speed-decile", tag=tagged.tag)
         last = row["prompt"][-1]
         row["prompt"] = [*row["prompt"][:-1], message(last["role"], f"{tagged.line}\n\n{last['content']}")]
-        rows.append(_shown(row, tagged.sample, pool, settings))
+        rows.append(_shown(row, tagged.sample, shown, settings))
     return Rows("sft", rows, {**_failed(pool), "not-timed": sum(s.correct and not s.speedup for s in pool)})
 
 
@@ -242,11 +269,12 @@ def reverse_(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Statements in words of three levels for kernels that are verified."""
     pool = _samples(episodes)
     rows = []
+    unread = [why for s in pool if s.correct and (why := reverse.unreadable(s)) is not None]
     for made in reverse.statements(pool)[: settings.size]:
         row = sft_row(made.sample, settings.form, "reverse", level=made.level)
         row["prompt"] = [message("user", made.text)]
         rows.append(row)
-    return Rows("sft", rows, _failed(pool))
+    return Rows("sft", rows, {**_failed(pool), **Counter(unread)})
 
 
 METHODS: dict[str, Method] = {
@@ -266,8 +294,16 @@ METHODS: dict[str, Method] = {
 }
 
 
-def load_method(name: str) -> Method:
-    """A method by name. Raises `ConfigError`."""
+FEW_SHOT = ("verified", "best-of", "speed-deciles")
+"""Methods that show demonstrations."""
+
+
+def load_method(name: str, few_shot: int = 0) -> Method:
+    """A method by name. Raises `ConfigError`, also where it is asked for demonstrations and shows none."""
     if name not in METHODS:
         raise ConfigError(f"--method {name!r} is not a method", hint=f"use one of {', '.join(METHODS)}")
+    if few_shot and name not in FEW_SHOT:
+        raise ConfigError(
+            f"--method {name} shows no demonstrations", hint=f"--few-shot goes with {', '.join(FEW_SHOT)}"
+        )
     return METHODS[name]

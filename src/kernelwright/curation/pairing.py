@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import ConfigError
@@ -34,7 +36,8 @@ def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Re
     """(failed, fixed) by task, as AscendKernelGen derives them from errors (arXiv 2601.07160).
 
     A failure is mended by the next correct turn of its rollout; where there is none and with `other_rollouts`, by the
-    correct answer of the same task whose code is nearest to it in length.
+    correct answer of the same task whose code is nearest to it in length. The same code is no repair: it may have been
+    judged twice, with two verdicts.
     """
     found: list[Repair] = []
     for group in _by_task(episodes):
@@ -43,11 +46,12 @@ def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Re
             for at, turn in enumerate(episode.turns):
                 if turn not in _failures([turn]):
                     continue
-                later = next((t for t in episode.turns[at + 1 :] if t.correct), None)
+                later = next((t for t in episode.turns[at + 1 :] if t.correct and t.tree != turn.tree), None)
+                others = [s for s in right if s.tree != turn.tree] if other_rollouts else []
                 if later is not None:
                     found.append(Repair(turn, later, True))
-                elif right and other_rollouts:
-                    near = min(right, key=lambda s: abs(len(s.code) - len(turn.code)))
+                elif others:
+                    near = min(others, key=lambda s: abs(len(s.code) - len(turn.code)))
                     found.append(Repair(turn, near, False))
     return found
 
@@ -65,7 +69,7 @@ def preferences(episodes: Sequence[Episode], *, per_task: int = 4, faster_by: fl
     """Pairs "compiles and is correct" over "fails" (AscendKernelGen), at most `per_task` a task.
 
     Pairs are taken across the two lists in turn, so that no single answer is in all of them. With `faster_by`, also
-    pairs of correct answers whose speedups differ by at least that factor.
+    pairs of correct answers whose speedups differ by at least that factor. No pair has the same code on both sides.
     """
     if per_task < 1:
         raise ConfigError(f"{per_task} pairs a task", hint="allow at least one")
@@ -73,26 +77,23 @@ def preferences(episodes: Sequence[Episode], *, per_task: int = 4, faster_by: fl
     for group in _by_task(episodes):
         turns = [t for e in group for t in e.turns]
         right, failed = [t for t in turns if t.correct], _failures(turns)
-        count = min(per_task, len(right) * len(failed))
-        for i in range(count):
-            # Walks the grid of pairs along diagonals: both sides change with every step, and no pair comes twice.
-            a, b = i % len(right), (i + i // _lcm(len(right), len(failed))) % len(failed)
-            found.append(Preference(right[a], failed[b], "correct"))
+        pairs = list(islice((p for p in _grid(right, failed) if p[0].tree != p[1].tree), per_task))
+        found += [Preference(a, b, "correct") for a, b in pairs]
         if faster_by is not None:
-            found += _faster(right, faster_by, per_task - count)
+            found += _faster(right, faster_by, per_task - len(pairs))
     return found
 
 
-def _lcm(a: int, b: int) -> int:
-    import math
-
-    return math.lcm(a, b)
+def _grid(right: Sequence[Sample], failed: Sequence[Sample]) -> Iterator[tuple[Sample, Sample]]:
+    """All pairs along diagonals: both sides change with every step, and no pair comes twice."""
+    for i in range(len(right) * len(failed)):
+        yield right[i % len(right)], failed[(i + i // math.lcm(len(right), len(failed))) % len(failed)]
 
 
 def _faster(right: Sequence[Sample], factor: float, count: int) -> list[Preference]:
     timed = sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0))
     pairs = [(a, b) for i, a in enumerate(timed) for b in timed[i + 1 :]]
-    far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0)]
+    far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0) and a.tree != b.tree]
     return [Preference(a, b, "faster") for a, b in far[: max(0, count)]]
 
 
@@ -117,15 +118,18 @@ def episode_pairs(episodes: Sequence[Episode], *, margin: float = 0.3, reward: s
     """The best and the worst rollout of each task by `episode_score`, where they differ by at least `margin`.
 
     Of rollouts with equal scores the shorter one is better, and the longer one worse: M-DPO (arXiv 2409.02392) compares
-    what the policy did, and needless turns are something that it did.
+    what the policy did, and needless turns are something that it did. Two rollouts with the same code are no pair.
     """
     found: list[EpisodePair] = []
     for group in _by_task(episodes):
         scored = [(s, e) for e in group if (s := episode_score(e, reward)) is not None]
-        if len(scored) < 2:
+        if not scored:
             continue
         best = max(scored, key=lambda p: (p[0], -len(p[1].turns)))
-        worst = min(scored, key=lambda p: (p[0], -len(p[1].turns)))
+        others = [p for p in scored if [t.tree for t in p[1].turns] != [t.tree for t in best[1].turns]]
+        if not others:
+            continue
+        worst = min(others, key=lambda p: (p[0], -len(p[1].turns)))
         if best[0] - worst[0] >= margin:
             found.append(EpisodePair(best[1], worst[1], (best[0], worst[0])))
     return found

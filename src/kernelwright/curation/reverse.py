@@ -8,6 +8,7 @@ nothing is said that the answer does not do.
 from __future__ import annotations
 
 import ast
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import Sample
+from kernelwright.prompts.answers import is_python
 
 LEVELS = (1, 2, 3)
 
@@ -32,10 +34,17 @@ def statements(samples: Sequence[Sample], levels: Sequence[int] = LEVELS) -> lis
     """Statements for every correct answer, a level each; what has no readable forward is left out."""
     found: list[Statement] = []
     for sample in samples:
-        if not sample.correct or not fingerprint(sample.task.source).nodes:
+        if not sample.correct or unreadable(sample) is not None:
             continue
         found += [Statement(level, statement(sample, level), sample) for level in levels]
     return found
+
+
+def unreadable(sample: Sample) -> str | None:
+    """Why no statement can be made of a task: its reference is a CUDA program, or has no forward that can be read."""
+    if not is_python(sample.task.source):
+        return "cuda-program"
+    return None if fingerprint(sample.task.source).nodes else "unreadable-reference"
 
 
 def statement(sample: Sample, level: int) -> str:
@@ -76,7 +85,11 @@ def interface(source: str) -> str:
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)}
 
     def names(method: str) -> str:
-        return ", ".join(a.arg for a in methods[method].args.args[1:]) if method in methods else ""
+        if method not in methods:
+            return ""
+        taken = copy.deepcopy(methods[method].args)
+        del (taken.posonlyargs or taken.args)[:1]
+        return ast.unparse(taken)
 
     return f"Interface: class ModelNew(nn.Module), __init__({names('__init__')}), forward({names('forward')})."
 

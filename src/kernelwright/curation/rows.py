@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from kernelwright.curation.samples import Sample
 from kernelwright.inference.chat import task_prompt
+from kernelwright.prompts.answers import fenced
 from kernelwright.records import Message
 
 Form = Literal["plain", "chat"]
@@ -42,7 +43,7 @@ def answer_text(sample: Sample, form: Form) -> str:
     if sample.answer.strip() != sample.code.strip():
         return sample.answer
     thought = f"<think>\n{sample.note}\n</think>\n\n" if sample.note else ""
-    return f"{thought}```python\n{sample.code.rstrip()}\n```\n"
+    return f"{thought}{fenced(sample.code)}\n"
 
 
 def facts_of(sample: Sample) -> dict[str, Any]:

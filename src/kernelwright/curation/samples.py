@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import re
+import warnings
 from dataclasses import dataclass
 from functools import cached_property
 
+from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
+from kernelwright.prompts.answers import thoughts
 from kernelwright.records import Evaluation, Message, Task
 
-_THINK = re.compile(r"<think(?:ing)?>(.*?)</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 
@@ -59,12 +63,17 @@ class Sample:
     @cached_property
     def reasoning(self) -> str:
         """What was thought before the code: inside think tags, else before the first code block, else the notes."""
-        found = _THINK.findall(self.answer)
+        found = thoughts(self.answer)
         if found:
-            return "\n".join(t.strip() for t in found)
+            return found
         if self.answer.strip() != self.code.strip() and "```" in self.answer:
             return self.answer.split("```", 1)[0].strip()
         return self.note
+
+    @cached_property
+    def tree(self) -> str:
+        """What the code is, whatever its comments and layout."""
+        return tree_hash(self.code)
 
     @cached_property
     def length(self) -> int:
@@ -95,6 +104,21 @@ class Episode:
     @property
     def name(self) -> str:
         return f"{self.turns[0].run}/{self.turns[0].rollout or self.turns[0].task.task_id}"
+
+
+def digest(text: str) -> str:
+    """A hash of a text, lone surrogates included."""
+    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+
+
+def tree_hash(code: str) -> str:
+    """A hash of Python's tree for the code, or of the text where it does not parse."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return digest(ast.dump(syntax.parse(code)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return digest(code)
 
 
 def by_task(samples: list[Sample]) -> dict[str, list[Sample]]:

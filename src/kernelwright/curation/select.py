@@ -43,6 +43,7 @@ def ranked(samples: Sequence[Sample], by: str, size: int, seed: int = 0) -> list
     correct = verified(samples)
     if by == "fastest":
         _need_times(correct, "fastest")
+        correct = [s for s in correct if s.speedup is not None]
     keys = {
         "longest": lambda s: -float(s.length),
         "shortest": lambda s: float(s.length),
@@ -102,13 +103,13 @@ def concur(
         timed = [s for s in group if s.correct and s.speedup is not None]
         if not timed:
             continue
-        shortest = min(timed, key=lambda s: s.length)
+        shortest = min(timed, key=lambda s: (s.length, -(s.speedup or 0.0)))
         if shortest.speedup == max(s.speedup or 0.0 for s in timed):
             pick(shortest, key, "a")
         for sample in timed:
             if (sample.speedup or 0.0) > fast_threshold:
                 pick(sample, key, "b")
-    room = round(balance * len(picked))
+    room = round(min(balance * len(picked), len(groups)))
     single = [k for k, g in groups.items() if g[0].one_operator and not any(id(s) in picked for s in g)]
     for key in sorted(single, key=lambda k: lengths[k]):
         correct = [s for s in groups[key] if s.correct]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from kernelwright import __version__, syntax
+from kernelwright import __version__
 from kernelwright.corpus.decontaminate import Index, Rules, removal
 from kernelwright.corpus.guard import removals_summary, suite_texts
 from kernelwright.corpus.shards import MANIFEST, write_whole
 from kernelwright.curation.methods import Rows, Settings
+from kernelwright.curation.samples import digest, tree_hash
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.folders import claim
 
 FILE = "data/train.jsonl"
+REMOVED = "decontamination.json"
 
 
 def write(
@@ -30,30 +30,32 @@ def write(
     method: str,
     runs: Sequence[str],
     settings: Settings,
-    against: Sequence[str] = (),
-    one_operator: Literal["remove", "keep"] = "remove",
     licence: str | None = None,
 ) -> dict[str, Any]:
     """Writes rows that are neither doubles nor too near to a suite; returns the manifest. Raises `StoreError`.
 
-    Raises `ConfigError` where no row is left: an empty data set is never written.
+    Suites are those of the settings. Raises `ConfigError` where no row is left: an empty data set is never written.
     """
     claim(folder)
     if (folder / MANIFEST).exists():
         raise StoreError(f"{str(folder)!r} holds a data set already", hint="name another folder with --out")
+    if not _is_own(folder):
+        raise StoreError(f"{str(folder)!r} holds other files", hint="name a new or an empty folder with --out")
     rows, doubles = without_doubles(made.rows)
-    rows, removed = away_from(rows, against, one_operator)
+    rows, removed = away_from(rows, settings.against, settings.one_operator)
     if not rows:
         why = f"{len(made.rows)} rows were made, {doubles} of them doubles, {len(removed)} too near to a suite"
         left = ", ".join(f"{n} {reason}" for reason, n in made.left_out.items() if n)
         raise ConfigError(f"method {method} leaves no row: {why}", hint=left or "judge more, or use another method")
     data = b"".join(json.dumps(r, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for r in rows)
+    # The first file, by which a later call knows what an interrupted one left (`_is_own`).
+    write_whole(folder / REMOVED, (json.dumps({"removed": removed}, indent=1) + "\n").encode())
     write_whole(folder / FILE, data)
     manifest = {
         "kernelwright": __version__,
         "method": method,
         "kind": made.kind,
-        "settings": asdict(settings),
+        "settings": {k: v for k, v in asdict(settings).items() if k not in ("against", "one_operator")},
         "runs": list(runs),
         "licence": licence,
         "rows": len(rows),
@@ -64,13 +66,23 @@ def write(
         "timed": sum(r["speedup"] is not None for r in rows),
         "doubles": doubles,
         "left_out": {why: n for why, n in made.left_out.items() if n},
-        "decontamination": {"against": list(against), "one_operator": one_operator, **removals_summary(removed)},
+        "decontamination": {
+            "against": list(settings.against),
+            "one_operator": settings.one_operator,
+            **removals_summary(removed),
+        },
         "files": [{"file": FILE, "rows": len(rows), "sha256": hashlib.sha256(data).hexdigest()}],
     }
-    write_whole(folder / "decontamination.json", (json.dumps({"removed": removed}, indent=1) + "\n").encode())
     write_whole(folder / "README.md", datasheet(manifest, list(rows[0])).encode())
     write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     return manifest
+
+
+def _is_own(folder: Path) -> bool:
+    """Whether a folder without a manifest is empty, or holds what an interrupted call left and nothing else."""
+    found = {p.relative_to(folder).as_posix().removesuffix(".new") for p in folder.rglob("*") if folder.is_dir()}
+    began = (folder / REMOVED).is_file() or found == {REMOVED}
+    return not found or (began and found <= {REMOVED, "data", FILE, "README.md", MANIFEST})
 
 
 def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
@@ -83,25 +95,11 @@ def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]
     for row in rows:
         others = (str(row.get(name, "")) for name in ("rejected_code", "failed_code"))
         said = json.dumps(row.get("prompt") or row.get("messages"), sort_keys=True)
-        key = (_digest(said), _tree(row["code"]), *(_tree(o) for o in others))
+        key = (digest(said), tree_hash(row["code"]), *(tree_hash(o) for o in others))
         if key not in seen:
             seen.add(key)
             kept.append(row)
     return kept, len(rows) - len(kept)
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _tree(code: str) -> str:
-    """A hash of Python's tree for the code, or of the text where it does not parse."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return _digest(ast.dump(syntax.parse(code)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return _digest(code)
 
 
 def away_from(
@@ -135,7 +133,7 @@ def datasheet(manifest: dict[str, Any], fields: Sequence[str]) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in manifest["settings"].items() if v is not None)
     left = ", ".join(f"{n} {why}" for why, n in manifest["left_out"].items()) or "nothing"
     return f"""---
-{f"license: {licence.lower()}" if licence else "license: unknown"}
+license: {json.dumps(licence.lower()) if licence and not licence.isalnum() else (licence or "unknown").lower()}
 configs:
 - config_name: default
   data_files: {FILE}

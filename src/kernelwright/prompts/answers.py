@@ -1,6 +1,6 @@
 """From an answer's text to a candidate, or a clear reason why there is none.
 
-The candidate is the last complete fenced block that defines the entry point. What is inside `<think>` does not count.
+The candidate is the last complete fenced block that defines the entry point. Reasoning (`reasoning`) does not count.
 An answer without any block may be the file itself, as small models trained on bare files give it.
 """
 
@@ -15,12 +15,59 @@ from kernelwright import syntax
 from kernelwright.records import Candidate, Provenance, SourceFile
 from kernelwright.tasks.candidates import detect_language
 
-_THINK = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
-_OPEN_THINK = re.compile(r"<think(?:ing)?>.*\Z", re.DOTALL | re.IGNORECASE)
+_TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
+_LINES = re.compile(
+    r"^[ \t]*(?:(?P<python>(?:import|from) +\w|class +\w[^\n;{]*:\s*$|def +\w|@triton"
+    r"|[\w.]+[ \t]*=[ \t]*\w{0,2}[\"']{3})"
+    r"|//|/\*|#[ \t]*include[ \t]*[<\"]|#(?:define|pragma|ifn?def)\b|template\b[ \t]*<|extern[ \t]+\"C\""
+    r"|using[ \t]+namespace\b"
+    r"|(?:static[ \t]+|inline[ \t]+)*__(?:global|device|host|constant|launch_bounds)__\b)",
+    re.MULTILINE,
+)
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
 _PYTHON = ("", "python", "py", "python3")
 _CUDA = ("", "cuda", "cu", "cpp", "c++", "c", "cuda-cpp", "cuda-c")
 _MAIN = re.compile(r"\bmain\s*\(")
+
+
+def reasoning(text: str) -> list[tuple[int, int]]:
+    """Where an answer reasons: from `<think>` to `</think>`, tags included, or to the end where it is never closed.
+
+    Templates that end the prompt with `<think>` leave the answer only the closing tag: it counts from the start.
+    """
+    found: list[tuple[int, int]] = []
+    opened: int | None = None
+    for match in _TAG.finditer(text):
+        if not match[1]:
+            opened = match.start() if opened is None else opened
+        elif opened is not None or not found:
+            found.append((opened or 0, match.end()))
+            opened = None
+    return found if opened is None else [*found, (opened, len(text))]
+
+
+def thoughts(text: str) -> str:
+    """The reasoning of an answer, without its tags."""
+    return "\n".join(_TAG.sub("", text[start:end]).strip() for start, end in reasoning(text))
+
+
+def without_reasoning(text: str) -> str:
+    """An answer without its reasoning."""
+    for start, end in reversed(reasoning(text)):
+        text = text[:start] + text[end:]
+    return text
+
+
+def is_python(text: str, unknown: bool = True) -> bool:
+    """Whether a file is Python, not C++: by its first line that only one of them can have; `unknown` without any."""
+    match = _LINES.search(text)
+    return unknown if match is None else match["python"] is not None
+
+
+def fenced(code: str) -> str:
+    """A file in a code block with the label of its language."""
+    label = "python" if is_python(code) else "cuda" if detect_language(code) == "cuda" else "cpp"
+    return f"```{label}\n{code.strip()}\n```"
 
 
 @dataclass(frozen=True)
@@ -41,7 +88,7 @@ def parse_answer(
     text: str, entry_point: str = "ModelNew", provenance: Provenance | None = None
 ) -> Candidate | ParseFailure:
     """The candidate of an answer."""
-    text = _OPEN_THINK.sub("", _THINK.sub("", text))
+    text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
     blocks = _blocks(text)
@@ -79,7 +126,7 @@ def parse_program(text: str, provenance: Provenance | None = None) -> Candidate 
 
     An answer without any block that is such a program as it stands is taken whole.
     """
-    text = _OPEN_THINK.sub("", _THINK.sub("", text))
+    text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
     blocks = _blocks(text)

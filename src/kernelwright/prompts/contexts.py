@@ -6,15 +6,14 @@ turns beyond the context). `summary`: as recent, but the reasoning of earlier an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 from kernelwright.inference.chat import task_prompt
+from kernelwright.prompts.answers import without_reasoning
 from kernelwright.prompts.messages import initial_messages
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 
 CONTEXTS = ("recent", "top_w", "summary")
-_THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)\s*", re.DOTALL | re.IGNORECASE)
 
 Score = Callable[[Evaluation | None], float | None]
 
@@ -32,7 +31,7 @@ def shown_turns(turns: Sequence[Turn], kind: str, top_w: int, score: Score) -> l
 
 def answer_of(turn: Turn, kind: str) -> str:
     """An earlier answer as it is shown."""
-    return _THINK.sub("", turn.answer) if kind == "summary" else turn.answer
+    return without_reasoning(turn.answer).lstrip() if kind == "summary" else turn.answer
 
 
 def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> str:

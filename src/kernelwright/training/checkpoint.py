@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
+from kernelwright.training.progress import writing
 
 if TYPE_CHECKING:
     from kernelwright.training.model import Decoder
@@ -48,10 +49,11 @@ def save_model(model: Decoder, tokenizer: Path, folder: Path, schedules: Sequenc
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Writes a file wholly or not at all."""
+    """Writes a file wholly or not at all. Raises `StoreError`."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with writing(path):
+        temporary.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
 
 
 def save_state(path: Path, state: dict[str, Any]) -> None:

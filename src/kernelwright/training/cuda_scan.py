@@ -2,15 +2,18 @@
 
 Tokens come from a parse, so that brackets in comments, strings and directives do not count; what stands where is found
 by matching brackets over them, which works as well on code that does not parse: cut off, or with a bracket missing.
-It is a scanner, no compiler: macros are not expanded, and a launch inside one makes the whole directive a launch.
+It is a scanner, no compiler: macros are not expanded; a kernel or a launch inside one makes the whole directive a span.
+Literals that hold a kernel, as for NVRTC, are scanned as sources of their own.
 """
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -38,6 +41,7 @@ class Token:
     start: int
     end: int
     row: int
+    literal: bool = False
 
 
 _LAUNCH_CALLS = ("cudaLaunch", "cudaFuncSetAttribute", "cudaFuncSetCacheConfig", "cuLaunch", "hipLaunchKernel")
@@ -54,9 +58,15 @@ _ATOMS = (
     "preproc_include",
     "preproc_call",
 )
+_LITERALS = ("string_literal", "raw_string_literal")
+_RAW = re.compile(rb'\w*R"([^()\\\s]*)\(')
+_ESCAPE = re.compile(rb"\\(.)", re.DOTALL)
+_ESCAPED = {b"n": b" \n", b"t": b"  ", b"r": b"  "}
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {close: open_ for open_, close in _OPENING.items()}
 _BOUNDARIES = (";", "{", "}")
+_DEFINED = re.compile(r"#[ \t]*define\b.*__global__.*\(", re.DOTALL)
+"""A directive that defines kernels; one that gives the qualifier another name does not."""
 _REACH = 500
 """Tokens that a signature or a statement has at most; what is longer is cut there, so that no text takes long."""
 _HEADERS = ("if", "for", "while", "switch")
@@ -72,7 +82,53 @@ def _parser() -> Any:
 
 def scan(data: bytes, device_functions: bool = True) -> list[Span]:
     """Spans of a CUDA source, by bytes, in no order; they may overlap."""
-    return _Scanner(list(_tokens(data)), data).spans(device_functions)
+    tokens = list(_tokens(data))
+    found = _Scanner(tokens, data).spans(device_functions)
+    for run in _literals(tokens):
+        pieces = [_inside(token, data) for token in run]
+        inner = scan_joined(data, pieces, b"", device_functions)
+        found += inner if any(span.kind == "kernel" for span in inner) else []
+    return found
+
+
+def scan_joined(
+    data: bytes, pieces: Sequence[tuple[int, int, bool]], joint: bytes, device_functions: bool = True
+) -> list[Span]:
+    """Spans of the source that pieces of `data` make, with `joint` between them, by bytes of `data`.
+
+    A piece is start, end, and whether its escapes stand for something (a newline ends a comment).
+    """
+    text = bytearray()
+    places: list[int] = []
+    for start, end, escaped in pieces:
+        if places:
+            text += joint
+            places += [start] * len(joint)
+        piece = data[start:end]
+        text += _ESCAPE.sub(lambda m: _ESCAPED.get(m[1], b" " + m[1]), piece) if escaped else piece
+        places += range(start, end)
+    if not any(marker.encode() in text for marker in MARKERS):
+        return []
+    spans = scan(bytes(text), device_functions)
+    return [Span(places[s.start], places[s.end - 1] + 1, s.kind) for s in spans]
+
+
+def _literals(tokens: Sequence[Token]) -> Iterator[list[Token]]:
+    """String literals that hold a kernel; those side by side are one."""
+    for is_literal, group in groupby(tokens, key=lambda t: t.literal):
+        run = list(group) if is_literal else []
+        if any("__global__" in token.text for token in run):
+            yield run
+
+
+def _inside(token: Token, data: bytes) -> tuple[int, int, bool]:
+    """Where the content of a literal stands, and whether it has escapes."""
+    piece = data[token.start : token.end]
+    raw = _RAW.match(piece)
+    opening = raw.end() if raw else piece.index(b'"') + 1
+    closing = b")" + raw[1] + b'"' if raw else b'"'
+    end = len(piece) - len(closing) if piece.endswith(closing) else len(piece)
+    return token.start + opening, token.start + max(end, opening), raw is None
 
 
 def _tokens(data: bytes) -> Iterator[Token]:
@@ -85,7 +141,11 @@ def _tokens(data: bytes) -> Iterator[Token]:
         if node.child_count == 0 or node.type in _ATOMS:
             piece = data[node.start_byte : node.end_byte].rstrip()  # a directive's token has the end of its line
             yield Token(
-                piece.decode("utf-8", "replace"), node.start_byte, node.start_byte + len(piece), node.start_point[0]
+                piece.decode("utf-8", "replace"),
+                node.start_byte,
+                node.start_byte + len(piece),
+                node.start_point[0],
+                node.type in _LITERALS,
             )
         else:
             stack.extend(reversed(node.children))
@@ -105,6 +165,7 @@ class _Scanner:
         for kind, first, last, end in functions:
             found.append(Span(self.tokens[first].start, end, kind))
             inside[first : last + 1] = [True] * (last + 1 - first)
+        found += [self._span(at, at, "kernel") for at, token in enumerate(self.tokens) if _DEFINED.match(token.text)]
         launches, names = self._launches()
         declared, more = self._dim3(inside)
         found += [self._span(first, last, "launch") for first, last in launches]

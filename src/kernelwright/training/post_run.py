@@ -22,7 +22,7 @@ from kernelwright.errors import ConfigError, StoreError, did_you_mean
 from kernelwright.folders import claim, make
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
-from kernelwright.training.progress import BENCHES, read_log
+from kernelwright.training.progress import BENCHES, read_log, writing
 from kernelwright.training.texts import Report
 
 
@@ -106,12 +106,18 @@ def keep_settings(settings: Any, out: Path) -> None:
     """Writes the settings beside the run; a run that was begun with others is not gone on with. One that was refused
     before it did anything is no run."""
     path, text = out / SETTINGS, dump_config(settings)
-    if _begun(out) and path.is_file() and path.read_text(encoding="utf-8") != text:
+    before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
+    if before == text:
+        return
+    if _begun(out) and before is not None:
         raise ConfigError(
             f"{str(out)!r} holds a run with other settings",
             hint="give the settings it was begun with, or another --out",
         )
-    path.write_text(text, encoding="utf-8")
+    part = out / f"{SETTINGS}.part"
+    with writing(path):
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, path)
 
 
 def _check_libraries() -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from kernelwright.errors import StoreError
 
 BENCHES = Path("bench") / "results.jsonl"
 """A row of numbers for each evaluation by execution, in a run's folder."""
@@ -20,31 +25,75 @@ def peak_flops(name: str) -> float | None:
     return next((peak for part, peak in PEAKS if part in name), None)
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What cannot be written within, be it for a full disk, is a `StoreError` that names the path."""
+    try:
+        yield
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def cannot_write(path: Path, error: Exception) -> StoreError:
+    """The error of a file that cannot be written."""
+    why = getattr(error, "strerror", None) or error
+    return StoreError(
+        f"{str(path)!r} cannot be written: {why}", hint="free some space, then give the same command again"
+    )
+
+
 class Log:
-    """`log.jsonl` of a run. After a resume, rows of updates that are done again are dropped."""
+    """`log.jsonl` of a run. After a resume, rows of updates that are done again are dropped.
+
+    Raises `StoreError` for a log that is damaged, and where it cannot be written.
+    """
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        rows = read_log(path)
-        kept = [row for row in rows if row["step"] <= step]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        kept = "".join(json.dumps(row) + "\n" for row in read_log(path, ("step",)) if row["step"] <= step)
+        with writing(path):
+            if path.exists() and path.read_bytes() == kept.encode():
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_name(f".{path.name}.{os.getpid()}")  # a full disk leaves the old one whole
+            temporary.write_text(kept, encoding="utf-8")
+            os.replace(temporary, path)
 
     def add(self, row: dict[str, Any]) -> None:
         """Appends one row."""
-        with open(self.path, "a", encoding="utf-8") as file:
+        with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
 
-def read_log(path: Path) -> list[dict[str, Any]]:
-    """The rows of a log; a torn last line is left out."""
+def read_log(path: Path, needs: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """The rows of a log; a torn last line is left out. Raises `StoreError` for a row that lacks one of `needs`."""
     rows = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
-        try:
-            rows.append(json.loads(line))
-        except ValueError:
-            break
+    for number, row in json_lines(path):
+        if not isinstance(row, dict) or any(name not in row for name in needs):
+            raise damaged(path, number)
+        rows.append(row)
     return rows
+
+
+def json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The numbers, from 1, and values of a file of JSON lines, none where there is no file; a last line that a killed
+    process did not finish is left out. Raises `StoreError`."""
+    if not path.is_file():
+        return
+    *whole, last = path.read_bytes().split(b"\n")
+    for number, line in enumerate([*whole, last] if last else whole, 1):
+        try:
+            value = json.loads(line)
+        except ValueError as error:  # neither JSON, nor UTF-8
+            if number > len(whole):
+                return
+            raise damaged(path, number) from error
+        yield number, value
+
+
+def damaged(path: Path, number: int) -> StoreError:
+    """The error of a line that no run of ours has written."""
+    return StoreError(f"line {number} of {str(path)!r} is damaged", hint="put the file back as it was, or remove it")
 
 
 SETTLING = 10

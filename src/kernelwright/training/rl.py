@@ -9,6 +9,7 @@ all rows in each of them, so that how many there are changes nothing.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -33,17 +34,19 @@ from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.filters import dynamic_sampling
 from kernelwright.training.post_run import begin
-from kernelwright.training.progress import Live, Log, read_log
+from kernelwright.training.progress import Live, Log, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
-from kernelwright.training.rl_settings import RlSettings, TaskSettings
+from kernelwright.training.rl_settings import RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained
 
 JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
+LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy")
+"""What later steps look at in a row of the log."""
 WAITING = 8
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
@@ -93,7 +96,7 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     begin(settings, out)
     ranks.wait()
     state = State.open(settings, out, ranks)
-    tasks = _usable_tasks(settings, state, ranks)
+    tasks = _usable_tasks(settings, state, ranks, out)
     judging = settings.judging
     jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
@@ -120,8 +123,10 @@ def judging_jobs(settings: RlSettings, processes: int = 1) -> int:
     return cores + (WAITING * gpu_count() if judging.filter and judging.backend != "cpu" else 0)
 
 
-def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks) -> list[Task]:
+def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks, out: Path) -> list[Task]:
     every = load_tasks(settings.tasks)
+    if ranks.first:
+        keep_tasks(every, out)
     tasks = fitting(every, state.policy)
     if ranks.first and len(tasks) < len(every):
         print(
@@ -137,12 +142,29 @@ def _usable_tasks(settings: RlSettings, state: State, ranks: Ranks) -> list[Task
     return tasks
 
 
+def keep_tasks(tasks: Sequence[Task], out: Path) -> None:
+    """Writes a hash of the tasks beside the run. A run that has rollouts of others is not gone on with: a group would
+    be of two tasks. Raises `ConfigError` and `StoreError`."""
+    path = out / "tasks.sha256"
+    text = hashlib.sha256("".join(task.asked_hash for task in tasks).encode()).hexdigest() + "\n"
+    with writing(path):
+        known = path.read_bytes().decode(errors="replace") if path.is_file() else None
+        if known != text and (known is None or not (out / "rollouts").exists()):
+            path.write_text(text, encoding="utf-8")
+            return
+    if known != text:
+        raise ConfigError(
+            f"{str(out)!r} holds a run on other tasks than the settings name now",
+            hint="give the tasks that it was begun with, or another --out",
+        )
+
+
 def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequence[Task], out: Path) -> list[str]:
     """Steps until the run is over; alarms that ended it before."""
     ranks, total = rollouts.ranks, settings.train.steps
     log = Log(out / "log.jsonl", state.step) if ranks.first else None
     live = Live(ranks.first)
-    history = ranks.from_first(read_log(out / "log.jsonl") if ranks.first else None)
+    history = ranks.from_first(read_log(out / "log.jsonl", LOGGED) if ranks.first else None)
     stopped = standing(history, settings.alarms.stop_after)
     while state.step < total and not stopped and not _out_of_time(settings, history):
         row = ranks.from_first(_step(settings, state, rollouts, tasks, out, history))
@@ -178,7 +200,7 @@ def _step(
     began = time.monotonic()
     judge = rollouts.judge
     if judge is not None:
-        rollouts.judge_weight = judge_weight(history)
+        rollouts.judge_weight = judge_weight(history, judge_start(settings))
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
     trained = state.updater.step(kept, settings.seed * 1_000_003 + state.step)
@@ -196,14 +218,14 @@ def _step(
     return {**facts, **clock, "step_s": round(time.monotonic() - began, 2), "update_s": _since(played)}
 
 
-def judge_weight(history: Sequence[Mapping[str, Any]]) -> float:
-    """What the judge's opinion weighs in the next step; `history` has the rows of the log so far.
+def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> float:
+    """What the judge's opinion weighs in the next step: `start` at first; `history` has the rows of the log so far.
 
     By the correctness of the last steps together, since one step's is chance; and it never rises again. Where it did, a
     policy that had unlearnt to be correct was paid by the judge for staying so (docs/rl.md).
     """
     recent = [row["correct"] for row in history[-JUDGED_STEPS:]]
-    weight = annealed_judge_weight(sum(recent) / len(recent) if recent else 0.0)
+    weight = annealed_judge_weight(sum(recent) / len(recent) if recent else 0.0, start=start)
     return min([weight, *(row["judge_weight"] for row in history if "judge_weight" in row)])
 
 
@@ -230,7 +252,6 @@ def _played(
 
 def keep_credit(path: Path, rows: Sequence[Row], trained: Trained) -> None:
     """Writes what each row was credited with: where to look when a policy learns something strange."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [
         {
             "task": row.task_id,
@@ -243,7 +264,9 @@ def keep_credit(path: Path, rows: Sequence[Row], trained: Trained) -> None:
         }
         for row, advantage, used in zip(rows, trained.advantage, trained.used, strict=True)
     ]
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
 
 
 def _result(settings: RlSettings, state: State, out: Path, stopped: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import StoreError
+from kernelwright.training.progress import writing
 
 WIDTH, HEIGHT = 420, 150
 COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1", "#b83280", "#718096")
@@ -46,10 +46,8 @@ def write_curves(name: str, rows: Sequence[Mapping[str, Any]], path: Path) -> No
         "svg{background:#f7fafc}</style>"
         f"<h1>{html.escape(name)}: {len(rows)} steps</h1>{said}{body}\n"
     )
-    try:
+    with writing(path):
         path.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}", hint="free some space") from error
 
 
 def chart(title: str, lines: Series) -> str:

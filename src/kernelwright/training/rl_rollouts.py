@@ -16,9 +16,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from kernelwright.errors import StoreError, TaskError
+from pydantic import TypeAdapter, ValidationError
+
+from kernelwright.errors import ConfigError, TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Executor, Job
@@ -32,6 +33,7 @@ from kernelwright.rewards import Reward, load_reward
 from kernelwright.rewards_judge import Judge
 from kernelwright.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.training.filters import varied_groups
+from kernelwright.training.progress import damaged, json_lines, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 
@@ -54,6 +56,9 @@ class Row:
     verdict: str
     """`unreadable` where the answer held no candidate."""
     finish_reason: str
+
+
+_ROWS = TypeAdapter(list[Row])
 
 
 def _broken(evaluation: Evaluation | None) -> dict[str, float]:
@@ -167,10 +172,9 @@ class Rollouts:
         self._known: dict[str, Job] = {}
         """What is being judged, or was in this step, by the names of the results."""
         self._reward = load_reward(settings.reward.name)
-        j = settings.judging
-        baselines = [b for b in j.baselines.split(",") if b and b != "none"]
         kept = {"backend", "trials", "timeout", "timing_seconds", "strict_kernelbench", "small_sizes"}
-        wanted = j.model_dump(include=kept)
+        wanted = settings.judging.model_dump(include=kept)
+        baselines = settings.judging.timed_beside()
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))
 
     def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
@@ -182,6 +186,13 @@ class Rollouts:
             mend(path)
         self.ranks.wait()
         done = read_rollouts(path)
+        for (group, _), rows in done.items():
+            if group in groups and any(row.task_id != groups[group].task_id for row in rows):
+                raise ConfigError(
+                    f"{str(path)!r} holds rollouts of the task {rows[0].task_id!r}, where the settings' tasks now have "
+                    f"{groups[group].task_id!r}",
+                    hint="give the tasks that the run was begun with, or another --out",
+                )
         self.ranks.wait()  # nobody writes before all have read
         keys = [(g, n) for g in sorted(groups) for n in range(self.settings.rollout.rollouts)]
         wanted = [key for key in keys if key not in done][self.ranks.rank :: self.ranks.count]
@@ -208,20 +219,16 @@ class Rollouts:
 
     def _keep(self, path: Path, rows: list[Row]) -> None:
         """Appends a whole rollout in one write: other processes append to the same file."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         line = (json.dumps([asdict(row) for row in rows]) + "\n").encode()
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            while line:
-                line = line[os.write(file, line) :]
-        except OSError as error:
-            raise StoreError(
-                f"{str(path)!r} cannot be written: {error.strerror}",
-                hint="free some space, then give the same command again",
-            ) from error
-        finally:
-            os.close(file)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                while line:
+                    line = line[os.write(file, line) :]
+            finally:
+                os.close(file)
 
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
@@ -339,7 +346,11 @@ def hash_seed(*parts: int) -> int:
 
 def without_opinions(rows: Sequence[Row]) -> list[Row]:
     """The same rows, less what a judge thought in groups that execution already tells apart: else it can be played."""
-    executed = [None if row.reward is None else row.reward - row.parts.get("judge", 0.0) for row in rows]
+    # Added up and not subtracted: rounding would tell equal ones apart.
+    executed = [
+        float(sum(v for k, v in row.parts.items() if k != "judge")) if "judge" in row.parts else row.reward
+        for row in rows
+    ]
     told = varied_groups(executed, [row.group for row in rows])
     return [
         replace(row, reward=value, parts={k: v for k, v in row.parts.items() if k != "judge"})
@@ -353,26 +364,20 @@ def mend(path: Path) -> None:
     """Cuts off a last line that a killed process did not finish, so that others can be appended."""
     if not path.is_file():
         return
-    with open(path, "r+b") as file:
+    with writing(path), open(path, "r+b") as file:
         text = file.read()
         file.truncate(text.rfind(b"\n") + 1)
 
 
 def read_rollouts(path: Path) -> dict[tuple[int, int], list[Row]]:
-    """What a step's file holds, by task and rollout; a torn last line is left out."""
+    """What a step's file holds, by task and rollout; a torn last line is left out. Raises `StoreError`."""
     found: dict[tuple[int, int], list[Row]] = {}
-    if not path.is_file():
-        return found
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for number, raw in json_lines(path):
         try:
-            raw: list[dict[str, Any]] = json.loads(line)
-        except ValueError:
-            break
-        rows = [_row(row) for row in raw]
+            rows = _ROWS.validate_python(raw)
+        except ValidationError as error:
+            raise damaged(path, number) from error
+        if not rows:
+            raise damaged(path, number)
         found[rows[0].group, rows[0].trajectory] = rows
     return found
-
-
-def _row(raw: dict[str, Any]) -> Row:
-    values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in raw.items()}
-    return Row(**values)

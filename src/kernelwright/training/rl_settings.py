@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import inspect
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, get_type_hints
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-from kernelwright.errors import ConfigError
+from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.generation import Kind
 from kernelwright.training.post_settings import BaseModelSettings, LossSettings, Table, UpdateSettings
 
@@ -65,9 +68,9 @@ class FilterSettings(Table):
     zero_variance: bool = True
     mismatch: bool = False
     """MRS: rows on whose probability sampler and trainer disagree."""
-    low: float = 0.999
-    high: float = 1.001
-    veto: float = 1e-4
+    low: float = Field(default=0.999, gt=0, le=1)
+    high: float = Field(default=1.001, ge=1)
+    veto: float = Field(default=1e-4, gt=0, le=1)
     widen: bool = True
     """Double the bounds' distance from 1 after a step in which more than 60 % were rejected."""
     profiling: bool = False
@@ -126,6 +129,9 @@ class RlUpdateSettings(Table):
     precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
+TIMED = ("eager", "compile", "max-autotune")
+
+
 class JudgingSettings(Table):
     """How candidates are judged (`kernelwright eval`)."""
 
@@ -142,6 +148,7 @@ class JudgingSettings(Table):
     """On a GPU behind the filter, which has checked `trials` calls."""
     timeout: float = Field(default=30.0, gt=0)
     baselines: str = "eager"
+    """What a GPU times beside a candidate, comma-separated: eager, compile, max-autotune; or none."""
     timing_seconds: float = Field(default=0.5, ge=0)
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
@@ -149,7 +156,20 @@ class JudgingSettings(Table):
     """A folder of verdicts that steps, and runs on one machine, share (`executor.memory`). Inputs are then the same in
     every step, for else no verdict would be met again."""
     judge: str | None = None
-    """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays."""
+    """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays. The weight that
+    it begins with is that reward's `judge_weight`."""
+
+    def timed_beside(self) -> tuple[str, ...]:
+        """The names in `baselines`."""
+        names = [name.strip() for name in self.baselines.split(",")]
+        return tuple(dict.fromkeys(name for name in names if name not in ("", "none")))
+
+    @model_validator(mode="after")
+    def _known(self) -> JudgingSettings:
+        for name in self.timed_beside():
+            if name not in TIMED:
+                raise ValueError(f"baselines: there is no {name!r} ({did_you_mean(name, TIMED, ', '.join(TIMED))})")
+        return self
 
 
 class CollectSettings(Table):
@@ -181,7 +201,7 @@ class RlSettings(Table):
 
     name: str = "rl"
     note: str = ""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=2**32)
     model: BaseModelSettings
     tasks: TaskSettings
     rollout: RolloutSettings = RolloutSettings()
@@ -197,20 +217,87 @@ class RlSettings(Table):
     @model_validator(mode="after")
     def _known(self) -> RlSettings:
         from kernelwright.rewards import load_reward
-        from kernelwright.training.advantages import load_advantage
 
         try:
-            _check(load_reward(self.reward.name), self.reward)
-            _check(load_advantage(self.advantage.name), self.advantage)
+            _check_reward(self)
+            _check_advantage(self.advantage)
+            if self.rejection is not None:
+                load_reward(self.rejection.reward)
         except ConfigError as error:
             raise ValueError(f"{error}" + (f" ({error.hint})" if error.hint else "")) from error
         return self
 
 
-def _check(function: Any, settings: NamedSettings) -> None:
-    import inspect
+def _check_reward(settings: RlSettings) -> None:
+    """Refuses what would fail, or silently pay for less, once answers have been played and judged."""
+    from kernelwright.records import Evaluation, Timing, WorkloadResult
+    from kernelwright.rewards import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
 
-    known = [p.name for p in inspect.signature(function).parameters.values() if p.kind is p.KEYWORD_ONLY]
-    for name in settings.parameters:
+    reward, judging, parameters = settings.reward, settings.judging, settings.reward.parameters
+    pays = load_reward(reward.name)
+    _check_parameters(pays, reward, PER_ANSWER)
+    timed = judging.timed_beside() if judging.backend != "cpu" and judging.timing_seconds else ()
+    needs = BASELINES.get(reward.name, ())
+    for name in needs if timed else ():
+        if name not in timed and not (name == "compile" and "max-autotune" in timed):
+            raise ConfigError(
+                f"the reward {reward.name} needs the time of {name}, which is not measured",
+                hint=f"set judging.baselines={','.join(dict.fromkeys(('eager', *needs)))}",
+            )
+    opinion: dict[str, Any] = {}
+    if judging.judge is not None:
+        if "judge" not in _keywords(pays):
+            raise ConfigError(
+                f"the reward {reward.name} has no term for judging.judge", hint="use reward.name=stanford"
+            )
+        annealed_judge_weight(0.0, start=judge_start(settings))
+        opinion = {"judge": 1.0}
+    wrong = Evaluation(task_id="t", task_hash="0", candidate_id="1", verdict="wrong", reason="other values")
+    right = wrong.changed(verdict="correct", reason="", workloads=(WorkloadResult(name="w", passed=True),))
+    times = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
+    judged = (None, wrong, right, right.changed(timing=times, environment={"own_kernel_share": "0.5"}))
+    _check_finite(reward, lambda: [pays(evaluation, **parameters, **opinion).value for evaluation in judged])
+
+
+def judge_start(settings: RlSettings) -> float:
+    """What the judge's opinion weighs before execution pays."""
+    from kernelwright.rewards import load_reward
+
+    default = _keywords(load_reward(settings.reward.name))["judge_weight"].default
+    return float(settings.reward.parameters.get("judge_weight", default))
+
+
+def _check_advantage(advantage: NamedSettings) -> None:
+    from kernelwright.training.advantages import load_advantage
+
+    estimate = load_advantage(advantage.name)
+    _check_parameters(estimate, advantage)
+    _check_finite(advantage, lambda: estimate([0.0, 1.0], [0, 0], [0, 1], [0, 0], None, **advantage.parameters))
+
+
+def _check_finite(settings: NamedSettings, result: Callable[[], Iterable[float | None]]) -> None:
+    """Refuses parameters with which a function of a table fails, or gives what is no number."""
+    try:
+        sound = all(value is None or math.isfinite(value) for value in result())
+    except (ArithmeticError, TypeError, ValueError) as error:
+        raise ConfigError(f"{settings.name} fails with the parameters {settings.parameters}: {error}") from error
+    if not sound:
+        raise ConfigError(f"{settings.name} gives no finite number with the parameters {settings.parameters}")
+
+
+def _check_parameters(function: Any, settings: NamedSettings, not_set: Sequence[str] = ()) -> None:
+    """Refuses names that are no parameters, and values of another type than theirs."""
+    known = [name for name in _keywords(function) if name not in not_set]
+    types = get_type_hints(function)
+    for name, value in settings.parameters.items():
         if name not in known:
             raise ConfigError(f"{settings.name} has no parameter {name!r}", hint=f"it has {', '.join(known) or 'none'}")
+        try:
+            TypeAdapter(types[name], config=ConfigDict(strict=True)).validate_python(value)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"]
+            raise ConfigError(f"{settings.name}: the parameter {name} = {value!r}: {why}") from error
+
+
+def _keywords(function: Any) -> dict[str, inspect.Parameter]:
+    return {name: p for name, p in inspect.signature(function).parameters.items() if p.kind is p.KEYWORD_ONLY}

@@ -20,6 +20,7 @@ from kernelwright.training.checkpoint import load_state, save_state
 from kernelwright.training.merging import merged, save_tokenizer_files, transposed
 from kernelwright.training.post_run import adapter, load_model
 from kernelwright.training.post_settings import LoraSettings
+from kernelwright.training.progress import cannot_write, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
 from kernelwright.training.rl_update import Bounds, Updater
@@ -93,13 +94,22 @@ class State:
         self.policy.engine.load_weights(weights_of(self.model, self.lora))
 
     def export(self, settings: RlSettings, out: Path) -> None:
-        """The model in Hugging Face's format; of a LoRA run merged, and the adapter. The last thing done with it."""
+        """The model in Hugging Face's format; of a LoRA run merged, and the adapter. The last thing done with it.
+
+        Raises `StoreError` where the disk is full.
+        """
+        from safetensors import SafetensorError
+
         model = self.model
-        if settings.model.tune == "lora":
-            model.save_pretrained(str(out / "adapter"))
-            model = model.merge_and_unload()
-        model.save_pretrained(str(out))
-        save_tokenizer_files(settings.model.path, out)
+        try:
+            with writing(out):
+                if settings.model.tune == "lora":
+                    model.save_pretrained(str(out / "adapter"))
+                    model = model.merge_and_unload()
+                model.save_pretrained(str(out))
+                save_tokenizer_files(settings.model.path, out)
+        except SafetensorError as error:  # what safetensors makes of a full disk
+            raise cannot_write(out, error) from error
         if not (out / "tokenizer.json").is_file():  # a Hub id, or a tokenizer of other files
             from transformers import AutoTokenizer
 

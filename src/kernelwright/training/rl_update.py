@@ -59,6 +59,14 @@ def advantages(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
     return np.asarray(found, dtype=np.float64)
 
 
+def counted_rows(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
+    """Which rows the loss is a mean over, before filters: those with a reward, be their advantage 0, that are not of
+    groups which are skipped."""
+    score = [row.reward for row in rows]
+    paid = np.asarray([row.reward is not None and bool(row.token_ids) for row in rows], dtype=bool)
+    return paid & varied_groups(score, [row.group for row in rows]) if settings.filters.zero_variance else paid
+
+
 def batches(
     rows: Sequence[Row], weights: np.ndarray, chosen: Sequence[int], limit: int, device: Any
 ) -> Iterator[Batch]:
@@ -116,14 +124,15 @@ class Updater:
         owner = np.random.default_rng(seed).permutation(len(rows)) % self.ranks.count
         self._mine = frozenset(np.flatnonzero(owner == self.ranks.rank).tolist())
         old, ratio_facts, keep = self._filtered(rows, weights, seed)
-        chosen = [i for i in range(len(rows)) if keep[i] and weights[i] != 0.0 and rows[i].token_ids]
+        counted = np.flatnonzero(keep & counted_rows(self.settings, rows))
+        chosen = [i for i in counted.tolist() if weights[i] != 0.0]
         facts = {"trained_rows": float(len(chosen)), **ratio_facts}
         trained = Trained(facts, weights, np.isin(np.arange(len(rows)), chosen))
         if not chosen:
             return trained
-        order = np.random.default_rng(seed).permutation(chosen).tolist()
+        order = np.random.default_rng(seed).permutation(counted).tolist()
         parts = [order[i :: self.settings.train.updates] for i in range(self.settings.train.updates)]
-        found = [self._gradient_step(rows, weights, part, old) for part in parts if part]
+        found = [self._gradient_step(rows, weights, part, old) for part in parts if weights[part].any()]
         for name in found[0]:
             facts[name] = float(np.mean([one[name] for one in found]))
         return trained
@@ -174,6 +183,7 @@ class Updater:
     def _gradient_step(
         self, rows: Sequence[Row], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
     ) -> dict[str, float]:
+        """One update on a part of the rows. Those of advantage 0 count in what it is divided by, and need no pass."""
         train = self.settings.train
         self.model.train()
         denominator = {
@@ -183,7 +193,7 @@ class Updater:
         }[train.normalise]
         loss, clipped, count = 0.0, 0.0, 0
         self.optimizer.zero_grad(set_to_none=True)
-        for batch in self._batches(rows, weights, part):
+        for batch in self._batches(rows, weights, [i for i in part if weights[i] != 0.0]):
             length = batch.mask.shape[1]
             before = torch.stack([_fitted(old[i], length) for i in batch.rows])
             with self.autocast():

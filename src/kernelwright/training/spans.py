@@ -5,13 +5,15 @@
 
 A text may be a plain `.cu` source, a Python file whose strings hold CUDA (`load_inline`, `kernelwright.cuda.Module`) or
 that defines Triton functions, or a chat answer with such files in fences. In Python, launches of Triton functions and
-of a Module's kernels count as launches. What is inside `<think>` is no code. Broken and cut-off code is scanned as far
-as it goes; nothing here raises for what a text holds.
+of a Module's kernels count as launches. What is reasoning (`prompts.answers.reasoning`) is no code. A fence's label
+counts only where its text does not say otherwise. Broken and cut-off code is scanned as far as it goes; nothing here
+raises for what a text holds.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -19,18 +21,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.cuda_scan import MARKERS, Kind, Span, scan
+from kernelwright.prompts.answers import is_python, reasoning
+from kernelwright.training.cuda_scan import MARKERS, Kind, Span, scan, scan_joined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from tree_sitter import Node
 
-_THINK = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
-_PYTHON = re.compile(r"^\s*(?:import|from) +\w|^\s*class +\w[^\n;{]*:\s*$|^\s*def +\w|^@triton", re.MULTILINE)
 _JIT = re.compile(rb"^@\s*(?:triton\s*\.\s*(?:jit|autotune|heuristics)|jit|autotune|heuristics)\b")
 _JIT_LINE = re.compile(r"^([ \t]*)@\s*triton\s*\.\s*(?:jit|autotune|heuristics)\b", re.MULTILINE)
 _MARKED = re.compile("|".join(map(re.escape, MARKERS)).encode())
+_NEAR = 200
+"""Assignments of a name that are looked at before a launch, so that no file takes long."""
 _PYTHON_LABELS = ("python", "py", "python3")
 
 
@@ -62,17 +65,19 @@ def token_mask(text: str, offsets: Sequence[tuple[int, int]], *, device_function
 
 
 def thought_mask(text: str, offsets: Sequence[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Whether each token lies in reasoning, `<think> … </think>`: what CuSeT's windows leave out."""
+    """Whether each token lies in reasoning: what CuSeT's windows leave out."""
     places = np.asarray(offsets, dtype=np.int64).reshape(-1, 2)
     mask = np.zeros(len(places), dtype=bool)
-    for match in _THINK.finditer(text):
-        mask |= (places[:, 0] < match.end()) & (places[:, 1] > match.start()) & (places[:, 1] > places[:, 0])
+    for start, end in reasoning(text):
+        mask |= (places[:, 0] < end) & (places[:, 1] > start) & (places[:, 1] > places[:, 0])
     return mask
 
 
 def _without_thoughts(text: str) -> str:
-    """The text with blanks in place of what is inside `<think>`: places stay the same."""
-    return _THINK.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+    """The text with blanks in place of reasoning: places stay the same."""
+    for start, end in reasoning(text):
+        text = text[:start] + re.sub(r"[^\n]", " ", text[start:end]) + text[end:]
+    return text
 
 
 def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
@@ -84,16 +89,12 @@ def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
         if opened is None:
             opened, fenced = (fence, label, match.end()), True
         elif not label and fence.startswith(opened[0]):
-            yield opened[2], match.start(), _is_python(text[opened[2] : match.start()], opened[1])
+            yield opened[2], match.start(), is_python(text[opened[2] : match.start()], opened[1] in _PYTHON_LABELS)
             opened = None
     if opened is not None:
-        yield opened[2], len(text), _is_python(text[opened[2] :], opened[1])
+        yield opened[2], len(text), is_python(text[opened[2] :], opened[1] in _PYTHON_LABELS)
     if not fenced:
-        yield 0, len(text), _is_python(text, "")
-
-
-def _is_python(source: str, label: str) -> bool:
-    return label in _PYTHON_LABELS or (not label and _PYTHON.search(source) is not None)
+        yield 0, len(text), is_python(text, False)
 
 
 def _cuda_spans(source: str, device_functions: bool) -> list[Span]:
@@ -129,18 +130,15 @@ def _python_spans(source: str, device_functions: bool) -> list[Span]:
     data = source.encode("utf-8", "replace")
     root = _parser().parse(data).root_node
     nodes = list(_walk(root))
-    strings = [piece for node in nodes if node.type == "string" and (piece := _content(node))]
+    texts = list(_texts(nodes, data))
     if root.has_error:
-        strings += _loose_strings(data, strings)
-    spans: list[Span] = []
-    for start, end in strings:
-        inner = data[start:end]
-        if any(marker.encode() in inner for marker in MARKERS):
-            spans += [Span(start + s.start, start + s.end, s.kind) for s in scan(inner, device_functions)]
+        loose = _loose_strings(data, [(start, end) for pieces, _ in texts for start, end, _ in pieces])
+        texts += [([(start, end, False)], b"") for start, end in loose]
+    spans = [span for pieces, joint in texts for span in scan_joined(data, pieces, joint, device_functions)]
     jitted = [node for node in nodes if node.type == "decorated_definition" and _is_jitted(node, data)]
     jitted = [node for node in jitted if not node.has_error]  # the parser cannot say where these end
     spans += [Span(node.start_byte, node.end_byte, "triton") for node in jitted]
-    spans += _python_launches(nodes, data, _kernel_names(jitted, data), _module_names(nodes, data))
+    spans += _Launches(nodes, data, _kernel_names(jitted, nodes, data), _module_names(nodes, data)).spans()
     found = _in_characters(spans, source, data)
     if root.has_error:
         found += _loose_jitted(source, found)
@@ -156,13 +154,41 @@ def _walk(root: Node) -> Iterator[Node]:
             stack.extend(reversed(node.children))
 
 
-def _content(string: Node) -> tuple[int, int] | None:
-    """Where the content of a string literal stands, interpolations included."""
+def _texts(nodes: Sequence[Node], data: bytes) -> Iterator[tuple[list[tuple[int, int, bool]], bytes]]:
+    """The texts of a file as pieces with what is between them: literals, those side by side, and `"…".join([…])`."""
+    taken: set[int] = set()
+    for node in nodes:
+        joint = b""
+        strings = [node] if node.type == "string" else []
+        if node.type == "concatenated_string":
+            strings = [child for child in node.children if child.type == "string"]
+        elif node.type == "call" and (listed := _joined(node, data)) is not None:
+            joint = b"\n" if b"\\n" in _text(node.child_by_field_name("function"), data) else b""
+            strings = [n for n in _walk(listed) if n.type == "string"]
+        pieces = [piece for s in strings if s.id not in taken and (piece := _content(s, data))]
+        taken |= {s.id for s in strings}
+        if pieces:
+            yield pieces, joint
+
+
+def _joined(call: Node, data: bytes) -> Node | None:
+    """The list or tuple in `"…".join([…])`."""
+    function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+    owner = function.child_by_field_name("object") if function is not None and function.type == "attribute" else None
+    if owner is None or owner.type != "string" or not _text(function, data).endswith(b".join") or given is None:
+        return None
+    return next((n for n in given.named_children if n.type in ("list", "tuple")), None)
+
+
+def _content(string: Node, data: bytes) -> tuple[int, int, bool] | None:
+    """Where the content of a string literal stands, interpolations included, and whether its escapes are read: not in
+    three quotes, where sources stand as they are."""
     if string.child_count < 2:
         return None
-    last = string.children[-1]
+    first, last = string.children[0], string.children[-1]
     end = last.start_byte if last.type == "string_end" else string.end_byte
-    return string.children[0].end_byte, end
+    opening = _text(first, data).lower()
+    return first.end_byte, end, not opening.endswith((b'"""', b"'''")) and b"r" not in opening
 
 
 def _loose_strings(data: bytes, strings: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -207,9 +233,26 @@ def _loose_jitted(source: str, found: Sequence[Span]) -> list[Span]:
     return spans
 
 
-def _kernel_names(jitted: Sequence[Node], data: bytes) -> set[bytes]:
-    names = (node.child_by_field_name("definition") for node in jitted)
-    return {_text(inner.child_by_field_name("name"), data) for inner in names if inner is not None}
+def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes) -> set[bytes]:
+    """Names of Triton functions, and of variables and attributes that one is assigned to."""
+    definitions = (node.child_by_field_name("definition") for node in jitted)
+    found = {_text(inner.child_by_field_name("name"), data) for inner in definitions if inner is not None}
+    aliases: dict[bytes, list[bytes]] = {}
+    for node in nodes if found else []:
+        right = node.child_by_field_name("right") if node.type == "assignment" else None
+        if right is not None and right.type in ("identifier", "attribute"):
+            aliases.setdefault(_last(right, data), []).append(_last(node.child_by_field_name("left"), data))
+    more = list(found)
+    while more:
+        new = set(aliases.get(more.pop(), ())) - found
+        found |= new
+        more += new
+    return found
+
+
+def _last(node: Node | None, data: bytes) -> bytes:
+    """A name, or the last one of a path to an attribute."""
+    return _text(node.child_by_field_name("attribute") if node is not None and node.type == "attribute" else node, data)
 
 
 def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
@@ -225,70 +268,78 @@ def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
     return found
 
 
-def _python_launches(nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> Iterator[Span]:
+class _Launches:
     """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, and what defines their brackets' names."""
-    for node in nodes:
-        target = node.child_by_field_name("function") if node.type == "call" else None
-        if target is None or target.type != "subscript":
-            continue
-        value = target.child_by_field_name("value")
-        if value is None or not _launches(value, data, kernels, modules):
-            continue
-        statement = _statement(node)
-        yield Span(statement.start_byte, statement.end_byte, "launch")
-        inner = [child for child in target.named_children if child.id != value.id]
-        names = {_text(n, data) for child in inner for n in _walk(child) if _is_variable(n)}
-        yield from _assignments(nodes, data, names, node)
 
+    def __init__(self, nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> None:
+        self.nodes = nodes
+        self.data = data
+        self.kernels = kernels
+        self.modules = modules
+        # A tree does not keep parents: asking each node for its own takes as long as the file each time.
+        self.parents = {child.id: node for node in nodes if node.type != "string" for child in node.children}
+        self.assigned: dict[bytes, list[Node]] = {}
 
-def _is_variable(node: Node) -> bool:
-    """Whether a node is a plain name: no attribute, no owner of one, and not what is called."""
-    parent = node.parent
-    if node.type != "identifier" or parent is None or parent.type == "attribute":
-        return False
-    called = parent.child_by_field_name("function") if parent.type == "call" else None
-    return called is None or called.id != node.id
-
-
-def _launches(value: Node, data: bytes, kernels: set[bytes], modules: set[bytes]) -> bool:
-    """Whether what is subscripted is a Triton function, or a kernel of a Module (also by `module.get(name)`)."""
-    if value.type == "identifier":
-        return _text(value, data) in kernels
-    if value.type == "call":
-        value = value.child_by_field_name("function") or value
-    if value.type != "attribute":
-        return False
-    return _text(value.child_by_field_name("object"), data) in modules
-
-
-def _assignments(nodes: Sequence[Node], data: bytes, names: set[bytes], use: Node) -> Iterator[Span]:
-    """The nearest assignment before the use of each name, in its function or outside of all."""
-    home = _function(use)
-    for name in sorted(names):
-        best: Node | None = None
-        for node in nodes:
-            if node.type != "assignment" or node.start_byte >= use.start_byte:
+    def spans(self) -> Iterator[Span]:
+        """All of them; nothing is looked up in a file that cannot launch."""
+        if not self.kernels and not self.modules:
+            return
+        for node in self.nodes:
+            left = node.child_by_field_name("left") if node.type == "assignment" else None
+            for name in {_text(n, self.data) for n in _walk(left) if n.type == "identifier"} if left else ():
+                self.assigned.setdefault(name, []).append(node)
+        for node in self.nodes:
+            target = node.child_by_field_name("function") if node.type == "call" else None
+            value = target.child_by_field_name("value") if target is not None and target.type == "subscript" else None
+            if target is None or value is None or not self._launches(value):
                 continue
-            left = node.child_by_field_name("left")
-            fits = left is not None and any(_text(n, data) == name for n in _walk(left) if n.type == "identifier")
-            scope = _function(node)
-            if fits and (scope is None or (home is not None and scope.id == home.id)):
-                best = node if best is None or node.start_byte > best.start_byte else best
-        if best is not None:
-            yield Span(best.start_byte, best.end_byte, "config")
+            statement = self._statement(node)
+            yield Span(statement.start_byte, statement.end_byte, "launch")
+            inner = [child for child in target.named_children if child.id != value.id]
+            names = {_text(n, self.data) for child in inner for n in _walk(child) if self._is_variable(n)}
+            yield from self._assignments(names, node)
 
+    def _is_variable(self, node: Node) -> bool:
+        """Whether a node is a plain name: no attribute, no owner of one, and not what is called."""
+        parent = self.parents.get(node.id)
+        if node.type != "identifier" or parent is None or parent.type == "attribute":
+            return False
+        called = parent.child_by_field_name("function") if parent.type == "call" else None
+        return called is None or called.id != node.id
 
-def _function(node: Node) -> Node | None:
-    parent = node.parent
-    while parent is not None and parent.type not in ("function_definition", "lambda"):
-        parent = parent.parent
-    return parent
+    def _launches(self, value: Node) -> bool:
+        """Whether what is subscripted is a Triton function, by whatever path, or a kernel of a Module (also by
+        `module.get(name)`)."""
+        if value.type in ("identifier", "attribute") and _last(value, self.data) in self.kernels:
+            return True
+        if value.type == "call":
+            value = value.child_by_field_name("function") or value
+        owner = value.child_by_field_name("object") if value.type == "attribute" else None
+        return owner is not None and _text(owner, self.data) in self.modules
 
+    def _assignments(self, names: set[bytes], use: Node) -> Iterator[Span]:
+        """The nearest assignment before the use of each name, in its function or outside of all."""
+        home = self._function(use)
+        for name in sorted(names):
+            known = self.assigned.get(name, [])
+            upto = bisect_left(known, use.start_byte, key=lambda n: n.start_byte)
+            for node in reversed(known[max(0, upto - _NEAR) : upto]):
+                scope = self._function(node)
+                if scope is None or (home is not None and scope.id == home.id):
+                    yield Span(node.start_byte, node.end_byte, "config")
+                    break
 
-def _statement(node: Node) -> Node:
-    while node.parent is not None and node.parent.type not in ("block", "module", "ERROR"):
-        node = node.parent
-    return node
+    def _function(self, node: Node) -> Node | None:
+        parent = self.parents.get(node.id)
+        while parent is not None and parent.type not in ("function_definition", "lambda"):
+            parent = self.parents.get(parent.id)
+        return parent
+
+    def _statement(self, node: Node) -> Node:
+        parent = self.parents.get(node.id)
+        while parent is not None and parent.type not in ("block", "module", "ERROR"):
+            node, parent = parent, self.parents.get(parent.id)
+        return node
 
 
 def _text(node: Node | None, data: bytes) -> bytes:

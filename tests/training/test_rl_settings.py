@@ -1,0 +1,108 @@
+"""What a run of reinforcement learning refuses before it plays anything: settings that would fail, or pay for less."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from kernelwright.errors import ConfigError
+from kernelwright.rewards import BASELINES, REWARDS
+from kernelwright.training.rl_settings import RlSettings, judge_start
+
+
+def settings(**more: Any) -> RlSettings:
+    return RlSettings.model_validate({"model": {"path": "m"}, "tasks": {"suite": "s"}, **more})
+
+
+def reward(name: str, **parameters: Any) -> dict[str, Any]:
+    return {"reward": {"name": name, "parameters": parameters}, "judging": {"backend": "cpu"}}
+
+
+def advantage(name: str, **parameters: Any) -> dict[str, Any]:
+    return {"advantage": {"name": name, "parameters": parameters}}
+
+
+@pytest.mark.parametrize(
+    ("table", "match"),
+    [
+        (advantage("kevin", gamma="abc"), "gamma = 'abc'"),
+        (advantage("trloo", gamma=2), "gamma = 2"),
+        (advantage("kevin", aggregate="mean"), "no aggregate 'mean'"),
+        (advantage("grpo", eps=-1), "eps = -1"),
+        (reward("kevin", cap="abc"), "cap = 'abc'"),
+        (reward("kevin", timed_only="no"), "timed_only = 'no'"),
+        (reward("stanford", correct=float("inf")), "no finite number"),
+        (reward("stanford", compiled=float("nan")), "no finite number"),
+        (reward("makora", delta=1e4), "makora fails"),
+        (reward("stanford", judge=0.5), "no parameter 'judge'"),
+        (reward("drkernel", own_share=0.5), "no parameter 'own_share'"),
+        ({"filters": {"low": 2}}, "low"),
+        ({"filters": {"high": 0.5}}, "high"),
+        ({"filters": {"veto": -1}}, "veto"),
+        ({"judging": {"baselines": "foo"}}, "no 'foo'"),
+        ({"judging": {"baselines": "eager,compil"}}, "did you mean 'compile'"),
+        ({"rejection": {"reward": "kevn"}}, "kevin"),
+        ({"seed": -1}, "seed"),
+        ({"seed": 2**32}, "seed"),
+    ],
+)
+def test_what_would_fail_after_a_step_is_refused_before_it(table: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValidationError, match=match):
+        settings(**table)
+
+
+def test_every_reward_and_its_usual_parameters_pass() -> None:
+    assert set(BASELINES) == set(REWARDS)
+    for table in (
+        reward("kevin", cap=10),
+        reward("stanford", judge_weight=0.1, cap=3),
+        reward("drkernel", scale=0.5, share=0.0),
+        reward("cuda_agent", continuous=True, timed_only=True),
+        reward("makora"),
+        advantage("kevin", gamma=1, aggregate="max"),
+        advantage("grpo", eps=0.0, ddof=0),
+        {"filters": {"low": 1, "high": 1}},
+        {"seed": 2**32 - 1},
+    ):
+        settings(**table)
+
+
+@pytest.mark.parametrize("name", ["makora", "cuda_agent"])
+def test_a_reward_for_speed_over_compile_needs_its_time(name: str) -> None:
+    table: dict[str, Any] = {"reward": {"name": name}}
+    with pytest.raises(ValidationError, match="time of compile.*judging.baselines=eager,compile"):
+        settings(**table)
+    with pytest.raises(ValidationError, match="time of compile"):
+        settings(**table, judging={"backend": "gpu"})
+    for judging in (
+        {"backend": "cpu"},
+        {"timing_seconds": 0.0},
+        {"baselines": "none"},
+        {"baselines": "eager, compile"},
+    ):
+        settings(**table, judging=judging)
+    settings(**table, judging={"baselines": "eager,max-autotune"})
+    with pytest.raises(ValidationError, match="time of eager"):
+        settings(judging={"baselines": "compile"})
+
+
+def test_a_judge_is_for_a_reward_that_pays_its_opinion() -> None:
+    with pytest.raises(ValidationError, match="kevin has no term for judging.judge"):
+        settings(judging={"judge": "echo"})
+    asked = {"judge": "echo"}
+    assert judge_start(settings(judging=asked, reward={"name": "stanford"})) == 0.5
+    given = settings(judging=asked, reward={"name": "stanford", "parameters": {"judge_weight": 0.1}})
+    assert judge_start(given) == 0.1
+    with pytest.raises(ValidationError, match="begins at -0.1"):
+        settings(judging=asked, reward={"name": "stanford", "parameters": {"judge_weight": -0.1}})
+
+
+def test_on_the_command_line_it_is_an_error_of_settings(tmp_path: Any) -> None:
+    from kernelwright.config import load_config
+
+    path = tmp_path / "rl.yaml"
+    path.write_text("model: {path: x}\ntasks: {suite: starter}\n")
+    with pytest.raises(ConfigError, match="makora needs the time of compile"):
+        load_config(path, ["reward.name=makora"], RlSettings)
