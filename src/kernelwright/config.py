@@ -56,7 +56,7 @@ def load_config(path: Path | str | None, overrides: Sequence[str], model: type[M
     where = repr(str(path)) if path is not None else "the settings"
     _check_known(settings, model, where, "")
     for override in overrides:  # all of them first, so that parameters given beside the new name stay
-        _drop_parameters(settings, override)
+        _drop_parameters(settings, override, model)
     for override in overrides:
         _override(settings, override, model)
     try:
@@ -167,14 +167,22 @@ def _inside(annotation: Any, above: list[str], part: str) -> Any:
     raise ConfigError(f"override: {name!r} is a single setting, not a table of them", hint=f"give {name}=VALUE")
 
 
-def _drop_parameters(settings: dict[str, Any], override: str) -> None:
+def _drop_parameters(settings: dict[str, Any], override: str, model: type[BaseModel]) -> None:
+    """What belongs to the name that an override replaces: a table's `parameters`, or what its model calls `OF_NAME`."""
     name, _, text = override.partition("=")
     *above, last = name.strip().split(".")
-    table: Any = settings
+    table, kind = settings, model
     for part in above:
-        table = table.get(part) if isinstance(table, dict) else None
-    if above and last == "name" and isinstance(table, dict) and table.get("name") != text.strip().strip("\"'"):
-        table.pop("parameters", None)
+        inner, field = table.get(part), kind.model_fields.get(part)
+        kinds = (
+            [k for k in _choices(field.annotation) if isinstance(k, type) and issubclass(k, BaseModel)] if field else []
+        )
+        if not isinstance(inner, dict) or not kinds:
+            return
+        table, kind = inner, kinds[0]
+    if above and last == "name" and table.get("name") != text.strip().strip("\"'"):
+        for key in getattr(kind, "OF_NAME", ("parameters",)):
+            table.pop(key, None)
 
 
 def _value(text: str, annotation: Any) -> Any:

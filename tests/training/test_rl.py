@@ -580,3 +580,13 @@ def test_tasks_of_a_step_go_round_and_fresh_ones_differ() -> None:
     fresh = fresh_tasks(tasks, had, 3, 0, 3)
     assert sorted(fresh) == [2, 3, 4] and not {t.task_id for t in fresh.values()} & {t.task_id for t in had.values()}
     assert len(fresh_tasks(tasks, had, 9, 0, 3)) == 9
+
+
+def test_adapters_on_modules_that_the_model_lacks_are_refused(undecided: Path, tmp_path: Path) -> None:
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl_state import State
+
+    lora = {"tune": "lora", "lora": {"targets": "no_such_module"}}
+    model = {**rl_settings(undecided).model_dump(mode="json")["model"], **lora}
+    with pytest.raises(ConfigError, match="the adapter cannot be made"):
+        State.open(rl_settings(undecided, model=model), tmp_path, Ranks())

@@ -359,6 +359,26 @@ def test_heat_map(home: Path, tmp_path: Path) -> None:
         explain(settings(home, data={"path": str(path)}), 5)
 
 
+def test_a_recipe_runs_with_another_loss_by_its_name() -> None:
+    """What it says of its own loss goes with that, what is given beside the new name stays."""
+    cuset = load_config(recipe_path("cuset"), [], SftSettings).loss
+    assert cuset.parameters() == {
+        "tau": 0.1,
+        "lam": 1.0,
+        "window": 256,
+        "scope": "all",
+        "sample_weight": "raw",
+        "reduction": "token_mean",
+    }
+    for name in ("sft", "dft", "profit", "eaft", "asft"):
+        assert load_config(recipe_path("cuset"), [f"loss.name={name}"], SftSettings).loss.parameters() == {
+            "reduction": "token_mean"
+        }
+    given = ["loss.alpha=2", "loss.name=eaft"]
+    assert load_config(recipe_path("cuset"), given, SftSettings).loss.alpha == 2.0
+    assert load_config(recipe_path("cuset"), ["loss.name=cuset"], SftSettings).loss == cuset
+
+
 def test_settings_say_what_is_wrong(home: Path, tmp_path: Path) -> None:
     good = f"model: {{path: {home / 'base'}}}\ndata: {{path: {home / 'rows.jsonl'}}}\ntrain: {{steps: 1}}\n"
     path = tmp_path / "run.yaml"

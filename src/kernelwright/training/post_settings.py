@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -80,6 +80,17 @@ class TextSettings(Table):
 class LossSettings(Table):
     """The loss by name (`training.losses`), and those of its parameters that are not its defaults."""
 
+    OF_NAME: ClassVar[tuple[str, ...]] = (
+        "tau",
+        "lam",
+        "window",
+        "scope",
+        "sample_weight",
+        "alpha",
+        "max_entropy",
+        "kl_weight",
+    )
+    """What a recipe says of its own loss, and not of the one that an override puts in its place."""
     name: str = "sft"
     tau: float | None = Field(default=None, allow_inf_nan=False)
     lam: float | None = Field(default=None, ge=0, allow_inf_nan=False)

@@ -18,7 +18,7 @@ from kernelwright.generation import GenerationBackend, load_backend
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
 from kernelwright.training.merging import merged, save_tokenizer_files, transposed
-from kernelwright.training.post_run import adapter, load_model
+from kernelwright.training.post_run import adapter, load_model, refusals
 from kernelwright.training.post_settings import LoraSettings
 from kernelwright.training.progress import cannot_write, writing
 from kernelwright.training.ranks import Ranks
@@ -57,7 +57,8 @@ class State:
         if settings.model.tune == "lora":
             from peft import get_peft_model
 
-            model = get_peft_model(model, adapter(settings.model))
+            with refusals("the adapter"):
+                model = get_peft_model(model, adapter(settings.model))
         if torch.cuda.is_available():
             model = model.cuda()
         state = cls(settings, model, _backend(settings, ranks), ranks)
