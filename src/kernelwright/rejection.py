@@ -18,7 +18,6 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from kernelwright.config import dump_config
 from kernelwright.curation import gather
 from kernelwright.curation.samples import Episode
 from kernelwright.curation.select import rft
@@ -27,7 +26,6 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, load_executor
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.training.checkpoint import write_json
-from kernelwright.training.post_run import SETTINGS
 from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
 from kernelwright.training.progress import writing
 from kernelwright.training.rl_settings import RejectionSettings, RlSettings
@@ -49,8 +47,7 @@ def train_rejection(
 
     wanted = settings.rejection
     assert wanted is not None
-    _check_same(settings, out)
-    begin(settings, out)
+    begin(settings, out, _BEGUN)
     warm = _train(settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
     collected = _collect(settings, wanted, out, executor)
     chosen = _choose(wanted, out, collected["rollouts"])
@@ -60,17 +57,6 @@ def train_rejection(
     facts["model"] = str(out / FINE_TUNE)
     write_json(out / "training.json", facts)
     return facts
-
-
-def _check_same(settings: RlSettings, out: Path) -> None:
-    """Refuses to go on with stages of other settings: what is done of them is not done again."""
-    path = out / SETTINGS
-    begun = any((out / name).exists() for name in _BEGUN)
-    if begun and path.is_file() and path.read_text(encoding="utf-8", errors="replace") != dump_config(settings):
-        raise ConfigError(
-            f"{str(out)!r} holds a run with other settings",
-            hint="give the settings it was begun with, or another --out",
-        )
 
 
 def _train(

@@ -15,7 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from tiny_model import ROWS, log, settings_table  # noqa: E402
+from tiny_model import ROWS, log, settings, settings_table  # noqa: E402
 
 from kernelwright.errors import ConfigError, StoreError  # noqa: E402
 from kernelwright.training.explain import explain, write_page  # noqa: E402
@@ -28,14 +28,7 @@ from kernelwright.training.samples import TARGET, encoder_of, prepare  # noqa: E
 from kernelwright.training.sft import arguments, make_trainer, train_sft  # noqa: E402
 from kernelwright.training.texts import BadRow, Report, conversation, named_rows  # noqa: E402
 
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KERNELWRIGHT_CACHE", str(tmp_path / "cache"))
-
-
-def settings(home: Path, *args: Any, **more: Any) -> SftSettings:
-    return SftSettings.model_validate(settings_table(home, *args, **more))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 def say(role: str, content: str) -> dict[str, str]:

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from kernelwright.training.post_settings import SftSettings
+
 REFERENCE = "import torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
 ANSWER = '''import torch
 from kernelwright.cuda import Module
@@ -77,6 +79,11 @@ def settings_table(
         "train": {"steps": 2, "batch": 4, "micro_batch": 2, "lr": 1e-3, "log_every": 1, **train},
         "bench": bench,
     }
+
+
+def settings(home: Path, *args: Any, **more: Any) -> SftSettings:
+    """The same, read."""
+    return SftSettings.model_validate(settings_table(home, *args, **more))
 
 
 def log(out: Path) -> list[dict[str, Any]]:

@@ -133,7 +133,7 @@ def datasheet(manifest: dict[str, Any], fields: Sequence[str]) -> str:
     settings = ", ".join(f"{k}={v}" for k, v in manifest["settings"].items() if v is not None)
     left = ", ".join(f"{n} {why}" for why, n in manifest["left_out"].items()) or "nothing"
     return f"""---
-license: {json.dumps(licence.lower()) if licence and not licence.isalnum() else (licence or "unknown").lower()}
+license: {json.dumps((licence or "unknown").lower())}
 configs:
 - config_name: default
   data_files: {FILE}

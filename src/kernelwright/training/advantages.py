@@ -11,23 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from kernelwright.errors import ConfigError, did_you_mean
-from kernelwright.training.rows import Array, Rows, as_numpy, counts, like, numbered, read_rows, sums
+from kernelwright.training.rows import Array, Rows, counts, like, numbered, read_rows, sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Advantage = Callable[..., Any]
 Floats = Any
-
-
-class ColumnError(ConfigError, ValueError):
-    """A column holds what it cannot."""
 
 
 def grpo(
@@ -41,13 +36,13 @@ def grpo(
     eps: float = 1e-4,
 ) -> Array:
     """`(s - mean) / (std + eps)` over all rows of a group. `ddof` and `eps` are those of TRL by default."""
-    rows = _rows(score, group, trajectory, turn, mask)
+    rows = read_rows(score, group, trajectory, turn, mask)
     return like(_standardised(rows.score, rows, ddof, eps), score)
 
 
 def mean(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None = None) -> Array:
     """`s - mean` over all rows of a group: Dr. GRPO, and the Stanford recipe."""
-    rows = _rows(score, group, trajectory, turn, mask)
+    rows = read_rows(score, group, trajectory, turn, mask)
     return like(_centred(rows.score, rows.group, _scored(rows.score, rows)), score)
 
 
@@ -68,7 +63,7 @@ def kevin(
 
     `R_t = sum_{i >= t} gamma^(i-t) s_i`, or the maximum of these terms (`aggregate="max"`).
     """
-    rows = _rows(score, group, trajectory, turn, mask)
+    rows = read_rows(score, group, trajectory, turn, mask)
     returns = returns_to_go(rows, gamma, aggregate, missing)
     return like(_standardised(returns, rows, ddof, eps), score)
 
@@ -90,7 +85,7 @@ def trloo(
     paper says; `"zero_baseline"` its whole return, as the authors' code does, and without which the estimate of the
     gradient is biased where rollouts may stop.
     """
-    rows = _rows(score, group, trajectory, turn, mask)
+    rows = read_rows(score, group, trajectory, turn, mask)
     returns = returns_to_go(rows, gamma, "sum", missing)
     place = numbered(rows.group * (len(rows.turn) + 1) + numbered(rows.turn))
     return like(_leave_one_out(returns, place, _scored(returns, rows), single), score)
@@ -113,7 +108,7 @@ def prefix_free(
     The baseline looks at no prefix of the rollout, not even at which turns it has, so that it is the same whatever the
     policy did: unbiased, also where rollouts may stop.
     """
-    rows = _rows(score, group, trajectory, turn, mask)
+    rows = read_rows(score, group, trajectory, turn, mask)
     returns = returns_to_go(rows, gamma, aggregate, missing)
     scored = _scored(rows.score, rows)
     first = _first_rows(rows, scored if missing == "skip" else rows.real)
@@ -172,20 +167,6 @@ def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str
         returns[row] = total
         later[trajectory] = (turn, total)
     return returns
-
-
-def _rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> Rows:
-    """Rows from what a caller has, with the errors of `read_rows`, and `ColumnError` that names the column."""
-    if any(not isinstance(value, (Real, np.bool_, type(None))) for value in as_numpy(score).tolist()):
-        raise ColumnError("the column score holds what is no number", hint="give numbers, None for no score")
-    for name, column in (("group", group), ("trajectory", trajectory)):
-        if any(label is None for label in as_numpy(column).tolist()):
-            raise ColumnError(f"the column {name} holds None", hint="give each row a number or a name")
-    turns = as_numpy(turn)
-    whole = turns.dtype.kind in "iu" or (turns.dtype.kind == "f" and bool((turns == np.floor(turns)).all()))
-    if not whole:
-        raise ColumnError("the column turn holds what is no whole number", hint="give the turns' numbers")
-    return read_rows(score, group, trajectory, turn, mask)
 
 
 def _scored(values: NDArray[np.float64], rows: Rows) -> NDArray[np.bool_]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
-from kernelwright.training.progress import writing
+from kernelwright.training.progress import cannot_write, writing
 
 if TYPE_CHECKING:
     from kernelwright.training.model import Decoder
@@ -45,7 +45,7 @@ def save_model(model: Decoder, tokenizer: Path, folder: Path, schedules: Sequenc
         save_file(weights, temporary, metadata={"format": "pt"})
         os.replace(temporary, folder / "model.safetensors")
     except OSError as error:
-        raise _full(folder, error) from error
+        raise cannot_write(folder, error) from error
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -67,7 +67,7 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
         os.replace(temporary, path)
     except (OSError, RuntimeError) as error:  # torch says RuntimeError where the disk is full
         temporary.unlink(missing_ok=True)
-        raise _full(path.parent, error) from error
+        raise cannot_write(path.parent, error) from error
 
 
 def load_state(path: Path) -> dict[str, Any] | None:
@@ -84,9 +84,3 @@ def load_state(path: Path) -> dict[str, Any] | None:
         ) from error
     assert isinstance(state, dict)
     return state
-
-
-def _full(folder: Path, error: Exception) -> StoreError:
-    return StoreError(
-        f"{str(folder)!r} cannot be written: {error}", hint="free some space, then give the same command again"
-    )

@@ -12,7 +12,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,16 @@ _held: list[Any] = []
 """Lock files of the folders that this process trains in, open until it ends."""
 
 
-def begin(settings: Any, out: Path) -> None:
-    """Checks what training needs, and makes the run's folder. Raises `ConfigError`, and `StoreError` for a folder that
-    cannot be one. Until this process ends, no other one trains in it."""
+def begin(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
+    """Checks what training needs, and makes the run's folder; `begun` names what else a run leaves there. Until this
+    process ends, no other one trains in it. Raises `ConfigError`, and `StoreError` for a folder that cannot be one."""
     _check_libraries()
     _quiet()
     if is_main():
         claim(out, SETTINGS)
         make(out)
         _lock(out)
-        keep_settings(settings, out)
+        keep_settings(settings, out, begun)
 
 
 def _lock(out: Path) -> None:
@@ -98,18 +98,18 @@ def _kept_data(path: Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _begun(out: Path) -> bool:
-    return any((out / name).exists() for name in _BEGUN)
+def _begun(out: Path, more: Sequence[str] = ()) -> bool:
+    return any((out / name).exists() for name in (*_BEGUN, *more))
 
 
-def keep_settings(settings: Any, out: Path) -> None:
+def keep_settings(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
     """Writes the settings beside the run; a run that was begun with others is not gone on with. One that was refused
     before it did anything is no run."""
     path, text = out / SETTINGS, dump_config(settings)
     before = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else None
     if before == text:
         return
-    if _begun(out) and before is not None:
+    if _begun(out, begun) and before is not None:
         raise ConfigError(
             f"{str(out)!r} holds a run with other settings",
             hint="give the settings it was begun with, or another --out",

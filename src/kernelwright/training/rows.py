@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 Array = Any
 """What callers give: a list, a numpy array or a torch tensor, of one dimension."""
+
+
+class ColumnError(ConfigError, ValueError):
+    """A column holds what it cannot."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,10 @@ class Rows:
 def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> Rows:
     """Rows from what a caller has. Scores may be None; trajectories need be unique within their group only.
 
-    Raises `ConfigError` for lengths that differ, infinite scores and a turn that is there twice.
+    Raises `ConfigError` for lengths that differ, infinite scores and a turn that is there twice, and `ColumnError`,
+    which is one, for a column that holds what it cannot.
     """
+    _check_columns(score, group, trajectory, turn)
     values = scores(score)
     real = np.ones(len(values), dtype=bool) if mask is None else as_numpy(mask).astype(bool)
     names = {"group": group, "trajectory": trajectory, "turn": turn}
@@ -56,6 +63,18 @@ def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: 
     turns = columns["turn"].astype(np.int64)
     _check_single(trajectories[real], turns[real])
     return Rows(values, groups, trajectories, turns, real)
+
+
+def _check_columns(score: Array, group: Array, trajectory: Array, turn: Array) -> None:
+    if any(not isinstance(value, (Real, np.bool_, type(None))) for value in as_numpy(score).tolist()):
+        raise ColumnError("the column score holds what is no number", hint="give numbers, None for no score")
+    for name, column in (("group", group), ("trajectory", trajectory)):
+        if any(label is None for label in as_numpy(column).tolist()):
+            raise ColumnError(f"the column {name} holds None", hint="give each row a number or a name")
+    turns = as_numpy(turn)
+    whole = turns.dtype.kind in "iu" or (turns.dtype.kind == "f" and bool((turns == np.floor(turns)).all()))
+    if not whole:
+        raise ColumnError("the column turn holds what is no whole number", hint="give the turns' numbers")
 
 
 def _check_single(trajectory: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
