@@ -1,16 +1,22 @@
 """How a step of reinforcement learning should be taken: a model's choice of schedules, learnt from a table of times.
 
     python benchmarks/rl_schedule_choice.py MODEL FOLDER TABLE OUT.json [--rule NAME:LR:EPSILON:CLIP]...
-        [--steps 20] [--tasks 8] [--rollouts 16] [--temperature 0.8] [--families NAME,...] [--seed 0]
+        [--reward NAME[:PARAMETER=NUMBER]...]... [--compiled TABLE] [--seeds 0,...]
+        [--steps 20] [--tasks 8] [--rollouts 16] [--temperature 0.8] [--families NAME,...]
 
 MODEL was trained on the rows of `rl_schedules.py`, whose FOLDER has the tasks and the library's answers; TABLE is of
-`rl_times.py`. A policy draws an answer's first line, which names its schedule, and is paid what `stanford` pays for
-that answer's time in the table: a whole answer is not written, so that a step takes seconds on a processor. What is
-trained is the whole model, as `train rl` does it, for each rule anew: AdamW with that rate, epsilon and largest
-gradient norm (0: any). After every ten steps, over all tasks of both suites and all schedules, exactly and not by
-samples: the mean reward, the geometric mean of speedups over eager, the share faster than eager, the entropy of the
-choice in nats; and what is to be spared: the log-probability of a right answer's remaining text, and the mass on known
-first lines.
+`rl_times.py`. A policy draws an answer's first line, which names its schedule, and is paid what `--reward` (`stanford`)
+pays for that answer's time in the table: a whole answer is not written, so that a step takes seconds on a processor.
+What is trained is the whole model, as `train rl` does it, for each rule, reward and seed anew: AdamW with that rate,
+epsilon and largest gradient norm (0: any). After every ten steps, over all tasks of both suites and all schedules,
+exactly and not by samples: the mean reward, the geometric mean of speedups over eager, the share faster than eager, the
+entropy of the choice in nats; and what is to be spared: the log-probability of a right answer's remaining text, and the
+mass on known first lines.
+
+`--compiled` is a table of `rl_times.py` whose answers were timed beside torch.compile, too. Then only tasks of that
+table count, torch.compile takes there what it took of eager's time, and the share that is faster than both is told.
+`differences` holds each reward against the first one named after the last step, on the tasks held out, paired over
+tasks, means of all seeds.
 """
 
 from __future__ import annotations
@@ -23,7 +29,6 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +38,13 @@ from torch import Tensor
 
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
+from kernelwright.metrics import paired
 from kernelwright.records import Evaluation, Message, Task, Timing, WorkloadResult
-from kernelwright.rewards import stanford
+from kernelwright.rewards import BASELINES, REWARDS
 
 RULES = ("plain:5e-5:1e-8:0", "plain-fast:1e-4:1e-8:0", "bounded:2e-4:1e-6:1e-4", "bounded-fast:6e-4:1e-6:1e-4")
 EVERY, WARM_UP, BODIES = 10, 3, 6
+COMPARED = ("log_speedup", "fast_1", "fast_both")
 USUAL_LENGTH = 500.0
 """Tokens of an answer: the sum over tokens is divided by as many as in training."""
 
@@ -54,15 +61,24 @@ class Choice:
     answers: list[list[int]]
     speedups: Tensor
     """Eager's time over each schedule's."""
+    compiled: float | None = None
+    """torch.compile's time over eager's, where it is known."""
 
-    @cached_property
-    def rewards(self) -> Tensor:
-        """What each right answer is paid."""
-        return torch.tensor([stanford(right(speedup)).value for speedup in self.speedups.tolist()])
+    def rewards(self, reward: str) -> Tensor:
+        """What each right answer is paid: `NAME` or `NAME:PARAMETER=NUMBER`."""
+        name, *given = reward.split(":")
+        parameters = {key: float(value) for key, _, value in (text.partition("=") for text in given)}
+        pay = REWARDS[name]
+        return torch.tensor([pay(right(one, self.compiled), **parameters).value for one in self.speedups.tolist()])
+
+    @property
+    def beats_both(self) -> Tensor:
+        """Which schedules are faster than eager and torch.compile."""
+        return self.speedups * min(1.0, self.compiled or 1.0) > 1
 
 
-def right(speedup: float) -> Evaluation:
-    """A correct answer, so many times as fast as eager."""
+def right(speedup: float, compiled: float | None = None) -> Evaluation:
+    """A correct answer, so many times as fast as eager, which takes 1 / `compiled` of torch.compile's time."""
     return Evaluation(
         task_id="any",
         task_hash="any",
@@ -70,12 +86,29 @@ def right(speedup: float) -> Evaluation:
         verdict="correct",
         workloads=(WorkloadResult(name="any", passed=True),),
         backend="gpu",
-        timing=Timing(candidate_ms=1.0, eager_ms=speedup, speedup=speedup),
+        timing=Timing(
+            candidate_ms=1.0,
+            eager_ms=speedup,
+            speedup=speedup,
+            compile_ms=None if compiled is None else speedup * compiled,
+        ),
     )
 
 
-def choices(folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[str]) -> list[Choice]:
-    """The tasks of both suites of which a table has times; eager's is the median over all of a task's rows."""
+def compiled_shares(table: Path) -> dict[str, float]:
+    """torch.compile's time over eager's, by task."""
+    found: dict[str, list[float]] = defaultdict(list)
+    for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
+        if row.get("compile_ms"):
+            found[row["task"]].append(row["compile_ms"] / row["eager_ms"])
+    return {task: statistics.median(shares) for task, shares in found.items()}
+
+
+def choices(
+    folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[str], compiled: dict[str, float] | None = None
+) -> list[Choice]:
+    """The tasks of both suites of which a table has times, and `compiled` where it is given; eager's is the median over
+    all of a task's rows."""
     times: dict[str, dict[str, float]] = defaultdict(dict)
     eager: dict[str, list[float]] = defaultdict(list)
     for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
@@ -86,15 +119,14 @@ def choices(folder: Path, table: Path, tokenizer: ChatTokenizer, families: list[
     for (suite, task), group in itertools.groupby(answers(folder), key=lambda one: one[:2]):
         known = times[task.task_id]
         timed = [(name, candidate.text) for _, _, name, candidate in group if name in known]
-        if len(timed) < 2:
+        if len(timed) < 2 or (compiled is not None and task.task_id not in compiled):
             continue
         prompt = tokenizer.prompt([Message(role="user", content=task_prompt(task.source))])
         texts = [tokenizer.encode(text) for _, text in timed]
         heads = [text[: first_line(tokenizer, text)] for text in texts]
         usual = statistics.median(eager[task.task_id])
-        found.append(
-            Choice(suite, task, prompt, heads, texts, torch.tensor([usual / known[name] for name, _ in timed]))
-        )
+        speedups = torch.tensor([usual / known[name] for name, _ in timed])
+        found.append(Choice(suite, task, prompt, heads, texts, speedups, (compiled or {}).get(task.task_id)))
     return found
 
 
@@ -123,18 +155,21 @@ def chances(model: Any, choice: Choice, temperature: float) -> tuple[Tensor, flo
 
 
 @torch.no_grad()
-def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, Any]:
-    """Exact expectations over the schedules of each suite, and what is to be spared."""
+def measured(model: Any, tasks: list[Choice], temperature: float, reward: str) -> dict[str, Any]:
+    """Exact expectations over the schedules of each suite, and what is to be spared; `by_task` of those held out."""
     made: dict[str, Any] = {}
     for suite in ("train", "held_out"):
         rows = []
         for task in [t for t in tasks if t.suite == suite]:
             share, known = chances(model, task, temperature)
-            mean = [float((share * v).sum()) for v in (task.rewards, task.speedups.log(), task.speedups > 1)]
+            worth = (task.rewards(reward), task.speedups.log(), task.speedups > 1, task.beats_both)
+            mean = [float((share * v).sum()) for v in worth]
             rows.append([*mean, float(-(share * share.clamp(min=1e-9).log()).sum()), known])
-        reward, log_speedup, fast, entropy, mass = (statistics.mean(column) for column in zip(*rows, strict=True))
-        made[suite] = {"reward": reward, "speedup": math.exp(log_speedup), "fast_1": fast, "entropy": entropy}
-        made[suite]["known_first_lines"] = mass
+        names = ("reward", "log_speedup", "fast_1", "fast_both", "entropy", "known_first_lines")
+        columns = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        made[suite] = {name: statistics.mean(column) for name, column in columns.items()}
+        made[suite]["speedup"] = math.exp(made[suite].pop("log_speedup"))
+        made["by_task"] = {name: columns[name] for name in COMPARED}
     rest = []
     others = [t for t in tasks if t.suite == "held_out"]
     for task in others[:: max(1, len(others) // BODIES)]:
@@ -145,8 +180,8 @@ def measured(model: Any, tasks: list[Choice], temperature: float) -> dict[str, A
     return {**made, "log_probability_of_the_rest": statistics.mean(rest)}
 
 
-def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespace) -> dict[str, Any]:
-    """One rule: its curve."""
+def trained(folder: str, tasks: list[Choice], rule: str, reward: str, seed: int, asked: Any) -> dict[str, Any]:
+    """One rule, reward and seed: the curve."""
     from transformers import AutoModelForCausalLM
 
     name, *numbers = rule.split(":")
@@ -154,10 +189,10 @@ def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespa
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), eps=epsilon, weight_decay=0.0)
-    draw = torch.Generator().manual_seed(asked.seed)
+    draw = torch.Generator().manual_seed(seed)
     mine = [t for t in tasks if t.suite == "train"]
     order: list[int] = []
-    curve: list[dict[str, Any]] = [{"step": 0, **measured(model, tasks, asked.temperature)}]
+    curve: list[dict[str, Any]] = [{"step": 0, **measured(model, tasks, asked.temperature, reward)}]
     for step in range(1, asked.steps + 1):
         if len(order) < asked.tasks:
             order += torch.randperm(len(mine), generator=draw).tolist()
@@ -166,7 +201,7 @@ def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespa
         for number in now:
             found = scores(model, mine[number]) / asked.temperature
             drawn = torch.multinomial(found.detach().softmax(0), asked.rollouts, replacement=True, generator=draw)
-            paid = mine[number].rewards[drawn]
+            paid = mine[number].rewards(reward)[drawn]
             loss = -((paid - paid.mean()) * found[drawn]).sum() / (asked.tasks * asked.rollouts * USUAL_LENGTH)
             loss.backward()
         norm = float(torch.nn.utils.clip_grad_norm_(model.parameters(), clip or float("inf")))
@@ -175,9 +210,36 @@ def trained(folder: str, tasks: list[Choice], rule: str, asked: argparse.Namespa
         if step % EVERY == 0 or step == asked.steps:
             pairs = zip(model.parameters(), before, strict=True)
             moved = math.sqrt(sum(float((p.detach() - b).square().sum()) for p, b in pairs))
-            curve.append({"step": step, "grad_norm": norm, "moved": moved, **measured(model, tasks, asked.temperature)})
-            print(name, json.dumps(curve[-1]), flush=True)
-    return {"rule": name, "lr": rate, "adam_epsilon": epsilon, "clip": clip, "curve": curve}
+            now_is = measured(model, tasks, asked.temperature, reward)
+            curve.append({"step": step, "grad_norm": norm, "moved": moved, **now_is})
+            print(name, reward, seed, step, json.dumps(now_is["held_out"]), flush=True)
+    by_task = {"before": curve[0]["by_task"], "after": curve[-1]["by_task"]}
+    for point in curve:
+        point.pop("by_task")
+    how = {"rule": name, "lr": rate, "adam_epsilon": epsilon, "clip": clip, "reward": reward, "seed": seed}
+    return {**how, "curve": curve, "held_out_by_task": by_task}
+
+
+def differences(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Changes of each reward, and each reward against the first, by rule; means of seeds, paired over tasks."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        found[run["rule"], run["reward"]].append(run["held_out_by_task"])
+    made: dict[str, Any] = {}
+    for (rule, reward), seeds in found.items():
+        first = next(mine for (other, _), mine in found.items() if other == rule)
+        pairs = {"before": (seeds, "before"), "first": (first, "after")}
+        made[f"{rule} {reward}"] = {
+            f"{name} to {against}": [round(x, 4) for x in (p.difference, p.low, p.high)]
+            for against, (runs_of, when) in pairs.items()
+            for name in COMPARED
+            if (p := paired(_mean([r[when][name] for r in runs_of]), _mean([r["after"][name] for r in seeds])))
+        }
+    return made
+
+
+def _mean(rows: list[list[float]]) -> list[float]:
+    return [statistics.mean(column) for column in zip(*rows, strict=True)]
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
@@ -195,7 +257,8 @@ def arguments(about: str | None) -> argparse.ArgumentParser:
 def asked_for(parser: argparse.ArgumentParser, asked: argparse.Namespace) -> tuple[ChatTokenizer, list[Choice]]:
     """The model's tokenizer and the choices; ends the script where the table has none of a suite."""
     tokenizer = ChatTokenizer.load(Path(asked.model))
-    tasks = choices(asked.folder, asked.table, tokenizer, asked.families)
+    shares = compiled_shares(asked.compiled) if getattr(asked, "compiled", None) else None
+    tasks = choices(asked.folder, asked.table, tokenizer, asked.families, shares)
     if {task.suite for task in tasks} != {"train", "held_out"}:
         parser.error(f"{asked.table} has no times of tasks of both suites of {asked.folder}")
     return tokenizer, tasks
@@ -207,15 +270,24 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--rollouts", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=lambda text: [int(n) for n in text.split(",")], default=[0])
+    parser.add_argument("--reward", action="append", default=[], dest="rewards")
+    parser.add_argument("--compiled", type=Path)
     asked = parser.parse_args()
+    rewards = asked.rewards or ["stanford"]
+    for name in {reward.split(":")[0] for reward in rewards}:
+        if name not in REWARDS:
+            parser.error(f"there is no reward {name!r}: {', '.join(REWARDS)}")
+        if "compile" in BASELINES[name] and asked.compiled is None:
+            parser.error(f"{name} wants torch.compile's times: --compiled TABLE")
     _, tasks = asked_for(parser, asked)
     kept = {"benchmark": "rl_schedule_choice", "date": date.today().isoformat(), "torch": torch.__version__}
-    kept |= {name: getattr(asked, name) for name in ("steps", "tasks", "rollouts", "temperature", "families", "seed")}
+    kept |= {name: getattr(asked, name) for name in ("steps", "tasks", "rollouts", "temperature", "families")}
     runs = []
-    for rule in asked.rules or RULES:
-        runs.append(trained(asked.model, tasks, rule, asked))
-        asked.out.write_text(json.dumps({**kept, "runs": runs}, separators=(",", ":")) + "\n", encoding="utf-8")
+    for rule, seed, reward in itertools.product(asked.rules or RULES, asked.seeds, rewards):
+        runs.append(trained(asked.model, tasks, rule, reward, seed, asked))
+        found = {**kept, "differences": differences(runs), "runs": runs}
+        asked.out.write_text(json.dumps(found, separators=(",", ":")) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

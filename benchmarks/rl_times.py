@@ -1,6 +1,7 @@
 """What every schedule of the library takes on the tasks of `rl_schedules.py`: from verdicts to a table, and back.
 
-    python benchmarks/rl_times.py FOLDER VERDICTS OUT.json          FOLDER is what rl_schedules.py wrote
+    python benchmarks/rl_times.py FOLDER VERDICTS OUT.json [--baselines eager,compile]
+                                                                    FOLDER is what rl_schedules.py wrote
     python benchmarks/rl_times.py FOLDER VERDICTS IN.json --restore
 
 VERDICTS is a folder that `rl_claims.py --verdicts` left. The table has a row a task and schedule; `families` says what
@@ -51,17 +52,18 @@ def answers(folder: Path) -> Iterator[tuple[str, Task, str, Candidate]]:
                 yield suite, task, text.splitlines()[0].removeprefix(HEADING), candidate
 
 
-def collected(folder: Path, verdicts: Path) -> list[dict[str, Any]]:
-    """Rows of the table: those answers that the GPU has judged."""
+def collected(folder: Path, verdicts: Path, options: EvalOptions = ON_GPU) -> list[dict[str, Any]]:
+    """Rows of the table: those answers that the GPU has judged with these options."""
     rows = []
     with Store.open(verdicts, writable=False) as store:
         for suite, task, schedule, candidate in answers(folder):
-            found = store.find_evaluation(question(task, candidate, ON_GPU))
+            found = store.find_evaluation(question(task, candidate, options))
             if found is None:
                 continue
             row: dict[str, Any] = {"suite": suite, "task": task.task_id, "schedule": schedule, "verdict": found.verdict}
             if found.timing is not None:
                 row |= {"candidate_ms": found.timing.candidate_ms, "eager_ms": found.timing.eager_ms}
+                row |= {"compile_ms": found.timing.compile_ms} if found.timing.compile_ms else {}
                 row |= {"interval": found.timing.interval, "samples": found.timing.samples}
                 row |= {"own_share": found.environment.get("own_kernel_share"), "gpu": found.environment.get("gpu")}
             rows.append(row)
@@ -155,12 +157,13 @@ def main() -> None:
     parser.add_argument("verdicts", type=Path)
     parser.add_argument("table", type=Path)
     parser.add_argument("--restore", action="store_true")
+    parser.add_argument("--baselines", default="eager", type=lambda text: tuple(text.split(",")))
     asked = parser.parse_args()
     if asked.restore:
         rows = json.loads(asked.table.read_text(encoding="utf-8"))["rows"]
         print(f"{restored(asked.folder, asked.verdicts, rows)} of {len(rows)} rows restored")
         return
-    rows = collected(asked.folder, asked.verdicts)
+    rows = collected(asked.folder, asked.verdicts, ON_GPU.changed(baselines=asked.baselines))
     if not any(row["suite"] == "held_out" and row["verdict"] == "correct" for row in rows):
         parser.error(f"{asked.verdicts} knows no right answer to a task of {asked.folder / 'held_out.jsonl'}")
     kept: dict[str, Any] = {

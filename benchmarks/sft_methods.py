@@ -184,9 +184,9 @@ class Plan:
     def losses(self) -> list[Job]:
         jobs = self.vanilla(0)
         for seed in self.args.seeds:  # a seed of every method before the next: what a limit cuts is cut for all
-            jobs += [
-                self.arm(n, seed, self.settings("corpus", seed, loss, self.size.steps), 0) for n, loss in LOSSES.items()
-            ]
+            for name in self.args.methods:
+                table = self.settings("corpus", seed, LOSSES[name], self.size.steps)
+                jobs.append(self.arm(name, seed, table, 0))
         return jobs
 
     def selection(self) -> list[Job]:

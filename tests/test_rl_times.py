@@ -64,7 +64,14 @@ def test_a_table_restores_what_it_was_made_of(tmp_path: Path, monkeypatch: pytes
         lines = [tokenizer.decode(head) for head in task.heads]
         assert all(line.startswith("# schedule: ") and "\n" in line for line in lines)
         assert not any(a != b and a.startswith(b) for a in lines for b in lines)
-        assert len(task.heads) == len(task.speedups) and task.rewards.min() > 1.0
+        assert len(task.heads) == len(task.speedups) and task.rewards("stanford").min() > 1.0
+    # torch.compile takes half of eager's time on one task, which alone then counts.
+    halves = {"task": tasks[0].task.task_id, "eager_ms": 2.0, "compile_ms": 1.0}
+    table.write_text(json.dumps({"rows": [halves, {**halves, "compile_ms": None}]}))
+    (one,) = learnt.choices(folder, again, tokenizer, [], learnt.compiled_shares(table))
+    paid = one.rewards("cuda_agent")
+    assert ((paid >= 2) == (one.speedups > 1 / 0.95)).all() and ((paid == 3) == (one.speedups > 2 / 0.95)).all()
+    assert (one.rewards("kevin:cap=1.0") <= 1.3).all()
 
     # And the tags of its deciles: every answer once, the fastest under 10/10.
     deciles = __import__("decile_choice")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 pytest.importorskip("torch")
 
-from kernelwright.evaluation import EvalOptions, evaluate
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, write
 from kernelwright.solutions.reading import Unreadable
@@ -77,10 +80,15 @@ LISTS = (
 )
 
 
-def verdict(source: str, schedule: Schedule) -> tuple[str, str]:
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=2, small_sizes=True), pool=pool) as made:
+        yield made
+
+
+def verdict(evaluator: Evaluator, source: str, schedule: Schedule) -> tuple[str, str]:
     candidate = candidate_from_text(write(source, schedule), "test")
-    options = EvalOptions(backend="cpu", trials=2, small_sizes=True)
-    found = evaluate(Task(task_id="t", source=source), candidate, options)
+    found = evaluator.evaluate(Task(task_id="t", source=source), candidate)
     return found.verdict, found.reason
 
 
@@ -89,17 +97,17 @@ def text(forward: str, init: str = "pass") -> str:
 
 
 @pytest.mark.parametrize("forward", RIGHT)
-def test_answers_are_right(forward: str) -> None:
+def test_answers_are_right(forward: str, evaluator: Evaluator) -> None:
     for schedule in (CANONICAL, TUNED):
-        assert verdict(text(forward), schedule) == ("correct", "")
+        assert verdict(evaluator, text(forward), schedule) == ("correct", "")
 
 
-def test_bounds_that_are_tensors() -> None:
+def test_bounds_that_are_tensors(evaluator: Evaluator) -> None:
     lines = ("self.register_buffer('lo', torch.arange(d) - 1.5)", "self.register_buffer('hi', torch.ones(37, 1))")
     init = "\n        ".join(lines)
     for forward in ("x.clamp(max=self.hi, min=self.lo)", "torch.clamp(x, self.lo)"):
         for schedule in (CANONICAL, TUNED):
-            assert verdict(text(forward, init), schedule) == ("correct", "")
+            assert verdict(evaluator, text(forward, init), schedule) == ("correct", "")
 
 
 @pytest.mark.parametrize("forward", REFUSED)
@@ -110,11 +118,11 @@ def test_what_float32_is_not_is_refused(forward: str) -> None:
 
 
 @pytest.mark.parametrize("init", LISTS)
-def test_lists_of_layers_that_change(init: str) -> None:
+def test_lists_of_layers_that_change(init: str, evaluator: Evaluator) -> None:
     lines = ["self.run(x).mean(1)", "    def run(self, x):", "        for l in self.layers:", "            x = l(x)"]
     forward = "\n".join([*lines, "        return x"])
     try:
-        found = verdict(text(forward, init), CANONICAL)
+        found = verdict(evaluator, text(forward, init), CANONICAL)
     except Unreadable:
         return
     assert found == ("correct", "")

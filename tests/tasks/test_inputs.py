@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernelwright.errors import TaskError
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks.draws import draw_key
 from kernelwright.tasks.inputs import DISTRIBUTIONS, HARDENING, examine_distributions, make_inputs, usable_distributions
-from kernelwright.tasks.workloads import derive, instantiate
+from kernelwright.tasks.workloads import Workload, derive, instantiate
 
 NN = torch.nn
 
@@ -37,11 +38,16 @@ def first(namespace: dict[str, Any], kind: Any, seed: int = 1) -> torch.Tensor:
     return make_inputs(namespace, kind, seed)[0]
 
 
+@cache
+def least(name: str) -> Workload:
+    """The smallest of a reference's sizes."""
+    return derive(RUNS[name]).workloads[-1]
+
+
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("name", sorted(RUNS))
 def test_equal_seeds_give_equal_bits_and_others_do_not(name: str, kind: Any) -> None:
-    source = RUNS[name]
-    workload = derive(source).workloads[-1]
+    source, workload = RUNS[name], least(name)
     namespace = instantiate(source, workload.constants)
     torch.manual_seed(99)
     a = task_inputs.tensors_in(make_inputs(namespace, kind, 7))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ pytest.importorskip("torch")
 import torch
 
 from kernelwright import syntax
-from kernelwright.evaluation import EvalOptions, evaluate
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
@@ -110,6 +112,12 @@ CASES = {
 }
 
 
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    with Evaluator(EvalOptions(backend="cpu", trials=2, small_sizes=True), pool=pool) as made:
+        yield made
+
+
 def text(case: str) -> str:
     made, returned = CASES[case]
     return FILE.replace("BODY", f"        {made}\n    def forward(self, x):\n        return {returned}")
@@ -135,11 +143,10 @@ def test_plainer_classes_compute_the_same(case: str) -> None:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_library_answers(case: str) -> None:
+def test_the_library_answers(case: str, evaluator: Evaluator) -> None:
     source = text(case)
     candidate = candidate_from_text(write(source), "test")
-    options = EvalOptions(backend="cpu", trials=2, small_sizes=True)
-    found = evaluate(Task(task_id="t", source=source), candidate, options)
+    found = evaluator.evaluate(Task(task_id="t", source=source), candidate)
     assert (found.verdict, found.reason) == ("correct", "")
 
 

@@ -1,7 +1,8 @@
 """The baselines' child: eager and compiled references, timed in a process that no candidate ever enters.
 
 It gets a call's inputs as a candidate does, through a block of its own that the referee fills, and goes through the
-same steps (`timed_calls`). One serves many tasks, one after another.
+same steps (`timed_calls`). One serves many tasks, one after another; what was compiled for one is kept for a while, for
+the next candidate that answers it: compiling takes seconds, and the GPU is held meanwhile.
 
 Messages in: `prepare`, `time`, `graph`, `release`. Out: `ready`, `prepared`, `timed`, `graphed`, `released`, `failed`.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import gc
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +27,11 @@ from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
 
+KEPT_TASKS = 16
+"""Tasks whose compiled references are kept."""
+KEPT_BYTES = 64 << 20
+"""Weights of a task that is kept, at most: they stay on the device."""
+
 
 class Baseline:
     """The reference of the task at hand, on the device."""
@@ -34,7 +41,10 @@ class Baseline:
         draws.home = gradients.device = device.name
         self.calls = TimedCalls(device)
         self.model: Any = None
-        self.compiled: dict[str, Any] = {}
+        self.callables: dict[str, Any] = {}
+        self.key: tuple[str, str] = ("", "")
+        self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+        """What `torch.compile` made, by task and size, the latest last."""
 
     def prepare(self, message: Message) -> dict[str, Any]:
         """Makes the model with the weights that referee and candidate have, and opens the block of inputs."""
@@ -45,13 +55,20 @@ class Baseline:
         if header["randomise"] and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, header["weight_seed"])
         self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
+        self.key = (header["source"], repr(header["constants"]))
+        kept = self.kept.pop(self.key, {})
+        self.callables = {name: compiled for name, compiled in kept.items() if _given_state(compiled, self.model)}
         self.calls.exchange(header["handle"], header["nbytes"])
         return {}
 
     def release(self, _message: Message) -> dict[str, Any]:
         """Forgets the task before."""
         if self.model is not None:
-            self.model, self.compiled = None, {}
+            if sum(t.nbytes for t in _state(self.model).values()) <= KEPT_BYTES:
+                self.kept[self.key] = {name: call for name, call in self.callables.items() if name != "eager"}
+            while len(self.kept) > KEPT_TASKS:
+                self.kept.popitem(last=False)
+            self.model, self.callables = None, {}
             self.calls.exchange("", 0)
             gc.collect()
             devices.give_back(self.device.name)
@@ -90,11 +107,29 @@ class Baseline:
         return calls
 
     def _baseline(self, name: str) -> Callable[..., Any]:
-        if name not in self.compiled:
+        if name not in self.callables:
             twin = copy.deepcopy(self.model)  # a module in training mode changes itself when called
             mode = None if name == "compile" else "max-autotune-no-cudagraphs"
-            self.compiled[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
-        return self.compiled[name]  # type: ignore[no-any-return]
+            self.callables[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
+        return self.callables[name]  # type: ignore[no-any-return]
+
+
+def _state(model: Any) -> dict[str, torch.Tensor]:
+    """Parameters and buffers by name."""
+    if not isinstance(model, torch.nn.Module):
+        return {}
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _given_state(compiled: Any, model: Any) -> bool:
+    """Gives a compiled model the state of another of its kind; False where it is of another kind."""
+    old, new = _state(getattr(compiled, "_orig_mod", None)), _state(model)
+    if [(n, t.shape, t.dtype) for n, t in old.items()] != [(n, t.shape, t.dtype) for n, t in new.items()]:
+        return False
+    with torch.no_grad():
+        for name, tensor in old.items():
+            tensor.copy_(new[name])
+    return True
 
 
 def serve(channel: Channel, level: str, device: Device) -> None:

@@ -35,7 +35,7 @@ would fall below the second number otherwise."""
 _PARAMETER_SHARE = 8
 """A model may have this many times more parameters than a workload has elements."""
 _SECONDS = 10.0
-"""Wall seconds after which no further sizes are tried."""
+"""Seconds of this process's own work after which no further sizes are tried: what else a machine does changes none."""
 _FAILED_PROOFS = 6
 """Sizes at which a reference may turn out not to run before it is taken to run at none."""
 _BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
@@ -161,7 +161,7 @@ class _Search:
     signatures: dict[str, Signature | None] = field(default_factory=dict)
     workloads: list[Workload] = field(default_factory=list)
     failed_proofs: int = 0
-    stop_at: float = field(default_factory=lambda: time.monotonic() + _SECONDS)
+    stop_at: float = field(default_factory=lambda: time.process_time() + _SECONDS)
 
     def plan(self, count: int, own_size: bool) -> Plan:
         base = self._base()
@@ -462,7 +462,7 @@ class _Search:
     def _late(self) -> bool:
         """Whether to stop looking: out of time, or the reference fails wherever it is run."""
         hopeless = self.failed_proofs >= _FAILED_PROOFS * (1 + len(self.workloads))
-        return hopeless or time.monotonic() > self.stop_at
+        return hopeless or time.process_time() > self.stop_at
 
 
 def _key(overrides: dict[str, Any]) -> str:
