@@ -262,6 +262,13 @@ def test_what_is_no_opinion_is_a_failure_worth_nothing(answer: str) -> None:
     assert found.failure and found.score == 0.0
 
 
+def test_what_a_judge_drafts_while_it_reasons_is_no_opinion() -> None:
+    draft, final = json.dumps({**OPINION, "speed": 1.0}), json.dumps(OPINION)
+    assert read_judgement(f"<think>perhaps {draft}</think>I cannot say.").failure
+    assert read_judgement(f"<think>perhaps {draft}").failure  # cut off
+    assert read_judgement(f"<think>perhaps {draft}</think>{final}").scores["speed"] == 0.0
+
+
 def test_failures_are_tried_again_and_counted() -> None:
     good = json.dumps(OPINION)
     judge = Judge(Says("what?", good, PolicyError("down"), "no", good))

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kernelwright.errors import PolicyError
 from kernelwright.policies import Policy
+from kernelwright.prompts.answers import without_reasoning
 from kernelwright.records import Candidate, Message, Task
 
 _ROLE = "You review GPU kernels. You are strict, you trace the code by hand, and you answer with one JSON object only."
@@ -115,9 +116,9 @@ class Judge:
 
 
 def read_judgement(text: str) -> Judgement:
-    """The last JSON object in an answer that is an opinion, or why there is none."""
+    """The last JSON object in an answer that is an opinion, or why there is none. Reasoning does not count."""
     failure = "the answer holds no JSON object"
-    for value in reversed(list(_objects(text[-_READ:]))):
+    for value in reversed(list(_objects(without_reasoning(text)[-_READ:]))):
         try:
             opinion = _Opinion.model_validate(value)
         except ValidationError as error:

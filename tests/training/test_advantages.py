@@ -297,6 +297,8 @@ def test_tensors_come_back_as_tensors(name: str) -> None:
     assert isinstance(found, torch.Tensor) and found.dtype == torch.float32
     plain = ADVANTAGES[name](score.numpy(), *[x.numpy() for x in ids], mask.numpy())
     assert isinstance(plain, np.ndarray) and found.tolist() == pytest.approx(plain.tolist())
+    half = ADVANTAGES[name](score.bfloat16(), *ids, mask.bfloat16())  # numpy has no such numbers
+    assert half.dtype == torch.bfloat16 and half.tolist() == pytest.approx(found.tolist(), rel=1e-2)
 
 
 @pytest.mark.parametrize("name", list(ADVANTAGES))

@@ -108,3 +108,5 @@ def test_bad_arguments_are_named() -> None:
         dynamic_sampling([0.1], [1], wanted=0)
     with pytest.raises(ConfigError):
         varied_groups([0.1], [1, 2])
+    with pytest.raises(ConfigError, match="mask of 1"):
+        varied_groups([0.1, 0.2], [1, 1], [True])

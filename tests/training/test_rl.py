@@ -239,6 +239,28 @@ def rl_settings(undecided: Path, **more: Any) -> RlSettings:
     return RlSettings.model_validate(rl_table(undecided, **merged))
 
 
+def test_no_two_answers_of_a_step_are_drawn_with_one_seed(undecided: Path, judges: Executor, tmp_path: Path) -> None:
+    """A later turn whose context was too short to show the earlier ones would repeat another rollout's first answer."""
+    from kernelwright.policies.starter import ConversationPolicy
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl import load_tasks
+    from kernelwright.training.rl_state import State
+
+    seeds: list[int] = []
+
+    class Noting(ConversationPolicy):
+        def sampling(self, seed: int, temperature: float | None) -> Any:
+            seeds.append(seed)
+            return super().sampling(seed, temperature)
+
+    wanted = rl_settings(undecided, rollout={"turns": 3, "max_tokens": 4})
+    engine = State.open(wanted, undecided / "none", Ranks()).policy.engine
+    policy = Noting(engine, temperature=1.0, max_tokens=4)
+    seeds.clear()
+    rows = Rollouts(wanted, policy, judges).play(0, dict(enumerate(load_tasks(wanted.tasks))), tmp_path / "step.jsonl")
+    assert len(seeds) == len(set(seeds)) == len(rows) == 2 * 4 * 3
+
+
 @pytest.mark.slow
 def test_a_large_epsilon_spares_weights_of_small_gradients(
     undecided: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path

@@ -70,8 +70,11 @@ def test_every_reward_and_its_usual_parameters_pass() -> None:
 
 
 @pytest.mark.parametrize("name", ["makora", "cuda_agent"])
-def test_a_reward_for_speed_over_compile_needs_its_time(name: str) -> None:
+def test_a_reward_for_speed_over_compile_needs_its_time(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     table: dict[str, Any] = {"reward": {"name": name}}
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "cpu")
+    settings(**table)  # what `auto` stands for there times nothing
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")
     with pytest.raises(ValidationError, match="time of compile.*judging.baselines=eager,compile"):
         settings(**table)
     with pytest.raises(ValidationError, match="time of compile"):
@@ -99,9 +102,10 @@ def test_a_judge_is_for_a_reward_that_pays_its_opinion() -> None:
         settings(judging=asked, reward={"name": "stanford", "parameters": {"judge_weight": -0.1}})
 
 
-def test_on_the_command_line_it_is_an_error_of_settings(tmp_path: Any) -> None:
+def test_on_the_command_line_it_is_an_error_of_settings(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     from kernelwright.config import load_config
 
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", "gpu")
     path = tmp_path / "rl.yaml"
     path.write_text("model: {path: x}\ntasks: {suite: starter}\n")
     with pytest.raises(ConfigError, match="makora needs the time of compile"):

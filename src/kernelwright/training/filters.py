@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.rows import Array, as_numpy, counts, numbered, scores
+from kernelwright.training.rows import Array, as_numpy, counts, numbered, scores, unwrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,8 +49,8 @@ def mismatch_rejection(
     """
     if not 0.0 < low <= 1.0 <= high:
         raise ConfigError(f"[{low}, {high}] does not hold 1", hint="use low in (0, 1] and high of at least 1")
-    here, there = _matrix(log_probs), _matrix(rollout_log_probs)
-    mask = _matrix(token_mask).astype(bool)
+    here, there = unwrapped(log_probs), unwrapped(rollout_log_probs)
+    mask = unwrapped(token_mask).astype(bool)
     if not here.shape == there.shape == mask.shape or here.ndim != 2:
         raise ConfigError(f"shapes {here.shape}, {there.shape} and {mask.shape}", hint="all must be (rows, length)")
     with np.errstate(invalid="ignore", over="ignore"):
@@ -108,7 +108,10 @@ def varied_groups(score: Array, group: Array, mask: Array | None = None) -> NDAr
     values, groups = scores(score), numbered(as_numpy(group))
     if values.shape != groups.shape:
         raise ConfigError(f"{len(values)} scores of {len(groups)} rows")
-    valid = ~np.isnan(values) & (np.ones(len(values), bool) if mask is None else as_numpy(mask).astype(bool))
+    real = np.ones(len(values), bool) if mask is None else as_numpy(mask).astype(bool)
+    if real.shape != values.shape:
+        raise ConfigError(f"{len(values)} scores of rows and a mask of {len(real)}")
+    valid = ~np.isnan(values) & real
     low, high = np.full(groups.max(initial=0) + 1, np.inf), np.full(groups.max(initial=0) + 1, -np.inf)
     np.minimum.at(low, groups[valid], values[valid])
     np.maximum.at(high, groups[valid], values[valid])
@@ -146,10 +149,3 @@ def shares(keep: NDArray[np.bool_], group: Array) -> NDArray[np.float64]:
     """For each row, the share of its group's rows that are kept: what to log of a filter."""
     groups = numbered(as_numpy(group))
     return counts(groups, keep) / np.maximum(counts(groups, np.ones(len(groups), bool)), 1.0)
-
-
-def _matrix(column: Array) -> NDArray[Any]:
-    if hasattr(column, "detach"):
-        column = column.detach().cpu()
-        column = (column.double() if column.is_floating_point() else column).numpy()
-    return np.asarray(column)

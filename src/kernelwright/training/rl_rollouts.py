@@ -232,14 +232,15 @@ class Rollouts:
 
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
-        seed = hash_seed(self.settings.seed, step, group, trajectory)
+        turns = self.settings.rollout.turns
+        seed = hash_seed(self.settings.seed, step, group, trajectory * turns)  # each turn takes the next one
         options = self.judged_with(step, group)
         judged: list[tuple[Turn, Candidate | None]] = []
         played = rollout(
             task,
             recorder,
             lambda of, candidate: self._evaluate(of, candidate, options),
-            budget=Budget(turns=self.settings.rollout.turns),
+            budget=Budget(turns=turns),
             seed=seed,
             on_turn=lambda turn, candidate: judged.append((turn, candidate)),
             stop=(lambda e: e.verdict == "correct") if self.settings.rollout.stop_when_correct else None,

@@ -230,13 +230,15 @@ class RlSettings(Table):
 
 def _check_reward(settings: RlSettings) -> None:
     """Refuses what would fail, or silently pay for less, once answers have been played and judged."""
+    from kernelwright.evaluation.options import EvalOptions
     from kernelwright.records import Evaluation, Timing, WorkloadResult
     from kernelwright.rewards import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
 
     reward, judging, parameters = settings.reward, settings.judging, settings.reward.parameters
     pays = load_reward(reward.name)
     _check_parameters(pays, reward, PER_ANSWER)
-    timed = judging.timed_beside() if judging.backend != "cpu" and judging.timing_seconds else ()
+    times = EvalOptions(backend=judging.backend).resolved() == "gpu" and judging.timing_seconds > 0
+    timed = judging.timed_beside() if times else ()
     needs = BASELINES.get(reward.name, ())
     for name in needs if timed else ():
         if name not in timed and not (name == "compile" and "max-autotune" in timed):
@@ -254,8 +256,8 @@ def _check_reward(settings: RlSettings) -> None:
         opinion = {"judge": 1.0}
     wrong = Evaluation(task_id="t", task_hash="0", candidate_id="1", verdict="wrong", reason="other values")
     right = wrong.changed(verdict="correct", reason="", workloads=(WorkloadResult(name="w", passed=True),))
-    times = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
-    judged = (None, wrong, right, right.changed(timing=times, environment={"own_kernel_share": "0.5"}))
+    timing = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
+    judged = (None, wrong, right, right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
     _check_finite(reward, lambda: [pays(evaluation, **parameters, **opinion).value for evaluation in judged])
 
 

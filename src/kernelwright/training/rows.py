@@ -87,12 +87,18 @@ def _check_single(trajectory: NDArray[np.int64], turn: NDArray[np.int64]) -> Non
 
 def as_numpy(column: Array) -> NDArray[Any]:
     """A column as a numpy array of one dimension."""
-    if hasattr(column, "detach"):
-        column = column.detach().cpu().numpy()
-    array = np.asarray(column)
+    array = unwrapped(column)
     if array.ndim != 1:
         raise ConfigError(f"a column of shape {array.shape}", hint="give flat rows, one a turn")
     return array
+
+
+def unwrapped(column: Array) -> NDArray[Any]:
+    """What a caller gives as a numpy array; floating tensors in float64, since numpy has no bfloat16."""
+    if hasattr(column, "detach"):
+        column = column.detach().cpu()
+        column = (column.double() if column.is_floating_point() else column).numpy()
+    return np.asarray(column)
 
 
 def scores(column: Array) -> NDArray[np.float64]:
