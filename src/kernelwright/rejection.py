@@ -139,11 +139,11 @@ def _choose(wanted: RejectionSettings, out: Path, played: int) -> dict[str, Any]
     """Writes the answers of the rollouts that pass CUDA Agent's filters, and how many did not and why."""
     try:
         episodes = gather([out / COLLECTED])
-    except StoreError:  # not one answer held a candidate
+    except StoreError:  # not one answer was there
         episodes = []
     kept, dropped = rft(episodes, wanted.reward)
     if played > len(episodes):
-        dropped = {**dropped, "no-candidate": played - len(episodes)}
+        dropped = {**dropped, "no-answer": played - len(episodes)}
     rows = chosen_rows(kept)
     facts = {"rollouts": played, "kept": len(kept), "dropped": dropped, "rows": len(rows)}
     if not rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kernelwright.corpus.shards import Verdict, row_of
 from kernelwright.curation import METHODS, Settings, gather
 from kernelwright.curation.gather import sample_of_row
 from kernelwright.errors import StoreError
+from kernelwright.store import Store
 
 CANDIDATES = Path(kernelwright.__file__).parent / "data" / "candidates" / "row_softmax"
 
@@ -40,6 +42,22 @@ def test_turns_become_an_episode_with_its_task(run: Path) -> None:
     assert {t.task.task_id for t in episode.turns} == {"row_softmax"}
     assert episode.turns[2].reasoning == "One row a block." and episode.turns[0].parse_failure
     assert episode.turns[1].messages[-1].content.startswith("Your answer could not be used")
+
+
+def test_a_rollout_without_a_candidate_counts_and_what_was_not_judged_yet_does_not(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    with Store.open(folder) as store:
+        (played,) = store.turns().values()
+        answered = played[1].changed(evaluation=None, candidate_id=None)  # as `bench` keeps it before it is judged
+        store.add_turn("row_softmax · p · seed 1", played[0])
+        store.add_turn("row_softmax · p · seed 2", answered.changed(index=0))
+        store.add_turn("row_softmax · p · seed 3", played[0])
+        store.add_turn("row_softmax · p · seed 3", answered)
+    found = gather([folder])
+    assert [[t.verdict for t in e.turns] for e in found[1:]] == [["no_candidate"], ["no_candidate"]]
+    assert {e.task.content_hash for e in found} == {found[0].task.content_hash}
+    assert METHODS["rft"](found, Settings(form="chat")).left_out["no-reward"] == 2
 
 
 def test_methods_on_a_real_run(run: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +45,12 @@ def _run(path: Path, store: Store) -> Iterator[Episode]:
     tasks = {task.content_hash: task for task in store.tasks()}
     shown: set[tuple[str, str]] = set()
     for rollout, turns in store.turns().items():
-        samples = [_turn(path, store, rollout, turn, tasks) for turn in turns]
+        # What a stopped run had not judged yet is neither a candidate nor none.
+        samples = [_turn(path, store, rollout, turn, tasks) for turn in turns if turn.evaluation or turn.parse_failure]
         known = [s for s in samples if s is not None]
-        task = next((s.task for s in known if s.evaluation), None)
-        if task is None:
-            continue  # no turn was judged: nothing says which task it was about
+        task = next((s.task for s in known if s.evaluation), None) or _named(rollout, tasks.values())
+        if task is None or not known:
+            continue
         shown |= {(s.task.content_hash, s.evaluation.candidate_id) for s in known if s.evaluation}
         yield Episode(tuple(s if s.evaluation else _with_task(s, task) for s in known))
     for evaluation in store.evaluations():
@@ -61,6 +62,13 @@ def _run(path: Path, store: Store) -> Iterator[Episode]:
         policy = candidate.provenance.policy or ""
         sample = Sample(task, candidate.text, candidate.text, evaluation, str(path), policy=policy)
         yield Episode((sample,))
+
+
+def _named(rollout: str, tasks: Collection[Task]) -> Task | None:
+    """The task that a rollout's name begins with: of one without any candidate nothing else says it."""
+    begins = {f"{t.task_id} · ": t for t in tasks} | {f"{t.task_id} · {t.short_hash} · ": t for t in tasks}
+    fitting = [begin for begin in begins if rollout.startswith(begin)]
+    return begins[max(fitting, key=len)] if fitting else None
 
 
 _NO_TASK = Task(task_id="?", source="?")
