@@ -83,6 +83,9 @@ def test_drift_is_a_distance_of_distributions() -> None:
     assert drift({"1": 1.0}, {"1": 1.0}) == 0.0 and drift({"1": 1.0}, {"2": 1.0}) == 1.0
     assert drift({"1": 0.5, "2": 0.5}, {"1": 1.0}) == 0.5
     assert drift({"1": 0.9}, {"1": 1.0}) == pytest.approx(0.1)  # the rest is not named
+    alike = [{str(n): 1 / 32 for n in places} for places in (range(16), range(16, 32))]
+    assert drift(*alike) == 0.0  # two tables of one distribution, which names neither's tokens more than the other's
+    assert drift({"1": 0.6, "2": 0.2}, {"3": 0.5, "4": 0.2}) == pytest.approx(0.5)
     assert repetition([1] * 20) > 0.9 and repetition(range(20)) == 0.0 and repetition([1]) == 0.0
 
 

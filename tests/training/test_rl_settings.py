@@ -44,6 +44,7 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         ({"judging": {"baselines": "foo"}}, "no 'foo'"),
         ({"judging": {"baselines": "eager,compil"}}, "did you mean 'compile'"),
         ({"rejection": {"reward": "kevn"}}, "kevin"),
+        ({"train": {"lr": float("inf")}}, "train.lr"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**32}, "seed"),
     ],

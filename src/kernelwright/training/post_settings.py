@@ -122,6 +122,7 @@ class LossSettings(Table):
 class UpdateSettings(Table):
     """The updates. Either epochs or steps says how many."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     epochs: float | None = Field(default=None, gt=0)
     steps: int | None = Field(default=None, ge=1)
     batch: int = Field(default=32, ge=1)

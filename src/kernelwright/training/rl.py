@@ -175,8 +175,8 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
             log.add(row)
             live.say(_line(row, total), last=over)
             if over or state.step % settings.train.save_every == 0:
-                state.save(out)
                 write_curves(settings.name, history, out / "curves.html")
+                state.save(out)
     return stopped
 
 

@@ -69,10 +69,16 @@ def first_tokens(rows: Sequence[Row]) -> dict[str, float]:
 def drift(now: Mapping[str, float], then: Mapping[str, float]) -> float:
     """Total variation distance of two such tables: 0 for equal ones, 1 for those that share nothing.
 
-    What neither table names is in one place, so that the distance is never more than the true one.
+    What only one of them names may be in the other's unnamed rest, so that the distance is never more than the true one.
     """
-    rest = abs(sum(now.values()) - sum(then.values()))
-    return (sum(abs(now.get(t, 0.0) - then.get(t, 0.0)) for t in {*now, *then}) + rest) / 2
+    return max(_gained(now, then), _gained(then, now))
+
+
+def _gained(more: Mapping[str, float], less: Mapping[str, float]) -> float:
+    """How much more likely tokens have at least become, added up over those that have."""
+    shared = sum(max(0.0, more[t] - less[t]) for t in more.keys() & less.keys())
+    new = sum(share for t, share in more.items() if t not in less)
+    return shared + max(0.0, new - max(0.0, 1.0 - sum(less.values())))
 
 
 def repetition(ids: Sequence[int], n: int = 8) -> float:

@@ -103,6 +103,7 @@ class AlarmSettings(Table):
 class RlUpdateSettings(Table):
     """The updates of a step."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     steps: int = Field(default=50, ge=1)
     seconds: float | None = Field(default=None, gt=0)
     """Wall seconds of steps within which the run ends: no step is begun that would go beyond, taking as long as the
