@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,23 @@ def test_the_schedule_may_be_stated_or_left_to_the_model(
     monkeypatch.setenv("KERNELWRIGHT_SCHEDULE", "fastest")
     with pytest.raises(KernelwrightError, match="fastest"):
         own.generate(ASK, seed=0, task=TASK)
+
+
+@pytest.mark.parametrize("kind", ["starter", "hf"])
+def test_a_limit_that_nobody_chose_leaves_room_for_earlier_turns(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    if kind == "hf":
+        pytest.importorskip("transformers")
+    monkeypatch.delenv("KERNELWRIGHT_MAX_TOKENS", raising=False)
+    policy: Any = load_policy(f"{kind}:{folder}", conversation=True)
+    talk = [Message(role="user", content="x = 1\n" * n) for n in range(1, 160, 3)]
+    lengths = [len(policy.engine.tokenizer.prompt([m])) for m in talk]
+    assert min(lengths) < 512 < max(lengths)
+    assert [policy.fits([m]) for m in talk] == [n <= 512 for n in lengths]  # half of the context
+    monkeypatch.setenv("KERNELWRIGHT_MAX_TOKENS", "900")
+    told: Any = load_policy(f"{kind}:{folder}", conversation=True)
+    assert [told.fits([m]) for m in talk] == [n <= 124 for n in lengths]
 
 
 def test_a_task_that_is_too_long(policy: StarterPolicy) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernelwright.errors import ConfigError
 from kernelwright.generation import load_backend
 from kernelwright.policies.openai_http import Settings
-from kernelwright.policies.starter import SampledAnswer, StarterPolicy
+from kernelwright.policies.starter import SampledAnswer, StarterPolicy, room_of
 
 if TYPE_CHECKING:
     from kernelwright.inference.engine import Running
@@ -31,12 +31,14 @@ class HFPolicy(StarterPolicy):
             raise ConfigError(f"{kind}: names no model", hint=f"write {kind}:FOLDER or {kind}:OWNER/NAME")
         own = Settings.from_environment()
         share = top_p if top_p is not None else own.top_p
+        backend = load_backend(KINDS[kind], model, tempered=True)
         return cls(
-            load_backend(KINDS[kind], model, tempered=True),
+            backend,
             spec,
             temperature=own.temperature if temperature is None else temperature,
             top_p=1.0 if share is None else share,
             max_tokens=own.max_tokens,
+            room=room_of(own.max_tokens, backend.context),
         )
 
     def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:

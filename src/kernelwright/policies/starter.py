@@ -58,9 +58,12 @@ class StarterPolicy:
         top_p: float = 1.0,
         top_k: int = 0,
         max_tokens: int = MAX_TOKENS,
+        room: int | None = None,
     ) -> None:
         self.engine = engine
         self.name = name
+        self.room = max_tokens if room is None else room
+        """Tokens of the context that a conversation leaves for an answer."""
         self.temperature, self.top_p, self.top_k, self.max_tokens = temperature, top_p, top_k, max_tokens
         self._turn = threading.Lock()
         self.sampling(0, None)  # says at once what is out of range
@@ -72,13 +75,15 @@ class StarterPolicy:
         stated = temperature if temperature is not None else _setting("TEMPERATURE")
         share = top_p if top_p is not None else _setting("TOP_P")
         engine = load_engine(spec)
+        max_tokens = int(_setting("MAX_TOKENS") or MAX_TOKENS)
         return cls(
             engine,
             spec,
             temperature=stated,
             top_p=1.0 if share is None else share,
             top_k=int(_setting("TOP_K") or 0),
-            max_tokens=int(_setting("MAX_TOKENS") or MAX_TOKENS),
+            max_tokens=max_tokens,
+            room=room_of(max_tokens, engine.context),
         )
 
     @property
@@ -150,6 +155,10 @@ class StarterPolicy:
         asked = asking(task_prompt(task.source) if task is not None else source_of(messages))
         return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=asked.text)]), asked)
 
+    def fits(self, messages: Sequence[Message]) -> bool:
+        """Whether a conversation leaves room for an answer."""
+        return len(self.prompt(messages, None).ids) <= self.engine.context - self.room
+
     def sampling(self, seed: int, temperature: float | None) -> Sampling:
         """How a request is drawn: with its own temperature, or the policy's."""
         from kernelwright.inference.sampling import Sampling
@@ -181,9 +190,11 @@ class ConversationPolicy(StarterPolicy):
         """The conversation, as it is."""
         return Prompt(self.engine.tokenizer.prompt(messages))
 
-    def fits(self, messages: Sequence[Message]) -> bool:
-        """Whether a conversation leaves room for an answer of `max_tokens`."""
-        return len(self.engine.tokenizer.prompt(messages)) <= self.engine.context - self.max_tokens
+
+def room_of(max_tokens: int, context: int) -> int:
+    """Tokens that a conversation leaves for an answer: as many as the environment says, else half of the context at
+    most, for a limit that nobody chose would leave no earlier turn in it."""
+    return max_tokens if _setting("MAX_TOKENS") is not None else min(max_tokens, context // 2)
 
 
 def _setting(name: str) -> float | None:

@@ -69,7 +69,7 @@ def first_tokens(rows: Sequence[Row]) -> dict[str, float]:
 def drift(now: Mapping[str, float], then: Mapping[str, float]) -> float:
     """Total variation distance of two such tables: 0 for equal ones, 1 for those that share nothing.
 
-    What only one of them names may be in the other's unnamed rest, so that the distance is never more than the true one.
+    What only one names may be in the other's unnamed rest, so that the distance is never more than the true one.
     """
     return max(_gained(now, then), _gained(then, now))
 
