@@ -100,6 +100,12 @@ def test_milestones_at_five_percent(ms: float, expected: float) -> None:
     assert value("cuda_agent", evaluation(ms=ms)) == expected
 
 
+def test_exactly_five_percent_is_no_milestone_whatever_rounding_makes_of_it() -> None:
+    for n in range(1, 2000):
+        assert value("cuda_agent", evaluation(ms=19.0 * n, eager=20.0 * n, compiled=20.0 * n)) == 1.0
+        assert value("cuda_agent", evaluation(ms=19.0 * n, eager=20.0 * n + 1e-3, compiled=None)) == 2.0
+
+
 def test_faster_than_compile_only_is_the_first_milestone() -> None:
     assert value("cuda_agent", evaluation(ms=1.0, eager=1.0, compiled=5.0)) == 1.0
     assert value("cuda_agent", evaluation(ms=1.0, compiled=None)) == 2.0

@@ -149,7 +149,7 @@ def cuda_agent(
     3 needs both baselines beaten: faster than torch.compile only is 1, as in the formula. `continuous` is the paper's
     ablation: compile/own, or -1.
     """
-    version, facts = "cuda_agent-2", _facts(evaluation)
+    version, facts = "cuda_agent-3", _facts(evaluation)
     needs = ("compile_speedup",) if continuous else ("speedup", "compile_speedup")
     if unpaid := _unjudged(evaluation, version, facts, needs if timed_only else ()):
         return unpaid
@@ -157,8 +157,9 @@ def cuda_agent(
         return _sum({"wrong": -1.0}, facts, version)
     if continuous:
         return _sum({"compile_speedup": facts.get("compile_speedup", 0.0)}, facts, version)
-    # (t0 - t) / t0 > margin, with t0 / t the speedup
-    eager, compiled = (1.0 - 1.0 / facts[k] > margin if facts.get(k) else False for k in ("speedup", "compile_speedup"))
+    # (t0 - t) / t0 > margin, with t0 / t the speedup: more than the margin by more than rounding
+    saved = [1.0 - 1.0 / facts[k] if k in facts else -math.inf for k in ("speedup", "compile_speedup")]
+    eager, compiled = (share > margin and not math.isclose(share, margin, abs_tol=1e-12) for share in saved)
     parts = {"correct": 1.0}
     if eager:
         parts["beats_eager"] = 1.0
