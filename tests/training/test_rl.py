@@ -464,6 +464,29 @@ def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_th
 
 
 @pytest.mark.slow
+def test_a_judge_is_asked_until_execution_pays_and_its_failures_are_counted_by_step(
+    undecided: Path, judges: Executor, tmp_path: Path
+) -> None:
+    from kernelwright.training.rl import train_rl
+
+    opinion = {"reasoning": "fine", "compilability": 1, "correctness": 0.5, "speed": 0}
+    script = tmp_path / "opinions.jsonl"
+    script.write_text(json.dumps({"answer": json.dumps(opinion), "task_id": "relu"}) + '\n{"answer": "no"}\n')
+    asked = {"reward": {"name": "stanford"}, "judging": {"judge": f"scripted:{script}"}, "rollout": {"turns": 1}}
+    train_rl(rl_settings(undecided, **asked), tmp_path / "run", judges)
+    first, second = logged(tmp_path / "run")
+    rows = [row for rollout in played(tmp_path / "run", 0).values() for row in rollout if row.verdict != "unreadable"]
+    failed = sum(row.task_id != "relu" for row in rows)
+    assert (first["judge_weight"], first["judge_asked"], first["judge_failed"]) == (0.5, len(rows), failed)
+    assert {row.parts["judge"] for row in rows} == {0.25, 0.0}
+    assert first["correct"] > 0.1 and (second["judge_weight"], second["judge_asked"], second["judge_failed"]) == (
+        0,
+        0,
+        0,
+    )
+
+
+@pytest.mark.slow
 def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     undecided: Path, judges: Executor, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def _step(
     judge = rollouts.judge
     if judge is not None:
         rollouts.judge_weight = judge_weight(history, judge_start(settings))
+        judge.asked = judge.failed = 0
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
     trained = state.updater.step(kept, settings.seed * 1_000_003 + state.step)
