@@ -21,6 +21,7 @@ from kernelwright.generation.hub import HubTokenizer, load_tokenizer  # noqa: E4
 from kernelwright.generation.transformers_backend import TransformersBackend  # noqa: E402
 from kernelwright.inference.engine import Engine, Running  # noqa: E402
 from kernelwright.inference.sampling import Sampling  # noqa: E402
+from kernelwright.inference.tokenizer import ChatTokenizer  # noqa: E402
 from kernelwright.policies import load_policy  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
 
@@ -183,6 +184,17 @@ def test_a_model_that_cannot_be_batched_continuously_is_generated_with_plainly(
     assert "plain generate takes over" in capfd.readouterr().err and not backend.continuous
     for running in found:
         assert running.log_probs == pytest.approx(forward(model, running.prompt, running.ids, 0.8), abs=1e-4)
+
+
+def test_a_tokenizer_splits_as_its_file_says_whatever_the_architecture(folder: Path, tmp_path: Path) -> None:
+    text = "class A:\n    def f(self):\n        return x[12]\n\n\n# it's\n"
+    expected = ChatTokenizer.load(folder).encode(text)
+    for kind in ("llama", "qwen2"):
+        place = tmp_path / kind
+        shutil.copytree(folder, place)
+        config = json.loads((place / "config.json").read_text())
+        (place / "config.json").write_text(json.dumps({**config, "model_type": kind}))
+        assert load_tokenizer(str(place)).encode(text) == expected
 
 
 def test_which_back_end_is_taken(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ def place_of(spec: str) -> str:
 def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
     """A model's tokenizer. Raises `ConfigError` where it cannot be loaded or has no chat template."""
     try:
-        from transformers import AutoTokenizer
+        import transformers  # noqa: F401
     except ImportError as error:
         raise ConfigError("this needs transformers", hint="pip install 'kernelwright[train]'") from error
+    place = place_of(spec)
     try:
-        inner = AutoTokenizer.from_pretrained(place_of(spec), trust_remote_code=trust_remote_code)
+        inner = tokenizer_kind(place).from_pretrained(place, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, KeyError, ImportError) as error:
         raise ConfigError(
             f"the tokenizer of {spec!r} cannot be loaded: {_first_line(error)}", hint="check the folder or Hub id"
@@ -38,6 +40,26 @@ def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:
     except PolicyError as error:
         raise ConfigError(str(error), hint=error.hint) from error
     return tokenizer
+
+
+def tokenizer_kind(place: str) -> Any:
+    """The class of transformers that loads a model's tokenizer as its files have it.
+
+    AutoTokenizer goes by the model's architecture first, whose class puts its own splitting in place of the file's.
+    """
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast if _as_in_file(place) else AutoTokenizer
+
+
+def _as_in_file(place: str) -> bool:
+    """Whether a folder says that its `tokenizer.json` is all there is to its tokenizer."""
+    try:
+        config = json.loads((Path(place) / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    kinds = ("PreTrainedTokenizerFast", "TokenizersBackend")
+    return isinstance(config, dict) and config.get("tokenizer_class") in kinds
 
 
 def load_model(spec: str, attention: str = "auto", trust_remote_code: bool = False) -> Any:

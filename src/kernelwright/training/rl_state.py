@@ -15,6 +15,7 @@ import torch
 
 from kernelwright.errors import ConfigError
 from kernelwright.generation import GenerationBackend, load_backend
+from kernelwright.generation.hub import tokenizer_kind
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
 from kernelwright.training.merging import merged, save_tokenizer_files, transposed
@@ -112,10 +113,8 @@ class State:
         except SafetensorError as error:  # what safetensors makes of a full disk
             raise cannot_write(out, error) from error
         if not (out / "tokenizer.json").is_file():  # a Hub id, or a tokenizer of other files
-            from transformers import AutoTokenizer
-
-            trust = settings.model.trust_remote_code
-            AutoTokenizer.from_pretrained(settings.model.path, trust_remote_code=trust).save_pretrained(str(out))
+            path, trust = settings.model.path, settings.model.trust_remote_code
+            tokenizer_kind(path).from_pretrained(path, trust_remote_code=trust).save_pretrained(str(out))
 
 
 def _backend(settings: RlSettings, ranks: Ranks) -> GenerationBackend:

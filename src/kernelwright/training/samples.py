@@ -27,6 +27,7 @@ import numpy as np
 
 from kernelwright.config import cache_dir
 from kernelwright.errors import ConfigError
+from kernelwright.generation.hub import tokenizer_kind
 from kernelwright.inference.chat import CHAT_TEMPLATE, task_prompt
 from kernelwright.prompts.answers import fenced, reasoning
 from kernelwright.records import Task
@@ -235,12 +236,8 @@ def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     """A model's fast tokenizer, with a padding token. Raises `ConfigError`."""
-    from transformers import AutoTokenizer, PreTrainedTokenizerFast
-
-    # AutoTokenizer goes by the model's architecture first, whose class puts its own splitting in place of the file's.
-    kind = PreTrainedTokenizerFast if _as_in_file(path) else AutoTokenizer
     try:
-        tokenizer = kind.from_pretrained(path, trust_remote_code=trust_remote_code)
+        tokenizer = tokenizer_kind(path).from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, ImportError) as error:
         raise ConfigError(
             f"there is no tokenizer in {path!r}: {str(error).splitlines()[0][:200]}",
@@ -253,18 +250,6 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
-
-
-def _as_in_file(path: str) -> bool:
-    """Whether a folder says that its `tokenizer.json` is all there is to its tokenizer."""
-    try:
-        config = json.loads((Path(path) / "tokenizer_config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and config.get("tokenizer_class") in (
-        "PreTrainedTokenizerFast",
-        "TokenizersBackend",
-    )
 
 
 def prepare(settings: SftSettings) -> tuple[Samples, Report]:
