@@ -51,6 +51,9 @@ def test_a_sound_step_raises_no_alarm() -> None:
     assert raised(SOUND) == []
     facts = describe(SOUND)
     assert (facts["reward"], facts["correct"], facts["fast_1"], facts["speedup"]) == (0.5, 0.5, 0.5, 1.5)
+    assert (facts["fast_1.5"], facts["fast_2"]) == (0.0, 0.0)
+    faster = [replace(r, facts={"speedup": 1.6 + n}) if n < 2 else r for n, r in enumerate(SOUND)]
+    assert (describe(faster)["fast_1.5"], describe(faster)["fast_2"]) == (1 / 16, 1 / 16)
     assert (facts["entropy"], facts["alike"], facts["first_tokens"]) == (0.5, 0.0, {"7": 1.0})
 
 
@@ -149,4 +152,4 @@ def test_curves_show_every_series_that_there_is(tmp_path: Path) -> None:
     write_curves("a <run>", rows, tmp_path / "curves.html")
     page = (tmp_path / "curves.html").read_text()
     assert "a &lt;run&gt;" in page and "step 2: cut" in page and "mismatch_rejected" not in page
-    assert page.count("<polyline") == 14
+    assert page.count("<polyline") == 16

@@ -16,6 +16,8 @@ from kernelwright.training.rl_settings import AlarmSettings
 
 FIRST_TOKENS = 16
 """The commonest first tokens that a row of the log names."""
+FAST = (1.0, 1.5, 2.0)
+"""The p of fast_p: answers that are right and more than p times as fast as eager."""
 
 
 def describe(rows: Sequence[Row]) -> dict[str, Any]:
@@ -36,7 +38,7 @@ def describe(rows: Sequence[Row]) -> dict[str, Any]:
         "parts": _parts(rows, len(paid)),
         "correct": verdicts["correct"] / len(rows),
         "correct_rollouts": sum(best.values()) / len(best),
-        "fast_1": sum(s > 1.0 for s in speedups) / len(rows) if speedups else None,
+        **{f"fast_{p:g}": sum(s > p for s in speedups) / len(rows) if speedups else None for p in FAST},
         "speedup": sum(speedups) / len(speedups) if speedups else None,
         "hacked": sum(row.verdict == "rejected" or "rules_broken" in row.facts for row in rows) / len(rows),
         "unreadable": verdicts["unreadable"] / len(rows),
