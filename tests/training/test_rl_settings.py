@@ -36,6 +36,8 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         (reward("stanford", correct=float("inf")), "no finite number"),
         (reward("stanford", compiled=float("nan")), "no finite number"),
         (reward("makora", delta=1e4), "makora fails"),
+        (reward("kevin", cap=-1), "right answer less than a wrong one"),
+        (reward("drkernel", scale=-0.5), "right answer less"),
         (reward("stanford", judge=0.5), "no parameter 'judge'"),
         (reward("drkernel", own_share=0.5), "no parameter 'own_share'"),
         ({"filters": {"low": 2}}, "low"),

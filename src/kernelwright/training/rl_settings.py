@@ -260,6 +260,9 @@ def _check_reward(settings: RlSettings) -> None:
     timing = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
     judged = (None, wrong, right, right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
     _check_finite(reward, lambda: [pays(evaluation, **parameters, **opinion).value for evaluation in judged])
+    _, lost, *won = (pays(evaluation, **parameters).value for evaluation in judged)
+    if any(value is not None and lost is not None and value < lost for value in won):
+        raise ConfigError(f"{reward.name} pays a right answer less than a wrong one with the parameters {parameters}")
 
 
 def judge_start(settings: RlSettings) -> float:
