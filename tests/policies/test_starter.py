@@ -129,6 +129,17 @@ def test_a_limit_that_nobody_chose_leaves_room_for_earlier_turns(
     assert [told.fits([m]) for m in talk] == [n <= 124 for n in lengths]
 
 
+@pytest.mark.parametrize("kind", ["starter", "hf"])
+def test_a_conversation_is_shown_to_a_model_that_is_asked_with_the_task_alone(folder: Path, kind: str) -> None:
+    if kind == "hf":
+        pytest.importorskip("transformers")
+    policy: Any = load_policy(f"{kind}:{folder}", conversation=True)
+    first = Message(role="user", content=task_prompt(SOURCE))
+    asked = policy.prompt([first, *LATER[-2:]], TASK).ids
+    assert policy.bare and asked == policy.engine.tokenizer.prompt([first, *LATER[-2:]])
+    assert policy.prompt([first], TASK).ids == load_policy(f"{kind}:{folder}").prompt([first], TASK).ids  # type: ignore[attr-defined]
+
+
 def test_a_task_that_is_too_long(policy: StarterPolicy) -> None:
     with pytest.raises(PolicyError, match="context"):
         policy.generate((), seed=0, task=Task(task_id="long", source="x = 1\n" * 2000))

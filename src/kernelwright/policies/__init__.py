@@ -72,7 +72,7 @@ def load_policy(
     """The policy that a spec names. `cache` is the folder for answers that cost something. Raises `ConfigError`.
 
     `temperature` and `top_p` hold for policies that sample; the others have no use for them. `conversation` has a
-    starter model asked with whole conversations, in place of the task alone.
+    model that is asked with the task alone, as ours are, asked with whole conversations.
     """
     kind, _, rest = spec.partition(":")
     if kind == "template":
@@ -93,9 +93,10 @@ def load_policy(
         starter = ConversationPolicy if conversation else StarterPolicy
         return starter.from_spec(spec, temperature=temperature, top_p=top_p)
     if kind in ("hf", "vllm"):
-        from kernelwright.policies.local_hf import HFPolicy
+        from kernelwright.policies.local_hf import HFConversationPolicy, HFPolicy
 
-        return HFPolicy.from_spec(spec, temperature=temperature, top_p=top_p)
+        local = HFConversationPolicy if conversation else HFPolicy
+        return local.from_spec(spec, temperature=temperature, top_p=top_p)
     kinds = ("template", "scripted", "openai", "starter", "hf", "vllm")
     hint = did_you_mean(kind, kinds, f"policies: {', '.join(POLICIES)}")
     raise ConfigError(f"there is no policy {spec!r}", hint=hint)

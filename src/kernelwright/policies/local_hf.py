@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from kernelwright.errors import ConfigError
 from kernelwright.generation import load_backend
 from kernelwright.policies.openai_http import Settings
-from kernelwright.policies.starter import SampledAnswer, StarterPolicy, room_of
+from kernelwright.policies.starter import ConversationPolicy, SampledAnswer, StarterPolicy, room_of
 
 if TYPE_CHECKING:
     from kernelwright.inference.engine import Running
@@ -44,3 +44,7 @@ class HFPolicy(StarterPolicy):
     def answered(self, running: Running, seconds: float, asked: Asking) -> SampledAnswer:
         """What was generated, as an answer that took so many seconds; without log-probabilities: those are tempered."""
         return replace(super().answered(running, seconds, asked), log_probs=())
+
+
+class HFConversationPolicy(ConversationPolicy, HFPolicy):
+    """The same, asked with whole conversations also where the model knows the task alone (`ConversationPolicy`)."""
