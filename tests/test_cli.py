@@ -172,11 +172,30 @@ def test_a_stopped_batch_keeps_what_was_judged(tmp_path: Path, kernelwright: Com
     assert resumed is not None and 2 <= int(resumed[1]) < 8
 
 
-def test_output_that_nobody_reads_is_no_error(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m kernelwright.cli tasks list --json | head -n 1"
+CORRECT = CANDIDATES / "row_softmax" / "module.py"
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "tasks list", "tasks list --json", f"eval row_softmax {CORRECT}", f"eval row_softmax {CORRECT} --json"],
+)
+def test_a_pipe_that_nobody_reads_is_no_verdict(words: str) -> None:
+    """Neither 0 nor 1, which `eval` would mean as verdicts: what a shell says of a program that SIGPIPE ended."""
+    command = f"{sys.executable} -m kernelwright.cli {words} | true; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert json.loads(done.stdout)["task_id"]
-    assert "Traceback" not in done.stderr
+    assert (done.stdout, done.stderr) == ("141\n", "")
+
+
+@pytest.mark.parametrize("words", ["eval no_such_task no.py", "eval --no-such-flag"])
+def test_an_error_that_nobody_reads_ends_quietly(words: str) -> None:
+    command = f"{sys.executable} -m kernelwright.cli {words} 2>&1 | true; echo ${{PIPESTATUS[0]}}"
+    assert subprocess.run(["bash", "-c", command], capture_output=True, text=True).stdout == "141\n"
+
+
+def test_output_that_was_closed_before_is_no_error() -> None:
+    command = f"{sys.executable} -m kernelwright.cli tasks list >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_unforeseen_error_is_one_line_and_a_file(tmp_path: Path) -> None:

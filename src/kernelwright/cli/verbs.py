@@ -1,7 +1,8 @@
 """The command line: verbs parse their words and call the package; no logic lives here.
 
 Data goes to stdout, progress and messages to stderr. Exit status: 0 done (for `eval TASK CANDIDATE`: correct), 1 any
-other verdict, 2 bad usage or unreadable input, 3 a fault of ours, 130 interrupted. Heavy libraries load inside verbs.
+other verdict, 2 bad usage or unreadable input, 3 a fault of ours, 130 interrupted, 141 nobody reads the output.
+Heavy libraries load inside verbs.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ app.add_typer(tasks_app, name="tasks")
 tasks_app.command("generate")(tasks_generate)
 
 INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
@@ -526,43 +529,63 @@ app.add_typer(train_app, name="train")
 
 def main() -> None:
     """Entry point: turns every error into one line, a hint, and the right exit status."""
+    for name in ("stdout", "stderr"):  # closed before we began: nobody reads, and no file of ours gets its number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+    try:
+        status = _run()
+        sys.stdout.flush()  # the interpreter's own flush would complain of a pipe that nobody reads
+    except BrokenPipeError:
+        status = CLOSED_PIPE
+    except SystemExit as done:  # how typer and rich end, with status 1, when they meet a closed pipe
+        if not isinstance(done.__context__, BrokenPipeError):
+            raise
+        status = CLOSED_PIPE
+    if status == CLOSED_PIPE:
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, 1)
+        os.dup2(nobody, 2)
+    sys.exit(status)
+
+
+def _run() -> int:
+    """The exit status of the command; what went wrong is told."""
     from kernelwright.errors import KernelwrightError
 
     try:
         code = app(standalone_mode=False)
         if code == INTERRUPTED:  # typer answers Ctrl-C so
             raise KeyboardInterrupt
-        sys.exit(code if isinstance(code, int) else 0)
+        return code if isinstance(code, int) else 0
     except typer.Exit as done:
-        sys.exit(done.exit_code)
+        return done.exit_code
     except KernelwrightError as error:
-        _fail(str(error), error.hint, error.exit_status)
+        return _fail(str(error), error.hint, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        _fail(
+        return _fail(
             "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
         )
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        raise
     except Exception as error:  # the one place where anything unforeseen ends
-        _unforeseen(error)
+        return _unforeseen(error)
 
 
-def _fail(message: str, hint: str | None, status: int) -> None:
+def _fail(message: str, hint: str | None, status: int) -> int:
     for name, text in (("error", message), ("hint", hint)):
         if text:  # which may quote a task's own words: no control sequence of the terminal gets through
             print(f"{name}:", "".join(c if c.isprintable() or c == "\n" else "?" for c in text), file=sys.stderr)
-    sys.exit(status)
+    return status
 
 
-def _unforeseen(error: Exception) -> None:
+def _unforeseen(error: Exception) -> int:
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # click's own errors: an unknown flag, a missing argument
-        _fail(str(format_message()), "see kernelwright --help", 2)
+        return _fail(str(format_message()), "see kernelwright --help", 2)
     import tempfile
     import traceback
 
     with tempfile.NamedTemporaryFile("w", prefix="kernelwright-error-", suffix=".txt", delete=False) as file:
         traceback.print_exception(error, file=file)
     first = str(error).splitlines()[0] if str(error) else ""
-    _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
+    return _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
