@@ -10,12 +10,14 @@ import pytest
 from running import Command
 
 import kernelwright
+from kernelwright.benchfacts import task_name
 from kernelwright.corpus.build import Plan, Progress, build
 from kernelwright.corpus.pairs import make_chunk, recipe
 from kernelwright.corpus.shards import Verdict, row_of
 from kernelwright.curation import METHODS, Settings, gather
 from kernelwright.curation.gather import sample_of_row
 from kernelwright.errors import StoreError
+from kernelwright.records import Task, Turn
 from kernelwright.store import Store
 
 CANDIDATES = Path(kernelwright.__file__).parent / "data" / "candidates" / "row_softmax"
@@ -58,6 +60,25 @@ def test_a_rollout_without_a_candidate_counts_and_what_was_not_judged_yet_does_n
     assert [[t.verdict for t in e.turns] for e in found[1:]] == [["no_candidate"], ["no_candidate"]]
     assert {e.task.content_hash for e in found} == {found[0].task.content_hash}
     assert METHODS["rft"](found, Settings(form="chat")).left_out["no-reward"] == 2
+
+
+def test_answers_without_a_candidate_are_counted_where_nothing_else_was_answered(tmp_path: Path) -> None:
+    """Their task is known by the rollout's name; an answer that nothing was made of yet is none of them. Those of a
+    task come by their numbers, not as they ended."""
+    told = Turn(index=0, messages=(), answer="No.", parse_failure="no code")
+    tasks = [Task(task_id="a", source="x = 1"), Task(task_id="c", source="x = 2"), Task(task_id="bad", source="y")]
+    with Store.create(tmp_path / "run") as store:
+        for one in tasks:
+            store.add_task(one)
+            store.add_turn(f"{task_name(one)} · sample 10", told)
+            store.add_turn(f"{task_name(one)} · sample 2", told)
+            store.add_turn(f"{task_name(one)} · sample 3", told.changed(parse_failure=None))
+        store.add_turn("c · scripted:x · seed 0", told)
+        store.add_event("bad_task", {"name": task_name(tasks[2]), "reason": "raises"})
+    found = gather([tmp_path / "run"])
+    assert {t.verdict for e in found for t in e.turns} == {"no_candidate"}
+    names = [e.name.rpartition(" · ")[2] for e in found]
+    assert names == ["sample 2", "sample 10", "sample 2", "sample 10", "seed 0"]
 
 
 def test_methods_on_a_real_run(run: Path) -> None:

@@ -14,6 +14,7 @@ from kernelwright.curation.deciles import retrieve, speed_deciles
 from kernelwright.curation.methods import load_method
 from kernelwright.curation.pairing import episode_pairs, preferences, repairs
 from kernelwright.curation.reverse import statement
+from kernelwright.curation.samples import tree_hash
 from kernelwright.curation.writing import away_from, without_doubles, write
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.records import Evaluation, Finding, Message, Task, Timing, WorkloadResult
@@ -226,6 +227,13 @@ def test_preferences_are_right_over_failed_of_one_task_without_doubles() -> None
     assert len({p.chosen.code for p in few}) == len({p.rejected.code for p in few}) == 2
 
 
+def test_code_that_came_twice_takes_no_pair_from_a_task() -> None:
+    right = [sample(A, words=n) for n in (1, 1, 1, 2)]
+    failed = [sample(A, "wrong", words=n) for n in (3, 3, 4)]
+    found = preferences(episodes(*right, *failed))
+    assert len({(p.chosen.tree, p.rejected.tree) for p in found}) == len(found) == 4
+
+
 def test_one_problem_under_other_names_is_one_problem() -> None:
     first, second = task("row-1"), task("row-2")  # a data set that names each of its rows
     assert [(p.chosen.task.task_id, p.rejected.task.task_id) for p in preferences(episodes(
@@ -293,6 +301,19 @@ def test_statements_say_less_with_each_level() -> None:
     assert [r["level"] for r in rows] == [1, 2, 3] and {r["task_id"] for r in rows} == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("code", "asked"),
+    [
+        ("import triton\n@triton.jit\ndef k(x): pass\n", "a Triton kernel"),
+        ("source = '__global__ void k() {}'\n", "a CUDA kernel"),
+        ("from torch.utils.cpp_extension import load_inline\nm = load_inline('m', '')\n", "a C++ kernel"),
+        ("#include <torch/extension.h>\ntorch::Tensor forward(torch::Tensor x) { return x; }\n", "a C++ kernel"),
+    ],
+)
+def test_statements_ask_for_what_the_answer_is(code: str, asked: str) -> None:
+    assert statement(sample(A, code=code), 3).startswith(f"Write {asked} for PyTorch: exp, relu, add.")
+
+
 def test_statements_name_starred_arguments_and_count_what_they_cannot_read() -> None:
     starred = HEAD.replace("(self, x)", "(self, *xs, scale=2.0, **kw)") + "torch.relu(xs[0])" + TAIL
     made = statement(sample(Task(task_id="s", source=starred)), 3)
@@ -321,6 +342,31 @@ def test_doubles_are_told_by_their_tree() -> None:
     two = METHODS["verified"](episodes(sample(A, code="# other\nclass ModelNew:\n\n    x = 1\n")), Settings()).rows
     rows, doubles = without_doubles([*one, *two])
     assert (rows, doubles) == (one, 1)
+
+
+@pytest.mark.parametrize("frame", ["source = '''{}'''\n", "#include <cstdio>\n{}"])
+def test_doubles_are_told_by_their_kernels_without_comments_and_layout(frame: str) -> None:
+    kernel = '__global__ void f(float* x) {\n    x[0] = 1; // the "first"\n    printf("a // b");\n}'
+    same = '/* other */ __global__ void f(float* x) { x[0] = 1;\n printf("a // b"); }'
+    first, again, other = (tree_hash(frame.format(t)) for t in (kernel, same, same.replace("a // b", "a // c")))
+    assert first == again != other
+    assert tree_hash("x = 7 // 2 +") != tree_hash("x = 7 // 3 +")  # Python that does not parse
+
+
+def test_the_size_counts_what_is_left(tmp_path: Path) -> None:
+    """Of a task twice, of a task of the suite, and of a task more: two rows, when two are asked for."""
+    (tmp_path / "held.py").write_text(B.source)
+    made = episodes(sample(A), sample(A), sample(B), sample(C), sample(TWO))
+    settings = Settings(size=2, against=(str(tmp_path / "held.py"),))
+    manifest = write(
+        tmp_path / "out",
+        METHODS["verified"](made, settings),
+        method="verified",
+        runs=["r"],
+        settings=settings,
+    )
+    assert (manifest["rows"], manifest["doubles"], manifest["left_out"]) == (2, 1, {"beyond-the-size": 1})
+    assert manifest["decontamination"]["removed"] == 1
 
 
 def test_rows_too_near_to_a_suite_go(tmp_path: Path) -> None:

@@ -63,3 +63,9 @@ def test_broken_script(tmp_path: Path, rows: list[object]) -> None:
 def test_missing_script() -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load_policy("scripted:nowhere.jsonl")
+
+
+def test_signs_that_end_lines_elsewhere_do_not_end_a_row(tmp_path: Path) -> None:
+    file = tmp_path / "s.jsonl"
+    file.write_text(json.dumps({"answer": "a\u2028b\x85c"}, ensure_ascii=False) + "\r\n", newline="")
+    assert load_policy(f"scripted:{file}").generate(FIRST, seed=0).text == "a\u2028b\x85c"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernelwright.benchfacts import task_name
 from kernelwright.corpus.shards import MANIFEST, UNFINISHED, read_rows, unfinished_rows
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import StoreError
@@ -43,14 +44,15 @@ def gather(runs: Sequence[Path | str]) -> list[Episode]:
 def _run(path: Path, store: Store) -> Iterator[Episode]:
     """Rollouts by their turns, and what was judged without any."""
     tasks = {task.content_hash: task for task in store.tasks()}
+    unfit = {str(e.data.get("name")) for e in store.events() if e.kind == "bad_task"}
     shown: set[tuple[str, str]] = set()
-    for rollout, turns in store.turns().items():
-        # What a stopped run had not judged yet is neither a candidate nor none.
-        samples = [_turn(path, store, rollout, turn, tasks) for turn in turns if turn.evaluation or turn.parse_failure]
-        known = [s for s in samples if s is not None]
-        task = next((s.task for s in known if s.evaluation), None) or _named(rollout, tasks.values())
+    for rollout, turns in _in_order(store.turns()):
+        # An answer that nothing was made of yet is no answer without a candidate: the run was interrupted there.
+        ended = [t for t in turns if t.evaluation is not None or t.parse_failure is not None]
+        known = [s for t in ended if (s := _turn(path, store, rollout, t, tasks)) is not None]
+        task = next((s.task for s in known if s.evaluation), None) or _task_by_name(rollout, tasks.values(), unfit)
         if task is None or not known:
-            continue
+            continue  # nothing says which task it was about, or the task itself cannot be judged
         shown |= {(s.task.content_hash, s.evaluation.candidate_id) for s in known if s.evaluation}
         yield Episode(tuple(s if s.evaluation else _with_task(s, task) for s in known))
     for evaluation in store.evaluations():
@@ -64,11 +66,25 @@ def _run(path: Path, store: Store) -> Iterator[Episode]:
         yield Episode((sample,))
 
 
-def _named(rollout: str, tasks: Collection[Task]) -> Task | None:
-    """The task that a rollout's name begins with: of one without any candidate nothing else says it."""
-    begins = {f"{t.task_id} · ": t for t in tasks} | {f"{t.task_id} · {t.short_hash} · ": t for t in tasks}
-    fitting = [begin for begin in begins if rollout.startswith(begin)]
-    return begins[max(fitting, key=len)] if fitting else None
+def _in_order(rollouts: dict[str, list[Turn]]) -> list[tuple[str, list[Turn]]]:
+    """Rollouts of one task by their number. In the store they stand as they ended, the short ones first: the first
+    five of eight would be the five shortest."""
+    place: dict[str, int] = {}
+
+    def key(item: tuple[str, list[Turn]]) -> tuple[int, int]:
+        head, _, number = item[0].rpartition(" ")
+        return place.setdefault(head, len(place)), int(number) if number.isdigit() else 0
+
+    return sorted(rollouts.items(), key=key)
+
+
+def _task_by_name(rollout: str, tasks: Iterable[Task], unfit: Container[str]) -> Task | None:
+    """The task of a rollout without any verdict: no answer held a candidate. Names are those that `bench` gives,
+    `TASK · HASH · sample N`, and `optimize`, `TASK · POLICY · seed N`."""
+    named = [t for t in tasks if rollout.startswith(f"{t.task_id} · ")]
+    exact = [t for t in named if rollout.startswith(f"{task_name(t)} · ")]
+    found = exact or named
+    return found[0] if len(found) == 1 and task_name(found[0]) not in unfit else None
 
 
 _NO_TASK = Task(task_id="?", source="?")

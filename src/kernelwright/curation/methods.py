@@ -23,7 +23,7 @@ class Settings:
 
     form: Form = "plain"
     size: int | None = None
-    """Rows at most, for methods that rank."""
+    """Rows at most, counted when doubles and what is too near to a suite are out: see `writing.write`."""
     seed: int = 0
     k_samples: int = 5
     """ConCuR: answers of a task that count."""
@@ -108,7 +108,7 @@ def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings
 def verified(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Every correct answer."""
     pool = _samples(episodes)
-    kept = select.verified(pool)[: settings.size]
+    kept = select.verified(pool)
     shown = _demonstrations(pool, settings)
     rows = [_shown(sft_row(s, settings.form, "verified"), s, shown, settings) for s in kept]
     return Rows("sft", rows, _failed(pool))
@@ -117,7 +117,7 @@ def verified(episodes: Sequence[Episode], settings: Settings) -> Rows:
 def best_of(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """The best correct answer of each task."""
     pool = _samples(episodes)
-    kept = select.best_of(pool)[: settings.size]
+    kept = select.best_of(pool)
     shown = _demonstrations(pool, settings)
     rows = [_shown(sft_row(s, settings.form, "best"), s, shown, settings) for s in kept]
     return Rows("sft", rows, {**_failed(pool), "not-the-best": sum(s.correct for s in pool) - len(kept)})
@@ -131,7 +131,7 @@ def concur(episodes: Sequence[Episode], settings: Settings) -> Rows:
     )
     rows = [
         sft_row(p.sample, settings.form, f"concur-{p.rule}", arl=p.reasoning_length, difficulty=p.difficulty)
-        for p in picks[: settings.size]
+        for p in picks
     ]
     return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(picks)})
 
@@ -139,8 +139,7 @@ def concur(episodes: Sequence[Episode], settings: Settings) -> Rows:
 def _ranked(by: str) -> Method:
     def method(episodes: Sequence[Episode], settings: Settings) -> Rows:
         pool = _samples(episodes)
-        size = settings.size if settings.size is not None else len(pool)
-        kept = select.ranked(pool, by, size, settings.seed)
+        kept = select.ranked(pool, by, len(pool), settings.seed)
         rows = [sft_row(s, settings.form, by) for s in kept]
         return Rows("sft", rows, {**_failed(pool), "not-picked": sum(s.correct for s in pool) - len(kept)})
 
@@ -153,7 +152,7 @@ def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
     pool = _samples(episodes)
     rows = []
     shown = _demonstrations(pool, settings)
-    for tagged in deciles.speed_deciles(pool)[: settings.size]:
+    for tagged in deciles.speed_deciles(pool):
         row = sft_row(tagged.sample, settings.form, "speed-decile", tag=tagged.tag)
         last = row["prompt"][-1]
         row["prompt"] = [*row["prompt"][:-1], message(last["role"], f"{tagged.line}\n\n{last['content']}")]
@@ -165,7 +164,7 @@ def repair(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """(failed code, log, fix) triples as prompt and completion."""
     rows = []
     found = pairing.repairs(episodes, settings.other_rollouts)
-    for one in found[: settings.size]:
+    for one in found:
         failed, fixed = one.failed, one.fixed
         told = _told(failed, settings.form)
         prompt = [*prompt_of(failed, settings.form), *completion_of(failed, settings.form), message("user", told)]
@@ -207,7 +206,7 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
             "rejected_speedup": p.rejected.speedup,
             "why": p.kind,
         }
-        for p in found[: settings.size]
+        for p in found
     ]
     paired = {p.chosen.task.problem_hash for p in found}
     return Rows("preference", rows, {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)})
@@ -217,7 +216,7 @@ def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Pairs of whole rollouts; only what the policy said is to be trained on."""
     found = pairing.episode_pairs(episodes, margin=settings.margin, reward=settings.reward or "kevin")
     rows = []
-    for pair in found[: settings.size]:
+    for pair in found:
         better, worse = (_dialogue(e, settings.form) for e in (pair.chosen, pair.rejected))
         rows.append(
             {
@@ -256,7 +255,7 @@ def rft(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Whole rollouts that paid off; only what the policy said is to be trained on."""
     kept, dropped = select.rft(episodes, settings.reward or "cuda_agent")
     rows = []
-    for episode in kept[: settings.size]:
+    for episode in kept:
         asked, said = prompt_of(episode.turns[0], settings.form), _dialogue(episode, settings.form)
         messages = [*asked, *said]
         # An answer in the request is an example that somebody else wrote.
@@ -270,7 +269,7 @@ def reverse_(episodes: Sequence[Episode], settings: Settings) -> Rows:
     pool = _samples(episodes)
     rows = []
     unread = [why for s in pool if s.correct and (why := reverse.unreadable(s)) is not None]
-    for made in reverse.statements(pool)[: settings.size]:
+    for made in reverse.statements(pool):
         row = sft_row(made.sample, settings.form, "reverse", level=made.level)
         row["prompt"] = [message("user", made.text)]
         rows.append(row)

@@ -68,20 +68,26 @@ class Preference:
 def preferences(episodes: Sequence[Episode], *, per_task: int = 4, faster_by: float | None = None) -> list[Preference]:
     """Pairs "compiles and is correct" over "fails" (AscendKernelGen), at most `per_task` a task.
 
-    Pairs are taken across the two lists in turn, so that no single answer is in all of them. With `faster_by`, also
-    pairs of correct answers whose speedups differ by at least that factor. No pair has the same code on both sides.
+    Code that came several times counts once, so that no two pairs are doubles. Pairs are taken across the two lists in
+    turn, so that no single answer is in all of them. With `faster_by`, also pairs of correct answers whose speedups
+    differ by at least that factor. No pair has the same code on both sides.
     """
     if per_task < 1:
         raise ConfigError(f"{per_task} pairs a task", hint="allow at least one")
     found: list[Preference] = []
     for group in _by_task(episodes):
         turns = [t for e in group for t in e.turns]
-        right, failed = [t for t in turns if t.correct], _failures(turns)
-        pairs = list(islice((p for p in _grid(right, failed) if p[0].tree != p[1].tree), per_task))
+        right, failed = [t for t in turns if t.correct], _unique(_failures(turns))
+        pairs = list(islice((p for p in _grid(_unique(right), failed) if p[0].tree != p[1].tree), per_task))
         found += [Preference(a, b, "correct") for a, b in pairs]
         if faster_by is not None:
             found += _faster(right, faster_by, per_task - len(pairs))
     return found
+
+
+def _unique(samples: Sequence[Sample]) -> list[Sample]:
+    """The first of each code."""
+    return list({s.tree: s for s in reversed(samples)}.values())[::-1]
 
 
 def _grid(right: Sequence[Sample], failed: Sequence[Sample]) -> Iterator[tuple[Sample, Sample]]:
@@ -91,9 +97,9 @@ def _grid(right: Sequence[Sample], failed: Sequence[Sample]) -> Iterator[tuple[S
 
 
 def _faster(right: Sequence[Sample], factor: float, count: int) -> list[Preference]:
-    timed = sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0))
+    timed = _unique(sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0)))
     pairs = [(a, b) for i, a in enumerate(timed) for b in timed[i + 1 :]]
-    far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0) and a.tree != b.tree]
+    far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0)]
     return [Preference(a, b, "faster") for a, b in far[: max(0, count)]]
 
 

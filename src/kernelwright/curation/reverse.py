@@ -17,8 +17,15 @@ from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import Sample
 from kernelwright.prompts.answers import is_python
+from kernelwright.tasks.candidates import detect_language, suffix_of
 
 LEVELS = (1, 2, 3)
+_ASKED = {
+    "cuda": "a CUDA kernel for PyTorch",
+    "triton": "a Triton kernel for PyTorch",
+    "cpp": "a C++ kernel for PyTorch",
+}
+"""What the answer is, by its language: a Triton kernel is no answer to who asks for CUDA."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,8 @@ def unreadable(sample: Sample) -> str | None:
 
 def statement(sample: Sample, level: int) -> str:
     """The task of a sample in words."""
-    parts = [f"Write a CUDA kernel for PyTorch: {task_name(sample.task.source)}."]
+    language = detect_language(sample.code, suffix_of(sample.code))
+    parts = [f"Write {_ASKED.get(language, 'a PyTorch module')}: {task_name(sample.task.source)}."]
     if level <= 2:
         parts.append(algorithm(sample.task.source))
     if level == 1:

@@ -13,6 +13,7 @@ from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.answers import thoughts
 from kernelwright.records import Evaluation, Message, Task
+from kernelwright.tasks.candidates import suffix_of
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -111,14 +112,29 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
+_C_TEXT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+
+
+def _bare(text: str) -> str:
+    """C++ without comments, its layout a blank each."""
+    return " ".join(_C_TEXT.sub(lambda found: found[1] or " ", text).split())
+
+
 def tree_hash(code: str) -> str:
-    """A hash of Python's tree for the code, or of the text where it does not parse."""
+    """A hash of what code is without comments and layout: of Python's tree, and of C++ in its strings or as a file.
+
+    Of Python that does not parse, of the text as it is.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return digest(ast.dump(syntax.parse(code)))
+            tree = syntax.parse(code)
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and ";" in node.value:
+                    node.value = _bare(node.value)
+            return digest(ast.dump(tree))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return digest(code)
+        return digest(code if suffix_of(code) == ".py" else _bare(code))
 
 
 def by_task(samples: list[Sample]) -> dict[str, list[Sample]]:

@@ -32,9 +32,10 @@ def write(
     settings: Settings,
     licence: str | None = None,
 ) -> dict[str, Any]:
-    """Writes rows that are neither doubles nor too near to a suite; returns the manifest. Raises `StoreError`.
+    """Writes rows that are neither doubles nor too near to a suite, of these the first `size`; returns the manifest.
 
-    Suites are those of the settings. Raises `ConfigError` where no row is left: an empty data set is never written.
+    Suites are those of the settings. Raises `StoreError`, and `ConfigError` where no row is left: an empty data set is
+    never written.
     """
     claim(folder)
     if (folder / MANIFEST).exists():
@@ -47,6 +48,8 @@ def write(
         why = f"{len(made.rows)} rows were made, {doubles} of them doubles, {len(removed)} too near to a suite"
         left = ", ".join(f"{n} {reason}" for reason, n in made.left_out.items() if n)
         raise ConfigError(f"method {method} leaves no row: {why}", hint=left or "judge more, or use another method")
+    left_out = {**made.left_out, "beyond-the-size": len(rows) - len(rows[: settings.size])}
+    rows = rows[: settings.size]
     data = b"".join(json.dumps(r, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for r in rows)
     # The first file, by which a later call knows what an interrupted one left (`_is_own`).
     write_whole(folder / REMOVED, (json.dumps({"removed": removed}, indent=1) + "\n").encode())
@@ -65,7 +68,7 @@ def write(
         "policies": dict(Counter(r["policy"] or "unknown" for r in rows)),
         "timed": sum(r["speedup"] is not None for r in rows),
         "doubles": doubles,
-        "left_out": {why: n for why, n in made.left_out.items() if n},
+        "left_out": {why: n for why, n in left_out.items() if n},
         "decontamination": {
             "against": list(settings.against),
             "one_operator": settings.one_operator,
@@ -88,7 +91,7 @@ def _is_own(folder: Path) -> bool:
 def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], int]:
     """Rows whose prompt with code (and rejected or failed code) comes for the first time, and how many others.
 
-    Code counts as equal when it parses to the same tree, so that comments and layout make no new row.
+    Comments and layout, of Python and of C++ in its strings, make no new row (`tree_hash`).
     """
     seen: set[tuple[str, ...]] = set()
     kept = []

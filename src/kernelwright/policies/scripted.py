@@ -52,7 +52,7 @@ def _read(path: Path) -> dict[_Key, str]:
         return {(None, 0, None): f"```python\n{text}\n```" if path.suffix == ".py" else text}
     answers: dict[_Key, str] = {}
     following: dict[tuple[str | None, int | None], int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:
