@@ -178,5 +178,6 @@ def push_to_hub(folder: Path, name: str) -> None:
         first = next(iter(str(error).splitlines()), "")
         raise ConfigError(
             f"the data set cannot be pushed to {name!r}: {type(error).__name__}: {first}"[:500],
-            hint=f"it is whole in {str(folder)!r}; log in with `hf auth login` and push again",
+            hint=f"it is whole in {str(folder)!r}: log in with `hf auth login`, then "
+            f"`hf upload {name} {folder} . --repo-type dataset --private`",
         ) from error
