@@ -362,6 +362,46 @@ def test_the_gold_event_divergence_is_one(model: float, reference: float) -> Non
         assert found == pytest.approx(exact, rel=2e-3, abs=2e-4)
 
 
+def test_the_gold_event_divergence_keeps_its_digits_where_the_model_is_sure() -> None:
+    for doubt in (1e-3, 1e-4, 1e-5):
+        exact = (1 - 3 * doubt) * (math.log1p(-3 * doubt) - math.log1p(-doubt)) + 3 * doubt * math.log(3)
+        for dtype, within in ((torch.float32, 1e-5), (torch.float64, 1e-12)):
+            model, reference = (torch.tensor([[math.log1p(-x)]], dtype=dtype) for x in (doubt, 3 * doubt))
+            assert gold_event_kl(model, reference).item() == pytest.approx(exact, rel=within)
+
+
+def test_float64_is_kept() -> None:
+    torch.manual_seed(3)
+    log_probs = torch.log(torch.rand(2, 6, dtype=torch.float64).clamp(0.05, 0.95)).requires_grad_()
+    entropy, reference = torch.rand(2, 6, dtype=torch.float64), torch.log(torch.rand(2, 6, dtype=torch.float64))
+    mask = torch.ones(2, 6, dtype=torch.bool)
+    exact = -(entropy / math.log(20) * log_probs).mean().item()
+    assert LOSSES["eaft"](log_probs, mask, entropy=entropy).loss.item() == pytest.approx(exact, rel=1e-14)
+    assert torch.autograd.gradcheck(lambda values: gold_event_kl(values, reference), (log_probs,))
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_a_denominator_of_nothing_is_no_nan(name: str) -> None:
+    log_probs, mask = torch.tensor([[-1.0, -2.0]]), torch.zeros(1, 2, dtype=torch.bool)
+    for zero in (0, mask.sum()):
+        assert LOSSES[name](log_probs, mask, mask, denominator=zero, **extras(name, log_probs)).loss.item() == 0.0
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (2,), (1, 1)])
+def test_nothing_is_broadcast(shape: tuple[int, ...]) -> None:
+    log_probs, mask, other = torch.full((1, 2), -1.0), torch.ones(1, 2, dtype=torch.bool), torch.ones(shape)
+    given = {
+        "entropy": "eaft",
+        "kl": "asft",
+        "reference_log_probs": "asft",
+        "window_mask": "cuset",
+        "cuda_mask": "cuset",
+    }
+    for argument, name in given.items():
+        with pytest.raises(ConfigError, match=argument):
+            LOSSES[name](log_probs, mask, **{argument: other})
+
+
 def test_what_is_missing_or_unknown_is_said() -> None:
     log_probs, mask = torch.zeros(1, 2), torch.ones(1, 2, dtype=torch.bool)
     for name in ("eaft", "asft"):
@@ -371,7 +411,7 @@ def test_what_is_missing_or_unknown_is_said() -> None:
         LOSSES["sft"](log_probs, mask, reduction="mean")
     with pytest.raises(ConfigError, match="shape"):
         LOSSES["sft"](torch.zeros(2), mask)
-    for bad in ({"window": 0}, {"scope": "host"}, {"sample_weight": "half"}):
+    for bad in ({"window": 0}, {"window": 2.5}, {"scope": "host"}, {"sample_weight": "half"}):
         with pytest.raises(ConfigError):
             LOSSES["cuset"](log_probs, mask, **bad)
     assert load_loss("cuset", {"tau": 0.2}) is LOSSES["cuset"]

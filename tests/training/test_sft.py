@@ -97,6 +97,53 @@ def test_packing_and_micro_batches_do_not_matter(home: Path, tmp_path: Path, los
             assert off.float().mean() < 0.02, (name, key)
 
 
+@pytest.fixture
+def uneven(tmp_path: Path) -> dict[str, Any]:
+    """Data settings of rows of very different lengths, some of them five to a packed row."""
+    sizes = (1, 1, 1, 1, 1, 12, 12, 3, 1, 1)
+    kernel = "__global__ void k(float* y) {{\n{}}}\nk<<<1, 32>>>(y);\n"
+    rows = [
+        {"prompt": "q" * i, "completion": kernel.format("".join(f"  y[0] += {j}.0f;\n" for j in range(size)))}
+        for i, size in enumerate(sizes)
+    ]
+    (tmp_path / "uneven.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"path": str(tmp_path / "uneven.jsonl"), "length": 520}
+
+
+def test_a_mean_over_samples_does_not_go_by_packed_rows(home: Path, tmp_path: Path, uneven: dict[str, Any]) -> None:
+    loss = {"name": "cuset", "reduction": "sample_mean"}
+    found = []
+    for micro_batch in (1, 2):
+        out = tmp_path / str(micro_batch)
+        train_sft(settings(home, loss, uneven, steps=1, batch=2, micro_batch=micro_batch, packing=True), out)
+        found.append((log(out)[0]["loss"], log(out)[0]["grad_norm"], log(out)[0]["nll"], log(out)[0]["sample_weight"]))
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+@pytest.mark.parametrize("loss", ["sft", {"name": "cuset", "reduction": "sample_mean"}])
+def test_held_out_numbers_do_not_go_by_micro_batches(
+    home: Path, tmp_path: Path, uneven: dict[str, Any], loss: Any
+) -> None:
+    found = []
+    for name, more in {"1": {"micro_batch": 1}, "4": {"micro_batch": 4}, "packed": {"packing": True}}.items():
+        wanted = settings(home, loss, {**uneven, "held_out": 6}, **{"steps": 1, "batch": 4, "lr": 1e-9, **more})
+        facts = train_sft(wanted, tmp_path / name).facts
+        found.append((facts["held_out_nll"], facts["held_out_loss"]))
+    assert found[1] == pytest.approx(found[0], rel=1e-6) and found[2] == pytest.approx(found[0], rel=1e-6)
+    if loss == "sft":
+        assert found[0][0] == pytest.approx(found[0][1], rel=1e-6)
+
+
+def test_the_mean_sample_weight_of_an_update_is_over_its_samples() -> None:
+    from kernelwright.training.sft_trainer import _RunningMean
+
+    mean = _RunningMean()
+    mean.add(0, torch.tensor(0.5), torch.tensor(3))
+    mean.add(0, torch.tensor(0.9), torch.tensor(1))
+    value = mean.before(1)
+    assert value is not None and value.item() == pytest.approx(0.6)
+
+
 @pytest.fixture(scope="module")
 def warm(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that is no longer at random: most losses weigh tokens by what the model expects."""

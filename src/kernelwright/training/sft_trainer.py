@@ -28,6 +28,12 @@ IGNORE = -100
 SAMPLE_WEIGHT = "sample_weight.json"
 """Of a checkpoint: what normalised sample weights are divided by in the next update."""
 _TILE = 1024
+_COUNTS = ("tokens", "non_finite", "samples", "windowed", "seen")
+"""Of what is noted of a micro-batch, what adds up; the rest are means."""
+_OF_SAMPLES = ("hardest", "sample_weight", "raw_sample_weight")
+"""Means over samples that have a window; others are over target tokens."""
+_DIVISORS = {"token_mean": "tokens", "sample_mean": "samples"}
+"""What the losses of micro-batches are divided by, of those reductions that add up to one over all of them."""
 
 
 @dataclass
@@ -168,7 +174,7 @@ class WeightedSFTTrainer(SFTTrainer):
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The loss of one micro-batch. `num_items_in_batch`: target tokens of the whole update, over all processes."""
+        """The loss of one micro-batch. `num_items_in_batch`: what `_get_num_items_in_batch` counts in an update."""
         flags = inputs.pop("flags")
         inputs["use_cache"] = False
         doubt = _Doubt(self.accelerator.unwrap_model(model)) if self.loss_settings.name == "eaft" else None
@@ -194,7 +200,7 @@ class WeightedSFTTrainer(SFTTrainer):
             if parameters.get("sample_weight") == "normalised":
                 parameters["mean_sample_weight"] = self._sample_weights.before(self.state.global_step)
         reduction = parameters.get("reduction", "token_mean")
-        if reduction == "token_mean" and items is not None:
+        if reduction in ("token_mean", "sample_mean") and items is not None:
             parameters["denominator"] = torch.as_tensor(items).clamp(min=1)
         out = self.loss_function(
             by_sample(outputs.log_probs, inputs, 0.0),
@@ -211,9 +217,19 @@ class WeightedSFTTrainer(SFTTrainer):
         """
         if items is None:
             return 1.0
-        if reduction in ("token_mean", "sum"):
+        if reduction != "mask_mean":
             return float(self.accelerator.num_processes) if self.args.average_tokens_across_devices else 1.0
         return 1.0 / self.current_gradient_accumulation_steps  # each micro-batch is a mean of its own
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        """What the losses of an update's micro-batches are divided by, over all processes: the target tokens that are
+        predicted, or with `sample_mean` the samples that have some."""
+        counted = []
+        for batch in batch_samples:
+            targets = by_sample(batch["labels"][:, 1:], batch, IGNORE) != IGNORE
+            counted.append(targets.any(dim=1) if self.loss_settings.reduction == "sample_mean" else targets)
+        as_labels = [torch.where(targets, 0, IGNORE) for targets in counted]
+        return super()._get_num_items_in_batch([{"labels": one, "shift_labels": one} for one in as_labels], device)
 
     @torch.no_grad()
     def _reference(self, model: Any, inputs: dict[str, Any]) -> Tensor:
@@ -247,6 +263,8 @@ class WeightedSFTTrainer(SFTTrainer):
         found = dict(out.stats)
         found["entropy"] = outputs.entropy.detach().sum() / tokens
         found["mean_token_accuracy"] = outputs.is_top1.sum() / tokens
+        if mode == "eval" and self._weight_of("loss") in found:
+            found["loss"] = out.loss
         if "attention_mask" in inputs:
             found["seen"] = inputs["attention_mask"].sum()
         else:  # filled there: a copy would wait for the device
@@ -254,7 +272,13 @@ class WeightedSFTTrainer(SFTTrainer):
         for name, value in found.items():
             self._stats[mode].setdefault(name, []).append(value.detach().float())
         if mode == "train" and self.loss_settings.sample_weight == "normalised":
-            self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"])
+            self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"], out.stats["windowed"])
+
+    def _weight_of(self, name: str) -> str:
+        """The count by which a mean of a micro-batch weighs in the mean of many; empty where it does not."""
+        if name == "loss":
+            return _DIVISORS.get(self.loss_settings.reduction or "token_mean", "")
+        return "windowed" if name in _OF_SAMPLES else "tokens"
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         if self.loss_settings.sample_weight == "normalised":
@@ -277,16 +301,20 @@ class WeightedSFTTrainer(SFTTrainer):
         mode = self._mode()
         stats, self._stats[mode] = self._stats[mode], {}
         if stats:
-            names = sorted(stats)
-            local = torch.stack([torch.stack(stats[name]).mean() for name in names])
-            sums = torch.stack([torch.stack(stats[name]).sum() for name in ("seen", "non_finite", "tokens")])
-            means = self.accelerator.gather(local[None]).mean(dim=0).tolist()
-            seen, non_finite, tokens = self.accelerator.gather(sums[None]).sum(dim=0).tolist()
+            kept = {name: torch.stack(values).double() for name, values in stats.items()}
+            names = sorted(kept)
+            weighted = {name: self._weight_of(name) for name in names if name not in _COUNTS}
+            local = torch.stack(
+                [(kept[name] * kept[weighted[name]] if name in weighted else kept[name]).sum() for name in names]
+            )
+            found = dict(zip(names, self.accelerator.gather(local[None]).sum(dim=0).tolist(), strict=True))
+            means = {name: found[name] / max(found[weight], 1.0) for name, weight in weighted.items()}
+            tokens, non_finite = found["tokens"], found["non_finite"]
             prefix = "eval_" if mode == "eval" else ""
-            shown = dict(zip(names, means, strict=True)) | {"non_finite": non_finite, "tokens": tokens}
-            logs.update({f"{prefix}{name}": value for name, value in shown.items() if name != "seen"})
+            shown = means | {"non_finite": non_finite, "tokens": tokens}
+            logs.update({f"{prefix}{name}": value for name, value in shown.items()})
             if mode == "train":
-                self._total_train_tokens += int(seen)
+                self._total_train_tokens += int(found["seen"])
                 logs["num_tokens"] = self._total_train_tokens
             if non_finite > 0.5 * tokens:
                 raise ConfigError(
@@ -308,10 +336,10 @@ class _RunningMean:
         """That of the update before `step`; None in the first one. All processes ask for a new step together."""
         if step != self._step:
             if self._found:
-                self._value = torch.stack(self._found).mean()
+                total = torch.stack(self._found).sum(dim=0)
                 if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    torch.distributed.all_reduce(self._value)
-                    self._value /= torch.distributed.get_world_size()
+                    torch.distributed.all_reduce(total)
+                self._value = total[0] / total[1].clamp(min=1)
             self._step, self._found = step, []
         return self._value
 
@@ -319,7 +347,7 @@ class _RunningMean:
         """Goes on from that of a checkpoint."""
         self._value, self._found = value, []
 
-    def add(self, step: int, value: Tensor) -> None:
-        """Notes one micro-batch of update `step`."""
+    def add(self, step: int, mean: Tensor, samples: Tensor) -> None:
+        """Notes one micro-batch of update `step`: the mean over its samples, and how many these are."""
         self.before(step)
-        self._found.append(value)
+        self._found.append(torch.stack([mean * samples, samples.to(mean.dtype)]))

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses.reduction import LossOutput, checked, confidences, finite_targets, reduced
+from kernelwright.training.losses.reduction import (
+    LossOutput,
+    checked,
+    confidences,
+    finite_targets,
+    reduced,
+    same_shape,
+    wide,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +43,7 @@ def asft(
             hint="give a (batch, length) tensor",
         )
     checked(0.0, kl_weight=kl_weight)
+    same_shape(log_probs, kl=kl, reference_log_probs=reference_log_probs)
     usable = finite_targets(log_probs, target_mask)
     if kl is None:
         assert reference_log_probs is not None
@@ -52,8 +62,9 @@ def gold_event_kl(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
 
     Probabilities are kept 1e-6 away from 0 and 1, where the divergence is infinite.
     """
-    model = log_probs.float().exp().clamp(1e-6, 1 - 1e-6)
-    reference = reference_log_probs.detach().float().nan_to_num(nan=0.0).exp().clamp(1e-6, 1 - 1e-6)
-    gold = reference * (reference.log() - model.log())
-    other = (1 - reference) * ((1 - reference).log() - (1 - model).log())
-    return gold + other
+    least, most = math.log(1e-6), math.log1p(-1e-6)
+    model = wide(log_probs).clamp(least, most)
+    reference = wide(reference_log_probs.detach()).nan_to_num(nan=0.0).clamp(least, most)
+    # 1 - p as -expm1(log p): near 1, where a trained model is, the difference itself would keep few digits.
+    other, reference_other = -model.expm1(), -reference.expm1()
+    return reference.exp() * (reference - model) + reference_other * (reference_other.log() - other.log())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses.reduction import LossOutput, checked, confidences, reduced
+from kernelwright.training.losses.reduction import LossOutput, checked, confidences, reduced, same_shape
 from kernelwright.training.losses.regions import regions
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def cuset(
     """
     checked(tau=tau)
     checked(0.0, lam=lam)
+    same_shape(log_probs, cuda_mask=cuda_mask, window_mask=window_mask)
     targets = target_mask.bool()
     confidence = confidences(log_probs, targets)
     in_cuda = targets & cuda_mask.bool() if cuda_mask is not None else targets & ~targets
@@ -61,6 +62,7 @@ def cuset(
     )
     count = targets.sum().clamp(min=1)
     samples = windowed.any(dim=1)
+    out.stats["windowed"] = samples.sum()
     out.stats["below_tau"] = (targets & (confidence <= tau)).sum() / count
     out.stats["cuda_share"] = in_cuda.sum() / count
     out.stats["hardest"] = (hardest * samples).sum() / samples.sum().clamp(min=1)

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.losses.reduction import LossOutput, checked, reduced
+from kernelwright.training.losses.reduction import LossOutput, checked, reduced, same_shape, wide
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,7 +39,8 @@ def eaft(
     checked(0.0, alpha=alpha, max_entropy=max_entropy)
     if max_entropy == 0:
         raise ConfigError(f"max_entropy = {max_entropy} must be positive")
-    share = (entropy.detach().float() / max_entropy).nan_to_num(nan=0.0).clamp(0.0, 1.0)
+    same_shape(log_probs, entropy=entropy)
+    share = (wide(entropy.detach()) / max_entropy).nan_to_num(nan=0.0).clamp(0.0, 1.0)
     return reduced(log_probs, target_mask, share**alpha, reduction=reduction, denominator=denominator)
 
 

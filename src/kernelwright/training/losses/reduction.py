@@ -41,20 +41,28 @@ def checked(least: float | None = None, **values: float) -> None:
             raise ConfigError(f"{name} = {value} must be {range_}")
 
 
+def same_shape(log_probs: Tensor, **given: Tensor | None) -> None:
+    """Raises `ConfigError` for a tensor that is not of the log-probabilities' shape: it would be broadcast."""
+    for name, tensor in given.items():
+        if tensor is not None and tensor.shape != log_probs.shape:
+            raise ConfigError(
+                f"log-probabilities of shape {tuple(log_probs.shape)} and {name} of shape {tuple(tensor.shape)}",
+                hint="both must be (batch, length)",
+            )
+
+
 def finite_targets(log_probs: Tensor, target_mask: Tensor) -> Tensor:
     """Which tokens are targets with a usable log-probability: boolean `(batch, length)`. Raises `ConfigError`."""
-    if log_probs.dim() != 2 or target_mask.shape != log_probs.shape:
-        raise ConfigError(
-            f"log-probabilities of shape {tuple(log_probs.shape)} and a mask of shape {tuple(target_mask.shape)}",
-            hint="both must be (batch, length)",
-        )
+    if log_probs.dim() != 2:
+        raise ConfigError(f"log-probabilities of shape {tuple(log_probs.shape)}", hint="they must be (batch, length)")
+    same_shape(log_probs, target_mask=target_mask)
     return target_mask.bool() & log_probs.isfinite()
 
 
 def confidences(log_probs: Tensor, target_mask: Tensor) -> Tensor:
     """Probabilities of the gold tokens, detached, in [0, 1]; 0 where a token is no target or has no chance."""
     usable = finite_targets(log_probs, target_mask)
-    return _wide(log_probs.detach()).masked_fill(~usable, float("-inf")).exp().clamp(max=1.0)
+    return wide(log_probs.detach()).masked_fill(~usable, float("-inf")).exp().clamp(max=1.0)
 
 
 def reduced(
@@ -76,7 +84,7 @@ def reduced(
         raise ConfigError(f"there is no reduction {reduction!r}", hint=f"use {', '.join(get_args(Reduction))}")
     usable = finite_targets(log_probs, target_mask)
     targets = target_mask.bool()
-    values = _wide(log_probs).masked_fill(~usable, 0.0)
+    values = wide(log_probs).masked_fill(~usable, 0.0)
     weights = mask_weights.detach().to(values.dtype).masked_fill(~usable, 0.0)
     terms = -weights * values
     if added is not None:
@@ -88,6 +96,7 @@ def reduced(
     divisor = _divisor(reduction, denominator, targets, weights)
     stats = {
         "tokens": targets.sum(),
+        "samples": targets.any(dim=1).sum(),
         "non_finite": (targets & ~usable).sum(),
         "confidence": _mean(confidences(log_probs, targets), targets),
         "kept": _mean((token_weights != 0).to(values.dtype), targets),
@@ -99,7 +108,8 @@ def reduced(
 
 def _divisor(reduction: str, denominator: Tensor | float | None, targets: Tensor, weights: Tensor) -> Tensor | float:
     if denominator is not None:
-        return denominator
+        divisor = weights.new_zeros(()) + denominator
+        return divisor.masked_fill(divisor == 0, 1.0)  # no token counts: 0 / 0 would be NaN
     if reduction == "sum":
         return 1.0
     if reduction == "sample_mean":
@@ -115,6 +125,6 @@ def _mean(values: Tensor, mask: Tensor) -> Tensor:
     return values.masked_fill(~mask, 0.0).sum() / mask.sum().clamp(min=1)
 
 
-def _wide(values: Tensor) -> Tensor:
+def wide(values: Tensor) -> Tensor:
     """At least float32: sums over thousands of tokens do not fit in half precision."""
     return values if values.element_size() == 8 else values.float()

@@ -31,8 +31,9 @@ def regions(confidence: Tensor, mask: Tensor, window: int) -> Regions:
     With tokens counted from 1 to T, the window of token t is `max(1, t - floor(l/2)) .. min(T, t + ceil(l/2) - 1)`,
     and the whole row where T < l. Both tensors have shape `(batch, length)`. Raises `ConfigError`.
     """
-    if window < 1:
-        raise ConfigError(f"a window of {window} tokens", hint="use at least 1")
+    if window < 1 or window != int(window):
+        raise ConfigError(f"a window of {window} tokens", hint="use a whole number, at least 1")
+    window = int(window)
     batch, length = mask.shape
     if length == 0:
         empty = confidence.new_ones(batch)
