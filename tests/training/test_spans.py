@@ -46,7 +46,7 @@ HOST = [
     'torch::Tensor h(torch::Tensor x) {\n  auto y = torch::empty_like(x);\n  AT_DISPATCH(x.type(), "k", ([&] {\n'
     "    «k<scalar_t><<<x.size(0), 128>>>(x.data_ptr<scalar_t>());»\n  }));\n  return y;\n}",
     "«#define BLOCK 128»\nvoid h(int* x) { «k<<<1, BLOCK>>>(x);» }",
-    "#define OTHER 1\n«#define GO(x) k<<<1, 1>>>(x)»\nvoid h(int* x) { GO(x); }",
+    "#define OTHER 1\n«#define GO(x) k<<<1, 1>>>(x)»\nvoid h(int* x) { «GO(x);» x[0] = 1; }",
     "int later(int threads) { return threads; }\nvoid h(int threads) { «k<<<2, threads>>>();» }",
 ]
 NEUTRAL = [
@@ -157,6 +157,16 @@ def test_launches_of_a_module() -> None:
         'import torch\ns = "\\n".join([\n  "«__global__ void k() { // a",\n  "  x[0] = 1;",\n  "}»",\n])',
         "```python\n#include <cuda.h>\n«__global__ void k() {}»\n```",
         '```cpp\nimport torch\ns = """«__global__ void k() {}»"""\n```',
+        "#define DEV __device__ \\\n  __forceinline__ // fast\n#define GLOBAL __global__ void\n#define N 4\n"
+        "«static DEV int f() { return N; }»\ntemplate <int K> struct S { «GLOBAL k() {}» };\nint h() { return N; }",
+        "#define CHECK(x) if (x) abort()\nvoid h() { CHECK(f()); }\n"
+        "«#define RUN(k, n) do { k<<<n, 1>>>(); } while (0)»\nvoid g() { if (a) «RUN(f, 2);» CHECK(f()); }",
+        "void h(int n) { «dim3 g;» «g.x = n / 2;» x.x = 3; «k<<<g, 1>>>();» }",
+        'import torch\ns = ("«__global__ void k() {\\n" +\n  "  // a }\\n" + str(3) +\n  "  f(); }»" + "int h() {}")',
+        'import torch\ns = "«__global__ void k() {"\nfor i in x:\n  s += f"  x[{i}] = {v[\'a\']}; "\n'
+        's += "}» int h() {}"\nt = head()\n'
+        't += "«__global__ void k() {"\nt += "}»"\ns = "int h() {}"\ns += "int f() {}"',
+        'import torch\ns = f"""«__global__ void {names[")"]}_k(float* x) {{ x[0] = {v}; }}» void h() {{}}"""',
         "/* k\nimport from\n*/\n«__global__ void k() {}»",
         "draft\n```cuda\n__global__ void no() {}\n```\n</think>\n```cuda\n«__global__ void k() {}»\n```",
     ],
@@ -174,11 +184,35 @@ def test_launches_of_triton_functions_by_other_paths() -> None:
     )
 
 
+def test_launches_of_triton_functions_in_two_steps() -> None:
+    check(
+        "import triton\n\n«@triton.jit\ndef k(x):\n    pass»\n\ndef f(x):\n    n = 2\n"
+        "    «def grid(meta):\n        return (n,)»\n    «run = k[grid]»\n    «run(x)»\n    other(x)\n\n"
+        "class M:\n    def __init__(self, n):\n        «size = (n,)»\n        «self.go = k[size]»\n\n"
+        "    def forward(self, x):\n        «self.go(x)»\n        return x[0](x)\n"
+    )
+
+
+def test_launches_of_a_triton_function_that_does_not_parse() -> None:
+    check(
+        "import triton\n\n«@triton.jit\ndef k(x):\n    i = = tl.arange(0, 4)\n    tl.store(x, i)\n\n»"
+        "def f(x):\n    «n = 2»\n    «k[(n,)](x)»\n    return x\n"
+    )
+
+
 def test_many_launches_take_time_in_line() -> None:
     text = "import triton\n@triton.jit\ndef k(x): pass\ndef f(x):\n    n = 3\n" + "    k[(n,)](x)\n" * 2000
     started = time.process_time()
     assert sum(s.kind == "launch" for s in cuda_spans(text)) == 2000
     assert time.process_time() - started < 3
+
+
+@pytest.mark.parametrize("piece", [' + \n  "f(x); // a\\n"', "; x = f(y)\ns += 'f(x);\\n'"])
+def test_many_pieces_of_a_source_take_time_in_line(piece: str) -> None:
+    text = "import torch\ns = '__global__ void k() {'" + piece * 5000
+    started = time.process_time()
+    assert len(cuda_spans(text)) == 1
+    assert time.process_time() - started < 6
 
 
 def test_device_functions_can_be_left_out() -> None:

@@ -2,7 +2,8 @@
 
 Tokens come from a parse, so that brackets in comments, strings and directives do not count; what stands where is found
 by matching brackets over them, which works as well on code that does not parse: cut off, or with a bracket missing.
-It is a scanner, no compiler: macros are not expanded; a kernel or a launch inside one makes the whole directive a span.
+It is a scanner, no compiler: macros are not expanded. A kernel or a launch inside one makes the whole directive a span,
+and where a file gives qualifiers or launches a name by `#define`, that name is one.
 Literals that hold a kernel, as for NVRTC, are scanned as sources of their own.
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
@@ -67,6 +68,10 @@ _CLOSING = {close: open_ for open_, close in _OPENING.items()}
 _BOUNDARIES = (";", "{", "}")
 _DEFINED = re.compile(r"#[ \t]*define\b.*__global__.*\(", re.DOTALL)
 """A directive that defines kernels; one that gives the qualifier another name does not."""
+_ALIAS = re.compile(r"#[ \t]*define[ \t]+(\w+)[ \t]((?:(?!//|/\*)[^(){};])*__(?:global|device)__[^(){};]*)$")
+"""A directive that gives qualifiers a name of its own, with what it stands for: words, and no code."""
+_LAUNCHER = re.compile(r"#[ \t]*define[ \t]+(\w+)\(.*(?:<<<|cudaLaunch)", re.DOTALL)
+"""A directive that gives a launch a name."""
 _REACH = 500
 """Tokens that a signature or a statement has at most; what is longer is cut there, so that no text takes long."""
 _HEADERS = ("if", "for", "while", "switch")
@@ -82,7 +87,7 @@ def _parser() -> Any:
 
 def scan(data: bytes, device_functions: bool = True) -> list[Span]:
     """Spans of a CUDA source, by bytes, in no order; they may overlap."""
-    tokens = list(_tokens(data))
+    tokens = _named(list(_tokens(data)))
     found = _Scanner(tokens, data).spans(device_functions)
     for run in _literals(tokens):
         pieces = [_inside(token, data) for token in run]
@@ -149,6 +154,13 @@ def _tokens(data: bytes) -> Iterator[Token]:
             )
         else:
             stack.extend(reversed(node.children))
+
+
+def _named(tokens: Sequence[Token]) -> list[Token]:
+    """The tokens, with the qualifier's text for those whose name a directive defines as qualifiers."""
+    defined = [match for token in tokens if (match := _ALIAS.match(token.text))]
+    names = {m[1]: "__global__" if "__global__" in m[2] else "__device__" for m in defined if "__" in m[2]}
+    return [replace(t, text=names[t.text]) if t.text in names else t for t in tokens]
 
 
 class _Scanner:
@@ -327,6 +339,8 @@ class _Scanner:
         """Statements that launch, as first and last token, and the names in their brackets with where they stand."""
         found: list[tuple[int, int]] = []
         names: list[tuple[str, int]] = []
+        defined = (_LAUNCHER.match(token.text) for token in self.tokens)
+        calls = tuple(match[1] for match in defined if match)
         for at, token in enumerate(self.tokens):
             if token.text.startswith("#") and "<<<" in token.text:
                 found.append((at, at))
@@ -335,7 +349,9 @@ class _Scanner:
                 names += self._names(at + 1, close)
                 if not found or at > found[-1][1]:
                     found.append((self._start_of_statement(at), self._end_of_statement(close)))
-            elif token.text.startswith(_LAUNCH_CALLS) and (not found or at > found[-1][1]):
+            elif token.text.startswith(_LAUNCH_CALLS) or token.text in calls:
+                if found and at <= found[-1][1]:
+                    continue
                 found.append((self._start_of_statement(at), self._end_of_statement(at)))
         return found, names
 
@@ -362,13 +378,24 @@ class _Scanner:
         """Declarations of `dim3` variables, and the names that they are made from."""
         found: list[tuple[int, int]] = []
         names: list[tuple[str, int]] = []
+        declared: set[str] = set()
         for at, token in enumerate(self.tokens[:-1]):
+            if token.text in declared and self._sets_a_side(at) and not inside[at]:
+                first, last = self._start_of_statement(at), self._end_of_statement(at)
+                found.append((first, last))
+                names += self._names(at + 3, last)
             if token.text == "dim3" and not inside[at] and self.tokens[at + 1].text.isidentifier():
                 first, last = self._start_of_statement(at), self._end_of_statement(at)
                 if self.tokens[first].text in ("dim3", "const", "static", "constexpr", "auto"):
+                    declared.add(self.tokens[at + 1].text)
                     found.append((first, last))
                     names += self._names(at + 2, last)
         return found, names
+
+    def _sets_a_side(self, at: int) -> bool:
+        """Whether `.x =` stands behind token `at`: one side of a `dim3` is set."""
+        behind = [token.text for token in self.tokens[at + 1 : at + 4]]
+        return behind in ([".", side, "="] for side in "xyz")
 
     def _names(self, first: int, last: int) -> list[tuple[str, int]]:
         """Plain variables among tokens: no calls, no members, no scopes."""

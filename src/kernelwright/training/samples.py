@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 TARGET, CUDA, THOUGHT = 1, 2, 4
 """Bits of a token's flags."""
 
-VERSION = 3
+VERSION = 4
 """Of what is kept: raised when the same rows would become other tokens or flags."""
 
 _CHUNK = 512

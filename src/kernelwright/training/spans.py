@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
 _JIT = re.compile(rb"^@\s*(?:triton\s*\.\s*(?:jit|autotune|heuristics)|jit|autotune|heuristics)\b")
 _JIT_LINE = re.compile(r"^([ \t]*)@\s*triton\s*\.\s*(?:jit|autotune|heuristics)\b", re.MULTILINE)
+_DEF = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
 _MARKED = re.compile("|".join(map(re.escape, MARKERS)).encode())
 _NEAR = 200
 """Assignments of a name that are looked at before a launch, so that no file takes long."""
@@ -134,15 +135,16 @@ def _python_spans(source: str, device_functions: bool) -> list[Span]:
     if root.has_error:
         loose = _loose_strings(data, [(start, end) for pieces, _ in texts for start, end, _ in pieces])
         texts += [([(start, end, False)], b"") for start, end in loose]
-    spans = [span for pieces, joint in texts for span in scan_joined(data, pieces, joint, device_functions)]
+    filled = _filled(nodes, data)
+    spans = [span for pieces, joint in texts for span in scan_joined(filled, pieces, joint, device_functions)]
     jitted = [node for node in nodes if node.type == "decorated_definition" and _is_jitted(node, data)]
     jitted = [node for node in jitted if not node.has_error]  # the parser cannot say where these end
     spans += [Span(node.start_byte, node.end_byte, "triton") for node in jitted]
-    spans += _Launches(nodes, data, _kernel_names(jitted, nodes, data), _module_names(nodes, data)).spans()
     found = _in_characters(spans, source, data)
-    if root.has_error:
-        found += _loose_jitted(source, found)
-    return found
+    unended = _loose_jitted(source, found) if root.has_error else []
+    defined = {m[1].encode() for span in unended if (m := _DEF.search(source, span.start, span.end))}
+    launches = _Launches(nodes, data, _kernel_names(jitted, nodes, data, defined), _module_names(nodes, data))
+    return found + unended + _in_characters(list(launches.spans()), source, data)
 
 
 def _walk(root: Node) -> Iterator[Node]:
@@ -155,20 +157,55 @@ def _walk(root: Node) -> Iterator[Node]:
 
 
 def _texts(nodes: Sequence[Node], data: bytes) -> Iterator[tuple[list[tuple[int, int, bool]], bytes]]:
-    """The texts of a file as pieces with what is between them: literals, those side by side, and `"…".join([…])`."""
-    taken: set[int] = set()
+    """The texts of a file as pieces with what is between them: literals, those side by side or joined by `+`, what is
+    added to a name later, and `"…".join([…])`."""
+    seen: set[int] = set()
+    named: dict[bytes, list[Node]] = {}
+    found: list[tuple[list[Node], bytes]] = []
     for node in nodes:
-        joint = b""
-        strings = [node] if node.type == "string" else []
-        if node.type == "concatenated_string":
-            strings = [child for child in node.children if child.type == "string"]
+        if node.type in ("assignment", "augmented_assignment"):
+            name = _text(node.child_by_field_name("left"), data)
+            strings = list(_added(node.child_by_field_name("right"), seen))
+            if node.type == "augmented_assignment" and name in named:
+                named[name] += strings
+            else:
+                named[name] = strings
+                found.append((strings, b""))
         elif node.type == "call" and (listed := _joined(node, data)) is not None:
-            joint = b"\n" if b"\\n" in _text(node.child_by_field_name("function"), data) else b""
             strings = [n for n in _walk(listed) if n.type == "string"]
-        pieces = [piece for s in strings if s.id not in taken and (piece := _content(s, data))]
-        taken |= {s.id for s in strings}
+            seen |= {string.id for string in strings}
+            found.append((strings, b"\n" if b"\\n" in _text(node.child_by_field_name("function"), data) else b""))
+        else:
+            found.append((list(_added(node, seen)), b""))
+    for strings, joint in found:
+        pieces = [piece for string in strings if (piece := _content(string, data))]
         if pieces:
             yield pieces, joint
+
+
+def _added(node: Node | None, seen: set[int]) -> Iterator[Node]:
+    """The literals of an expression that is one, or several side by side or joined by `+`, whatever else is added.
+    Expressions in `seen` have none left, and this one and those within it are put there."""
+    stack = [node] if node is not None and node.id not in seen else []
+    while stack:
+        node = stack.pop()
+        seen.add(node.id)
+        if node.type == "string":
+            yield node
+        elif node.type in ("concatenated_string", "parenthesized_expression") or (
+            node.type == "binary_operator" and any(child.type == "+" for child in node.children)
+        ):
+            stack += reversed(node.named_children)
+
+
+def _filled(nodes: Sequence[Node], data: bytes) -> bytes:
+    """The file with a name in place of each interpolation in its strings, which has no quotes or brackets."""
+    filled = bytearray(data)
+    for node in nodes:
+        for child in node.children if node.type == "string" else ():
+            if child.type == "interpolation":
+                filled[child.start_byte : child.end_byte] = b"x" * (child.end_byte - child.start_byte)
+    return bytes(filled)
 
 
 def _joined(call: Node, data: bytes) -> Node | None:
@@ -233,20 +270,20 @@ def _loose_jitted(source: str, found: Sequence[Span]) -> list[Span]:
     return spans
 
 
-def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes) -> set[bytes]:
-    """Names of Triton functions, and of variables and attributes that one is assigned to."""
+def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes, more: set[bytes]) -> set[bytes]:
+    """Names of Triton functions, `more` among them, and of variables and attributes that one is assigned to."""
     definitions = (node.child_by_field_name("definition") for node in jitted)
-    found = {_text(inner.child_by_field_name("name"), data) for inner in definitions if inner is not None}
+    found = more | {_text(inner.child_by_field_name("name"), data) for inner in definitions if inner is not None}
     aliases: dict[bytes, list[bytes]] = {}
     for node in nodes if found else []:
         right = node.child_by_field_name("right") if node.type == "assignment" else None
         if right is not None and right.type in ("identifier", "attribute"):
             aliases.setdefault(_last(right, data), []).append(_last(node.child_by_field_name("left"), data))
-    more = list(found)
-    while more:
-        new = set(aliases.get(more.pop(), ())) - found
+    left = list(found)
+    while left:
+        new = set(aliases.get(left.pop(), ())) - found
         found |= new
-        more += new
+        left += new
     return found
 
 
@@ -269,7 +306,8 @@ def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
 
 
 class _Launches:
-    """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, and what defines their brackets' names."""
+    """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, also in two steps as `run = kernel[grid]`
+    and `run(x)`, and what defines their brackets' names."""
 
     def __init__(self, nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> None:
         self.nodes = nodes
@@ -284,20 +322,33 @@ class _Launches:
         """All of them; nothing is looked up in a file that cannot launch."""
         if not self.kernels and not self.modules:
             return
+        bound = set()
         for node in self.nodes:
             left = node.child_by_field_name("left") if node.type == "assignment" else None
+            left = node.child_by_field_name("name") if node.type == "function_definition" else left
             for name in {_text(n, self.data) for n in _walk(left) if n.type == "identifier"} if left else ():
                 self.assigned.setdefault(name, []).append(node)
+            if node.type == "assignment" and self._is_kernel_with_brackets(node.child_by_field_name("right")):
+                bound.add(_last(left, self.data))
         for node in self.nodes:
-            target = node.child_by_field_name("function") if node.type == "call" else None
-            value = target.child_by_field_name("value") if target is not None and target.type == "subscript" else None
-            if target is None or value is None or not self._launches(value):
-                continue
-            statement = self._statement(node)
-            yield Span(statement.start_byte, statement.end_byte, "launch")
-            inner = [child for child in target.named_children if child.id != value.id]
-            names = {_text(n, self.data) for child in inner for n in _walk(child) if self._is_variable(n)}
-            yield from self._assignments(names, node)
+            target = node.child_by_field_name({"call": "function", "assignment": "right"}.get(node.type, ""))
+            if self._is_kernel_with_brackets(target):
+                assert target is not None
+                yield self._whole(node)
+                value = target.child_by_field_name("value")
+                inner = [child for child in target.named_children if child != value]
+                names = {_text(n, self.data) for child in inner for n in _walk(child) if self._is_variable(n)}
+                yield from self._assignments(names, node)
+            elif node.type == "call" and target is not None and _last(target, self.data) in bound:
+                yield self._whole(node)
+
+    def _is_kernel_with_brackets(self, node: Node | None) -> bool:
+        value = node.child_by_field_name("value") if node is not None and node.type == "subscript" else None
+        return value is not None and self._launches(value)
+
+    def _whole(self, node: Node) -> Span:
+        statement = self._statement(node)
+        return Span(statement.start_byte, statement.end_byte, "launch")
 
     def _is_variable(self, node: Node) -> bool:
         """Whether a node is a plain name: no attribute, no owner of one, and not what is called."""
