@@ -136,6 +136,56 @@ def test_packing_is_refused_where_samples_see_each_other(home: Path, tmp_path: P
         assert train_sft(wanted, tmp_path / f"run-{model.name}").facts["updates"] == 1
 
 
+def test_packing_is_tried_with_rows_as_long_as_a_micro_batch_makes_them(home: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
+    neo = tiny(home, tmp_path / "neo", "gpt_neo", max_position_embeddings=1024, **sizes)  # masks have that size
+    wanted = settings(home, "sft", None, {"path": str(neo)}, steps=1, batch=2, micro_batch=2, packing=True)
+    with pytest.raises(ConfigError, match="cannot keep packed samples apart"):
+        train_sft(wanted, tmp_path / "run")
+
+
+def test_a_model_whose_backbone_is_not_found_is_refused_before_training(home: Path, tmp_path: Path) -> None:
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1}
+    other = tiny(home, tmp_path / "other", "llama4_text", intermediate_size=32, num_local_experts=2, **sizes)
+    with pytest.raises(ConfigError, match="fused head"):
+        train_sft(settings(home, "sft", None, {"path": str(other)}), tmp_path / "run")
+
+
+def tokenizer_without(home: Path, folder: Path, *names: str) -> Path:
+    """The base model, whose tokenizer lacks what is named."""
+    shutil.copytree(home / "base", folder)
+    (folder / "chat_template.jinja").unlink(missing_ok=True)
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    kept = {name: value for name, value in config.items() if name not in names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(kept))
+    return folder
+
+
+def test_a_tokenizer_that_can_neither_end_nor_pad_is_refused(home: Path, tmp_path: Path) -> None:
+    bare = tokenizer_without(home, tmp_path / "bare", "chat_template", "eos_token", "pad_token")
+    with pytest.raises(ConfigError, match="no token that ends a text") as raised:
+        train_sft(settings(home, "sft", None, {"path": str(bare)}), tmp_path / "run")
+    assert "eos_token" in str(raised.value.hint)
+
+
+def test_without_a_template_a_text_begins_as_the_tokenizer_begins_it(home: Path, tmp_path: Path) -> None:
+    from tokenizers import Tokenizer
+    from tokenizers.processors import TemplateProcessing
+
+    plain = tokenizer_without(home, tmp_path / "plain", "chat_template")
+    begun = tokenizer_without(home, tmp_path / "begun", "chat_template")
+    tokenizer = Tokenizer.from_file(str(begun / "tokenizer.json"))
+    tokenizer.post_processor = TemplateProcessing(single="<|im_start|> $A", special_tokens=[("<|im_start|>", 1)])
+    tokenizer.save(str(begun / "tokenizer.json"))
+    config = json.loads((begun / "tokenizer_config.json").read_text())
+    (begun / "tokenizer_config.json").write_text(json.dumps({**config, "bos_token": "<|im_start|>"}))
+    one, other = (
+        prepare(settings(home, "sft", {"length": 4096}, {"path": str(path)}))[0][0] for path in (plain, begun)
+    )
+    assert other.ids.tolist() == [1, *one.ids.tolist()]
+    assert other.flags.tolist() == [0, *one.flags.tolist()]
+
+
 def test_models_that_do_not_fit_the_data(home: Path, tmp_path: Path) -> None:
     short = tiny(home, tmp_path / "short", "gpt2", n_positions=64, **GPT2)
     with pytest.raises(ConfigError, match="64 positions"):

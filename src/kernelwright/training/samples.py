@@ -113,6 +113,9 @@ class Encoder:
         self.plain = style == "plain" or (style == "auto" and tokenizer.chat_template == CHAT_TEMPLATE)
         self.device_functions = device_functions
         self.keep_all = keep_all
+        bos = tokenizer.bos_token
+        self.begin = bos if bos and tokenizer("x")["input_ids"][0] == tokenizer.bos_token_id else ""
+        """What the tokenizer puts in front of a text: templates say that themselves."""
         specials = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special}
         self.specials = sorted(specials | set(tokenizer.all_special_tokens), key=len)
 
@@ -122,7 +125,7 @@ class Encoder:
         if row.reference:
             messages = _asked_plainly(messages) if self.plain else _asked_in_words(messages)
         if self.tokenizer.chat_template is None:
-            before = "\n\n".join(m["content"] for m in messages[:-1]) + "\n\n"
+            before = self.begin + "\n\n".join(m["content"] for m in messages[:-1]) + "\n\n"
             return before, messages[-1]["content"] + (self.tokenizer.eos_token or "")
         render = self.tokenizer.apply_chat_template
         before = render(messages[:-1], tokenize=False, add_generation_prompt=True)
@@ -246,6 +249,11 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     if not tokenizer.is_fast:
         raise ConfigError(
             f"the tokenizer of {path!r} gives no places of its tokens", hint="use one with tokenizer.json"
+        )
+    if tokenizer.pad_token is None and tokenizer.eos_token is None:
+        raise ConfigError(
+            f"the tokenizer of {path!r} has no token that ends a text, and none to pad with",
+            hint="set eos_token in its tokenizer_config.json",
         )
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

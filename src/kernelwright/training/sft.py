@@ -63,7 +63,7 @@ def data_facts(training: Samples, held_out: Samples | None, report: Report) -> d
 def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples, held_out: Samples | None) -> Any:
     """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
     from kernelwright.training.sft_callbacks import callbacks, settle
-    from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer, check_apart
+    from kernelwright.training.sft_trainer import FlagCollator, WeightedSFTTrainer, check_apart, check_runs
 
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     packing = settings.train.packing
@@ -85,8 +85,9 @@ def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples,
             peft_config=post_run.adapter(settings.model),
             callbacks=called,
         )
-    if packing:
-        check_apart(trainer, min(settings.data.length, int(training.lengths.sum())))
+    check_runs(trainer)
+    if packing:  # the rows of a micro-batch become one
+        check_apart(trainer, min(settings.data.length * settings.train.micro_batch, int(training.lengths.sum())))
     return settle(trainer)
 
 

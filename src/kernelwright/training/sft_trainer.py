@@ -118,42 +118,67 @@ def _of_logits(config: Any) -> tuple[float, float | None]:
 _SCALES = ("logit_scale", "output_multiplier", "lm_head_multiplier")
 
 
+_REFUSED = (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError)
+
+
+def check_runs(trainer: Any) -> None:
+    """Raises `ConfigError` for a model that the fused head does not fit, found out with a few tokens."""
+    try:
+        _tried(trainer, np.zeros(4, np.int64), [4])
+    except _REFUSED as error:
+        raise ConfigError(
+            f"the model cannot be trained with TRL's fused head: {_first_line(error)}",
+            hint="use a model whose class has its backbone as `base_model` and its head as output embeddings",
+        ) from error
+
+
 def check_apart(trainer: Any, room: int) -> None:
     """Raises `ConfigError` for a model in which a sample sees the one before it in a joined row of `room` tokens: one
     that takes no notice of where samples begin, or that cannot be given such rows."""
     model, size = trainer.model, 12
     hint = "set train.packing=false"
-    device = next(model.parameters()).device
-    if device != trainer.args.device:  # a model that is still to be sharded waits on the processor, where rows are slow
-        room = 2 * size
+    weight = next(model.parameters())
+    if weight.device != trainer.args.device:  # a model that is still to be sharded waits on the processor, where rows
+        room = 2 * size  # are slow
     vocabulary = model.get_input_embeddings().num_embeddings
     count = max(2, room // size)
     others = torch.arange((count - 1) * size) % vocabulary
-    found = []
-    training = model.training
-    model.eval()
     try:
-        for shift in (1, vocabulary // 2 + 1):
-            ids = torch.cat([(others[:size] + shift) % vocabulary, others]).numpy()
-            row = {"input_ids": ids, "flags": np.full(len(ids), TARGET, np.uint8), "seq_lengths": [size] * count}
-            batch = trainer.data_collator([row])
-            del batch["flags"]
-            inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}
-            with torch.no_grad():
-                found.append(model(**inputs, use_cache=False, fused_lm_head=True).log_probs[0, size:].float())
-    except (ValueError, RuntimeError, TypeError, NotImplementedError) as error:
-        first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError(f"the model cannot keep packed samples apart: {first[:200]}", hint=hint) from error
-    finally:
-        model.train(training)
+        found = [
+            _tried(trainer, torch.cat([(others[:size] + shift) % vocabulary, others]).numpy(), [size] * count)[size:]
+            for shift in (1, vocabulary // 2 + 1)
+        ]
+    except _REFUSED as error:
+        raise ConfigError(f"the model cannot keep packed samples apart: {_first_line(error)}", hint=hint) from error
     moved = float((found[0] - found[1]).abs().max())
-    exact = next(model.parameters()).dtype == torch.float32
-    if not moved <= (1e-4 if exact else 0.05):
+    if not moved <= (1e-4 if weight.dtype == torch.float32 else 0.05):
         raise ConfigError(
             f"the model cannot keep packed samples apart: log-probabilities of one move by {moved:.2g} with the tokens "
             "of the one before it",
             hint=hint,
         )
+
+
+@torch.no_grad()
+def _tried(trainer: Any, ids: Any, sizes: list[int]) -> Tensor:
+    """Log-probabilities that the untrained model gives a row of samples, as the collator makes it."""
+    model, training = trainer.model, trainer.model.training
+    batch = trainer.data_collator(
+        [{"input_ids": ids, "flags": np.full(len(ids), TARGET, np.uint8), "seq_lengths": sizes}]
+    )
+    del batch["flags"]
+    device = next(model.parameters()).device
+    inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}
+    model.eval()
+    try:
+        log_probs: Tensor = model(**inputs, use_cache=False, fused_lm_head=True).log_probs
+    finally:
+        model.train(training)
+    return log_probs[0].float()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
 class WeightedSFTTrainer(SFTTrainer):
