@@ -167,6 +167,7 @@ def test_launches_of_a_module() -> None:
         's += "}» int h() {}"\nt = head()\n'
         't += "«__global__ void k() {"\nt += "}»"\ns = "int h() {}"\ns += "int f() {}"',
         'import torch\ns = f"""«__global__ void {names[")"]}_k(float* x) {{ x[0] = {v}; }}» void h() {{}}"""',
+        'import torch\ndef f():\n    """Like:\n    ```\n    f()\n    ```\n    """\ns = """«__global__ void k() {}»"""',
         "/* k\nimport from\n*/\n«__global__ void k() {}»",
         "draft\n```cuda\n__global__ void no() {}\n```\n</think>\n```cuda\n«__global__ void k() {}»\n```",
     ],
