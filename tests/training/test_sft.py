@@ -399,6 +399,12 @@ def test_heat_map(home: Path, tmp_path: Path) -> None:
         explain(settings(home, data={"path": str(path)}), 5)
 
 
+def test_a_heat_map_of_asft_is_anchored_to_the_model_before_training(home: Path, warm: Path) -> None:
+    wanted = settings(home, "asft")
+    assert explain(wanted, 0).stats["kl"] == pytest.approx(0.0, abs=1e-9)
+    assert explain(wanted, 0, str(warm)).stats["kl"] > 0.01
+
+
 def test_a_recipe_runs_with_another_loss_by_its_name() -> None:
     """What it says of its own loss goes with that, what is given beside the new name stays."""
     cuset = load_config(recipe_path("cuset"), [], SftSettings).loss

@@ -72,18 +72,12 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
     segments = encoder.segments(row, row.own or (len(row.messages) - 1,))
     assert not isinstance(segments, BadRow)  # it was encoded before
     pieces = [piece for s in segments for piece in (_pieces(s.text, s.offsets) if s.own else [""] * len(s.ids))]
-    model = post_run.load_model(settings.model.model_copy(update={"path": model_path, "dtype": "float32"})).eval()
-    if torch.cuda.is_available():
-        model = model.cuda()
-    ids = torch.tensor(sample.ids.astype("int64"))[None].to(model.device)
-    post_run.check_fits(model, int(ids.max()), ids.shape[1])
+    ids = torch.tensor(sample.ids.astype("int64"))[None]
     own = torch.tensor(sample.flags.astype("int64")) & TARGET != 0
     first = max(int(own.nonzero()[0]), 1)  # of a sample without a prompt, the first token is not predicted
-    with torch.no_grad():
-        logits = model(input_ids=ids[:, :-1]).logits[:, first - 1 :].float().cpu()
-    gold = ids[:, first:].cpu()
-    log_softmax = logits.log_softmax(-1)
-    log_probs = log_softmax.gather(2, gold[..., None])[..., 0]
+    logits = _logits(settings, model_path, ids)[:, first - 1 :]
+    gold = ids[:, first:, None]
+    log_probs = logits.log_softmax(-1).gather(2, gold)[..., 0]
     flags = torch.tensor(sample.flags[first:].astype("int64"))[None]
     cuda, code = (flags & CUDA) != 0, (flags & THOUGHT) == 0
     parameters = settings.loss.parameters()
@@ -91,7 +85,10 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
     if settings.loss.name == "eaft":
         more["entropy"] = top_k_entropy(logits)
     if settings.loss.name == "asft":
-        more["reference_log_probs"] = log_probs
+        began = (
+            logits if model_path == settings.model.path else _logits(settings, settings.model.path, ids)[:, first - 1 :]
+        )
+        more["reference_log_probs"] = began.log_softmax(-1).gather(2, gold)[..., 0]
     if settings.loss.name == "cuset":
         more["window_mask"] = code
     targets = own[None, first:]
@@ -110,6 +107,17 @@ def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sampl
     stats = {name: float(value) for name, value in out.stats.items()}
     name, loss = settings.loss.name, float(out.loss)
     return Explained(row.name, name, parameters, loss, stats, tuple(tokens), window)
+
+
+def _logits(settings: SftSettings, path: str, ids: Any) -> Any:
+    """What the model in `path` says of each next token of `ids` (1, length), in float32 on the processor."""
+    import torch
+
+    model = post_run.load_model(settings.model.model_copy(update={"path": path, "dtype": "float32"})).eval()
+    model = model.cuda() if torch.cuda.is_available() else model
+    post_run.check_fits(model, int(ids.max()), ids.shape[1])
+    with torch.no_grad():
+        return model(input_ids=ids[:, :-1].to(model.device)).logits.float().cpu()
 
 
 def _pieces(text: str, offsets: Sequence[tuple[int, int]]) -> list[str]:
