@@ -136,6 +136,14 @@ def test_packing_is_refused_where_samples_see_each_other(home: Path, tmp_path: P
         assert train_sft(wanted, tmp_path / f"run-{model.name}").facts["updates"] == 1
 
 
+def test_an_attention_that_is_not_there_is_what_the_error_speaks_of(home: Path, tmp_path: Path) -> None:
+    for name in ("flash_attention_2", "none_such"):
+        wanted = settings(home, model={"attention": name})
+        with pytest.raises(ConfigError, match="cannot be loaded") as raised:
+            train_sft(wanted, tmp_path / name)
+        assert raised.value.hint == "use model.attention=auto"
+
+
 def test_packing_is_tried_with_rows_as_long_as_a_micro_batch_makes_them(home: Path, tmp_path: Path) -> None:
     sizes = {"hidden_size": 32, "num_layers": 2, "num_heads": 2, "attention_types": [[["global", "local"], 1]]}
     neo = tiny(home, tmp_path / "neo", "gpt_neo", max_position_embeddings=1024, **sizes)  # masks have that size

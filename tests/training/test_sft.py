@@ -399,6 +399,19 @@ def test_heat_map(home: Path, tmp_path: Path) -> None:
         explain(settings(home, data={"path": str(path)}), 5)
 
 
+def test_rows_of_heat_maps_are_those_of_the_file(home: Path, tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("{\n" + json.dumps(ROWS[0]) + "\n[]\n" + json.dumps(ROWS[1]) + "\n{}\n")
+    wanted = settings(home, data={"path": str(path)})
+    assert [explain(wanted, number).name for number in (1, 3)] == [ROWS[0]["row_id"], ROWS[1]["row_id"]]
+    for number, reason in ((0, "unreadable"), (2, "unreadable"), (4, "no-field")):
+        with pytest.raises(ConfigError, match=rf"row {number} \(rows.jsonl:{number + 1}\) is not trained on: {reason}"):
+            explain(wanted, number)
+    for number in (-1, 5):
+        with pytest.raises(ConfigError, match="no row"):
+            explain(wanted, number)
+
+
 def test_a_heat_map_of_asft_is_anchored_to_the_model_before_training(home: Path, warm: Path) -> None:
     wanted = settings(home, "asft")
     assert explain(wanted, 0).stats["kl"] == pytest.approx(0.0, abs=1e-9)

@@ -51,19 +51,29 @@ class Explained:
 
 
 def explain(settings: SftSettings, number: int, model_path: str | None = None) -> Explained:
-    """Looks at good row `number` (from 0) of a run's data, under its base model or the one in `model_path`.
+    """Looks at row `number` (from 0) of a run's data, under its base model or the one in `model_path`.
 
     Raises `ConfigError` where there is no such row, or where it is one of the bad ones.
     """
-    report = Report()
-    row = next((r for i, r in enumerate(conversations(settings.data, report)) if i == number), None)
-    if row is None:
-        raise ConfigError(f"there is no row {number} in {settings.data.path!r}", hint="rows count from 0")
+    row = _row(settings, number)
     encoder = encoder_of(settings)
-    sample = encoder.encode(row)
+    sample = encoder.encode(row) if isinstance(row, Conversation) else row
     if isinstance(sample, BadRow):
-        raise ConfigError(f"row {number} ({row.name}) is not trained on: {sample.reason} {sample.detail}".strip())
+        raise ConfigError(f"row {number} ({sample.name}) is not trained on: {sample.reason} {sample.detail}".strip())
+    assert isinstance(row, Conversation)
     return _looked_at(settings, encoder, row, sample, model_path or settings.model.path)
+
+
+def _row(settings: SftSettings, number: int) -> Conversation | BadRow:
+    """The row with that number, bad ones counted."""
+    report, good = Report(), 0
+    for row in conversations(settings.data, report):
+        if report.rows > number >= 0:
+            return row if report.rows == number + 1 else report.bad[number - good]
+        good += 1
+    if not 0 <= number < report.rows:
+        raise ConfigError(f"there is no row {number} in {settings.data.path!r}", hint="rows count from 0")
+    return report.bad[number - good]
 
 
 def _looked_at(settings: SftSettings, encoder: Encoder, row: Conversation, sample: Any, model_path: str) -> Explained:

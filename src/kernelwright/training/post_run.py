@@ -154,8 +154,8 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     dtype = settings.dtype
     if dtype == "auto":
         dtype = "bfloat16" if settings.tune == "lora" and torch.cuda.is_available() else "float32"
+    attention = None if settings.attention == "auto" else settings.attention
     try:
-        attention = None if settings.attention == "auto" else settings.attention
         if joined and attention is None:
             config = AutoConfig.from_pretrained(settings.path, trust_remote_code=settings.trust_remote_code)
             attention = register() if config.model_type in MODELS else None
@@ -168,7 +168,9 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
         raise ConfigError(
             f"the model {settings.path!r} cannot be loaded: {str(error).splitlines()[0][:300]}",
-            hint="model.path must be a folder or a Hub id in Hugging Face's format",
+            hint="use model.attention=auto"
+            if attention is not None and ("attn" in str(error) or "ttention" in str(error))
+            else "model.path must be a folder or a Hub id in Hugging Face's format",
         ) from error
 
 
