@@ -113,9 +113,6 @@ class Encoder:
         self.plain = style == "plain" or (style == "auto" and tokenizer.chat_template == CHAT_TEMPLATE)
         self.device_functions = device_functions
         self.keep_all = keep_all
-        bos = tokenizer.bos_token
-        self.begin = bos if bos and tokenizer("x")["input_ids"][0] == tokenizer.bos_token_id else ""
-        """What the tokenizer puts in front of a text: templates say that themselves."""
         specials = {str(t) for t in tokenizer.added_tokens_decoder.values() if t.special}
         self.specials = sorted(specials | set(tokenizer.all_special_tokens), key=len)
 
@@ -125,7 +122,7 @@ class Encoder:
         if row.reference:
             messages = _asked_plainly(messages) if self.plain else _asked_in_words(messages)
         if self.tokenizer.chat_template is None:
-            before = self.begin + "\n\n".join(m["content"] for m in messages[:-1]) + "\n\n"
+            before = self._begin() + "\n\n".join(m["content"] for m in messages[:-1]) + "\n\n"
             return before, messages[-1]["content"] + (self.tokenizer.eos_token or "")
         render = self.tokenizer.apply_chat_template
         before = render(messages[:-1], tokenize=False, add_generation_prompt=True)
@@ -197,6 +194,11 @@ class Encoder:
     def ids(self, text: str) -> list[int]:
         """A text's tokens, special ones included where it spells them."""
         return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _begin(self) -> str:
+        """What the tokenizer puts in front of a text; templates say that themselves."""
+        bos = self.tokenizer.bos_token
+        return bos if bos and self.tokenizer("x")["input_ids"][0] == self.tokenizer.bos_token_id else ""
 
     def _until_end(self, text: str) -> str:
         """An answer's text up to the token that ends it, which is included."""
