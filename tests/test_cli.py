@@ -72,14 +72,18 @@ def rows_file(path: Path, count: int, wrong: tuple[int, ...] = ()) -> Path:
 
 
 def test_help_is_quick_and_lists_the_verbs() -> None:
-    command = [str(Path(sys.executable).parent / "kernelwright"), "--help"]
-    seconds = []
+    """Quick beside what no command line of typer's can be quicker than, whatever else the machine does."""
+    commands = ([str(Path(sys.executable).parent / "kernelwright"), "--help"], [sys.executable, "-c", "import typer"])
+    seconds: list[list[float]] = [[], []]
+    said = ""
     for _ in range(3):
-        started = time.perf_counter()
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        seconds.append(time.perf_counter() - started)
-    assert min(seconds) < 0.5
-    listed = re.findall(r"^  (\w+)  ", done.stdout.split("Commands:")[1], re.MULTILINE)
+        for kept, command in zip(seconds, commands, strict=True):
+            started = time.perf_counter()
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            kept.append(time.perf_counter() - started)
+            said = done.stdout or said
+    assert min(seconds[0]) < 5 * min(seconds[1])
+    listed = re.findall(r"^  (\w+)  ", said.split("Commands:")[1], re.MULTILINE)
     assert listed[:6] == ["eval", "worker", "optimize", "profile", "report", "doctor"]
     more = "tasks machine solutions bench compare export corpus decontaminate curate train serve warm"
     assert sorted(listed[6:]) == sorted(more.split())
@@ -196,6 +200,15 @@ def test_output_that_was_closed_before_is_no_error() -> None:
     command = f"{sys.executable} -m kernelwright.cli tasks list >&-"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_cannot_be_written_is_told() -> None:
+    command = f"{sys.executable} -m kernelwright tasks list --json >/dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == "error: the output cannot be written: No space left on device"
+    assert len(done.stderr.splitlines()) == 2
 
 
 def test_an_unforeseen_error_is_one_line_and_a_file(tmp_path: Path) -> None:

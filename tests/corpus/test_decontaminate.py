@@ -238,6 +238,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
         (("missing.jsonl", "--against", "starter"), "missing.jsonl"),
         (("starter", "--against", "nothing_here"), "nothing_here"),
         (("starter", "--against", "starter", "--ast", "2"), "ast"),
+        (("starter", "--against", "cudabench:FILE:1"), "has whole CUDA programs"),
     ],
 )
 def test_bad_words_are_one_error(words: tuple[str, ...], said: str, kernelwright: Command) -> None:

@@ -38,6 +38,13 @@ def test_bare_file() -> None:
     assert "taken whole it is not Python: " in failure(FILE.replace("class ModelNew", "x = (\nclass ModelNew"))
 
 
+def test_fences_in_the_strings_of_a_bare_file_are_no_blocks() -> None:
+    for fence in ("```\nx = 1\n```", "```python\nclass ModelNew: ...\n```"):
+        documented = f'"""Use:\n\n{fence}\n"""\n{FILE}'
+        assert text_of(documented) == documented
+    assert text_of(f"Here it is.\n```python\n{FILE}```") == FILE
+
+
 def test_last_whole_file_wins() -> None:
     later = FILE.replace("pass", "x = 2")
     assert text_of(f"```python\n{FILE}```\nBetter:\n```python\n{later}```\n```cuda\n__global__ void k();\n```") == later

@@ -1,4 +1,4 @@
-"""The command line: `verbs.py` has most verbs and `main`, the other files one group of verbs each."""
+"""The command line: `verbs.py` has most verbs and `main`, `ending.py` how a command ends, the others one group each."""
 
 from kernelwright.cli.verbs import app, main
 

@@ -8,7 +8,6 @@ Heavy libraries load inside verbs.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kernelwright import __version__
+from kernelwright.cli import ending
 from kernelwright.cli.bench import app as bench_app
 from kernelwright.cli.corpus import register as register_corpus
 from kernelwright.cli.generate import tasks_generate
@@ -45,10 +45,6 @@ app = typer.Typer(
 tasks_app = typer.Typer(help="Read and check tasks.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(tasks_app, name="tasks")
 tasks_app.command("generate")(tasks_generate)
-
-INTERRUPTED = 130
-CLOSED_PIPE = 141
-"""Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
@@ -528,64 +524,5 @@ app.add_typer(train_app, name="train")
 
 
 def main() -> None:
-    """Entry point: turns every error into one line, a hint, and the right exit status."""
-    for name in ("stdout", "stderr"):  # closed before we began: nobody reads, and no file of ours gets its number
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, "w"))
-    try:
-        status = _run()
-        sys.stdout.flush()  # the interpreter's own flush would complain of a pipe that nobody reads
-    except BrokenPipeError:
-        status = CLOSED_PIPE
-    except SystemExit as done:  # how typer and rich end, with status 1, when they meet a closed pipe
-        if not isinstance(done.__context__, BrokenPipeError):
-            raise
-        status = CLOSED_PIPE
-    if status == CLOSED_PIPE:
-        nobody = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nobody, 1)
-        os.dup2(nobody, 2)
-    sys.exit(status)
-
-
-def _run() -> int:
-    """The exit status of the command; what went wrong is told."""
-    from kernelwright.errors import KernelwrightError
-
-    try:
-        code = app(standalone_mode=False)
-        if code == INTERRUPTED:  # typer answers Ctrl-C so
-            raise KeyboardInterrupt
-        return code if isinstance(code, int) else 0
-    except typer.Exit as done:
-        return done.exit_code
-    except KernelwrightError as error:
-        return _fail(str(error), error.hint, error.exit_status)
-    except (KeyboardInterrupt, typer.Abort):
-        return _fail(
-            "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
-        )
-    except BrokenPipeError:
-        raise
-    except Exception as error:  # the one place where anything unforeseen ends
-        return _unforeseen(error)
-
-
-def _fail(message: str, hint: str | None, status: int) -> int:
-    for name, text in (("error", message), ("hint", hint)):
-        if text:  # which may quote a task's own words: no control sequence of the terminal gets through
-            print(f"{name}:", "".join(c if c.isprintable() or c == "\n" else "?" for c in text), file=sys.stderr)
-    return status
-
-
-def _unforeseen(error: Exception) -> int:
-    format_message = getattr(error, "format_message", None)
-    if format_message is not None:  # click's own errors: an unknown flag, a missing argument
-        return _fail(str(format_message()), "see kernelwright --help", 2)
-    import tempfile
-    import traceback
-
-    with tempfile.NamedTemporaryFile("w", prefix="kernelwright-error-", suffix=".txt", delete=False) as file:
-        traceback.print_exception(error, file=file)
-    first = str(error).splitlines()[0] if str(error) else ""
-    return _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
+    """Entry point."""
+    ending.end_with(app)

@@ -21,7 +21,7 @@ def warm(
 
     Prints the variable that names it, for the shells whose commands shall use it; Ctrl-C ends it.
     """
-    from kernelwright.cli.verbs import INTERRUPTED
+    from kernelwright.cli.ending import INTERRUPTED
     from kernelwright.config import cache_dir
     from kernelwright.errors import HarnessError
     from kernelwright.evaluation import pool

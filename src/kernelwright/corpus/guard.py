@@ -24,7 +24,14 @@ class Guard:
 def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> dict[str, list[Text]]:
     """The tasks of suites given by path or name. Raises `TaskError`, and `ConfigError` where there is no task."""
     from kernelwright.tasks import load_suite
+    from kernelwright.tasks.cudabench import is_cudabench
 
+    for suite in suites:
+        if suite.startswith("cudabench:") or is_cudabench(suite):
+            raise ConfigError(
+                f"{suite!r} has whole CUDA programs, and tasks are compared by their references in Python",
+                hint="keep away from suites with references; what `reverse` writes are statements of such tasks",
+            )
     found = {
         suite: [Text(t.task_id, t.source) for t in load_suite(suite, reference_field=reference_field)]
         for suite in suites

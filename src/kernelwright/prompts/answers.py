@@ -91,9 +91,8 @@ def parse_answer(
     text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
-    blocks = _blocks(text)
-    if not blocks and _is_file(text, entry_point):
-        blocks = [_Block("", text, True)]
+    # A file first: what looks like a fence in it stands in a string.
+    blocks = [_Block("", text, True)] if _is_file(text, entry_point) else _blocks(text)
     if not blocks:
         return ParseFailure(f"the answer has no fenced code block{_unfenced(text, entry_point)}")
     named = re.compile(rf"^\s*class\s+{re.escape(entry_point)}\b", re.MULTILINE)

@@ -1,0 +1,88 @@
+"""How a command ends: the exit status, and what is said of errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+import typer
+
+INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
+
+
+def end_with(app: typer.Typer) -> None:
+    """Runs a command line to its exit: every error is one line, a hint, and the right status."""
+    for name in ("stdout", "stderr"):  # closed before we began: nobody reads, and no file of ours gets its number
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w"))
+    try:
+        status = _run(app)
+        sys.stdout.flush()  # the interpreter's own flush would complain of a pipe that nobody reads
+    except BrokenPipeError:
+        status = CLOSED_PIPE
+    except SystemExit as done:  # how typer and rich end, with status 1, when they meet a closed pipe
+        if not isinstance(done.__context__, BrokenPipeError):
+            raise
+        status = CLOSED_PIPE
+    except OSError as error:
+        status = _fail(f"the output cannot be written: {error.strerror}", "free some space, or name another place", 2)
+    if status == CLOSED_PIPE or not _flushed():
+        nobody = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nobody, 1)
+        os.dup2(nobody, 2)
+    sys.exit(status)
+
+
+def _flushed() -> bool:
+    """Whether nothing is left of our output that could not be written: the interpreter would try again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _run(app: typer.Typer) -> int:
+    """The exit status of the command; what went wrong is told."""
+    from kernelwright.errors import KernelwrightError
+
+    try:
+        code = app(standalone_mode=False)
+        if code == INTERRUPTED:  # typer answers Ctrl-C so
+            raise KeyboardInterrupt
+        return code if isinstance(code, int) else 0
+    except typer.Exit as done:
+        return done.exit_code
+    except KernelwrightError as error:
+        return _fail(str(error), error.hint, error.exit_status)
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(
+            "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
+        )
+    except Exception as error:  # the one place where anything unforeseen ends
+        return _unforeseen(error)
+
+
+def _fail(message: str, hint: str | None, status: int) -> int:
+    for name, text in (("error", message), ("hint", hint)):
+        if text:  # which may quote a task's own words: no control sequence of the terminal gets through
+            print(f"{name}:", "".join(c if c.isprintable() or c == "\n" else "?" for c in text), file=sys.stderr)
+    return status
+
+
+def _unforeseen(error: Exception) -> int:
+    if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and error.filename is None:
+        raise error  # of our output: `end_with` knows what to do
+    format_message = getattr(error, "format_message", None)
+    if format_message is not None:  # click's own errors: an unknown flag, a missing argument
+        return _fail(str(format_message()), "see kernelwright --help", 2)
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="kernelwright-error-", suffix=".txt", delete=False) as file:
+        traceback.print_exception(error, file=file)
+    first = str(error).splitlines()[0] if str(error) else ""
+    return _fail(f"unexpected {type(error).__name__}: {first}", f"this is a bug; please report it with {file.name}", 3)
