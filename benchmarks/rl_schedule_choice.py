@@ -29,6 +29,7 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,15 +67,19 @@ class Choice:
 
     def rewards(self, reward: str) -> Tensor:
         """What each right answer is paid: `NAME` or `NAME:PARAMETER=NUMBER`."""
-        name, *given = reward.split(":")
-        parameters = {key: float(value) for key, _, value in (text.partition("=") for text in given)}
-        pay = REWARDS[name]
-        return torch.tensor([pay(right(one, self.compiled), **parameters).value for one in self.speedups.tolist()])
+        return _paid(reward, tuple(self.speedups.tolist()), self.compiled)
 
     @property
     def beats_both(self) -> Tensor:
         """Which schedules are faster than eager and torch.compile."""
         return self.speedups * min(1.0, self.compiled or 1.0) > 1
+
+
+@cache
+def _paid(reward: str, speedups: tuple[float, ...], compiled: float | None) -> Tensor:
+    name, *given = reward.split(":")
+    parameters = {key: float(value) for key, _, value in (text.partition("=") for text in given)}
+    return torch.tensor([REWARDS[name](right(one, compiled), **parameters).value for one in speedups])
 
 
 def right(speedup: float, compiled: float | None = None) -> Evaluation:

@@ -34,14 +34,13 @@ from kernelwright.records import (
     WorkloadResult,
 )
 from kernelwright.rollout import CONTEXT_CHARACTERS, Exchange
-from kernelwright.tasks.cudabench import COMPARER, DataFile, ProgramTask, is_cudabench, read_programs
+from kernelwright.tasks.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.pool import Pool
     from kernelwright.evaluation.programs import ProgramVerdict
     from kernelwright.evaluation.session import Builder
 
-PREFIX = "cudabench:"
 SECONDS = 300.0
 """What a program may run on the functional machine where the user does not say."""
 

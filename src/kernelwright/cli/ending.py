@@ -18,9 +18,11 @@ def end_with(app: typer.Typer) -> None:
     for name in ("stdout", "stderr"):  # closed before we began: nobody reads, and no file of ours gets its number
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w"))
+    written = False
     try:
         status = _run(app)
-        sys.stdout.flush()  # the interpreter's own flush would complain of a pipe that nobody reads
+        sys.stdout.flush()
+        written = True
     except BrokenPipeError:
         status = CLOSED_PIPE
     except SystemExit as done:  # how typer and rich end, with status 1, when they meet a closed pipe
@@ -29,20 +31,11 @@ def end_with(app: typer.Typer) -> None:
         status = CLOSED_PIPE
     except OSError as error:
         status = _fail(f"the output cannot be written: {error.strerror}", "free some space, or name another place", 2)
-    if status == CLOSED_PIPE or not _flushed():
+    if not written:  # the interpreter's own flush would fail once more, and complain
         nobody = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nobody, 1)
         os.dup2(nobody, 2)
     sys.exit(status)
-
-
-def _flushed() -> bool:
-    """Whether nothing is left of our output that could not be written: the interpreter would try again."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        return False
-    return True
 
 
 def _run(app: typer.Typer) -> int:

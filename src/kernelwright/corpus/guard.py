@@ -24,10 +24,10 @@ class Guard:
 def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> dict[str, list[Text]]:
     """The tasks of suites given by path or name. Raises `TaskError`, and `ConfigError` where there is no task."""
     from kernelwright.tasks import load_suite
-    from kernelwright.tasks.cudabench import is_cudabench
+    from kernelwright.tasks.cudabench import PREFIX, is_cudabench
 
     for suite in suites:
-        if suite.startswith("cudabench:") or is_cudabench(suite):
+        if suite.startswith(PREFIX) or is_cudabench(suite):
             raise ConfigError(
                 f"{suite!r} has whole CUDA programs, and tasks are compared by their references in Python",
                 hint="keep away from suites with references; what `reverse` writes are statements of such tasks",

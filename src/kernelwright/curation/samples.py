@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernelwright import syntax
+from kernelwright.backends.tokens import tokenize
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.answers import thoughts
 from kernelwright.records import Evaluation, Message, Task
@@ -112,12 +113,9 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
-_C_TEXT = re.compile(r'("(?:\\.|[^"\\\n])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
-
-
 def _bare(text: str) -> str:
-    """C++ without comments, its layout a blank each."""
-    return " ".join(_C_TEXT.sub(lambda found: found[1] or " ", text).split())
+    """C++ as its tokens: without comments and layout."""
+    return " ".join("#" + _bare(t.text[1:]) if t.kind == "directive" else t.text for t in tokenize(text))
 
 
 def tree_hash(code: str) -> str:

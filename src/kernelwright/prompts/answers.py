@@ -91,7 +91,6 @@ def parse_answer(
     text = without_reasoning(text)
     if not text.strip():
         return ParseFailure("the answer is empty")
-    # A file first: what looks like a fence in it stands in a string.
     blocks = [_Block("", text, True)] if _is_file(text, entry_point) else _blocks(text)
     if not blocks:
         return ParseFailure(f"the answer has no fenced code block{_unfenced(text, entry_point)}")
@@ -156,15 +155,21 @@ def _unfenced(text: str, entry_point: str) -> str:
     return advice
 
 
-def _is_file(text: str, entry_point: str) -> bool:
-    """Whether an answer is a Python file that defines the entry point, and nothing around it."""
+def whole_python(text: str) -> ast.Module | None:
+    """The tree of a text that is a Python file, with nothing around it: what looks like a fence in it stands in a
+    string, since it would not parse with one elsewhere."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = syntax.parse(text)
+            return syntax.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    return any(isinstance(node, ast.ClassDef) and node.name == entry_point for node in tree.body)
+        return None
+
+
+def _is_file(text: str, entry_point: str) -> bool:
+    """Whether an answer is a Python file that defines the entry point."""
+    tree = whole_python(text)
+    return tree is not None and any(isinstance(n, ast.ClassDef) and n.name == entry_point for n in tree.body)
 
 
 def _blocks(text: str) -> list[_Block]:

@@ -15,6 +15,8 @@ from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.jsonl import json_lines, row_name
 
 PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
+PREFIX = "cudabench:"
+"""Of a suite in this format, where one is named."""
 FOLDER = "data"
 """The folder that programs and scripts share. Most generators make it, the others take it as given."""
 _FIELDS = (PROGRAM, GENERATOR, COMPARER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -103,11 +102,7 @@ def unwrapped(column: Array) -> NDArray[Any]:
 
 def scores(column: Array) -> NDArray[np.float64]:
     """Scores as float64, NaN for None."""
-    if hasattr(column, "detach"):
-        return as_numpy(column.double())
-    if isinstance(column, Sequence):
-        column = [float("nan") if value is None else value for value in column]
-    return as_numpy(np.asarray(column, dtype=np.float64))
+    return as_numpy(column).astype(np.float64)
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:

@@ -226,7 +226,7 @@ class WeightedSFTTrainer(SFTTrainer):
                 parameters["mean_sample_weight"] = self._sample_weights.before(self.state.global_step)
         reduction = parameters.get("reduction", "token_mean")
         if reduction in ("token_mean", "sample_mean") and items is not None:
-            parameters["denominator"] = torch.as_tensor(items).clamp(min=1)
+            parameters["denominator"] = items
         out = self.loss_function(
             by_sample(outputs.log_probs, inputs, 0.0),
             by_sample(outputs.label_mask, inputs, False),

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
-from kernelwright.prompts.answers import is_python, reasoning
+from kernelwright.prompts.answers import is_python, reasoning, whole_python
 from kernelwright.training.cuda_scan import MARKERS, Kind, Span, scan, scan_joined
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
     """The files of an answer, as start, end and whether it is Python: its fenced blocks, or the whole text."""
     opened: tuple[str, str, int] | None = None
     fenced = False
-    for match in () if _fences_are_quoted(text) else _FENCE.finditer(text):
+    for match in () if _FENCE.search(text) and whole_python(text) else _FENCE.finditer(text):
         fence, label = match[1], match[2].lower()
         if opened is None:
             opened, fenced = (fence, label, match.end()), True
@@ -96,14 +96,6 @@ def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
         yield opened[2], len(text), is_python(text[opened[2] :], opened[1] in _PYTHON_LABELS)
     if not fenced:
         yield 0, len(text), is_python(text, False)
-
-
-def _fences_are_quoted(text: str) -> bool:
-    """Whether a text is a Python file with fences in its strings: with any elsewhere, it would not parse."""
-    first = _FENCE.search(text)
-    if first is None or not any(quotes in text[: first.start()] for quotes in ('"""', "'''")):
-        return False
-    return not _parser().parse(text.encode("utf-8", "replace")).root_node.has_error
 
 
 def _cuda_spans(source: str, device_functions: bool) -> list[Span]:
