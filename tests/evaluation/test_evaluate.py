@@ -368,6 +368,40 @@ def get_init_inputs():
 """
 
 
+SCALED = """
+#include <torch/extension.h>
+__global__ void k(const float* x, const float* u, float* y, int n, int columns) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] * u[i / columns];
+}
+torch::Tensor forward(torch::Tensor x, torch::Tensor u, int64_t rows) {
+  auto y = torch::empty_like(x);
+  k<<<(x.numel() + 63) / 64, 64>>>(x.data_ptr<float>(), u.data_ptr<float>(), y.data_ptr<float>(), x.numel(), x.size(1));
+  return y;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("", "", "correct"),
+        ("u[i / columns]", "1.0f", "wrong"),
+        ("auto y", "static auto first = u.clone(); u = first; auto y", "wrong"),  # the first call's weights for ever
+    ],
+)
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_a_file_without_python_gets_the_weights_of_the_reference(
+    old: str, new: str, verdict: str, device: str | None, pool: Pool
+) -> None:
+    text = SCALED.replace(old, new) if old else SCALED
+    candidate = Candidate(language="cuda", sources=(SourceFile(path="candidate.cu", content=text),))
+    options = EvalOptions(trials=3, timing_seconds=0.0)
+    with Evaluator(options, device=device, pool=pool) as made:  # `cpu`: the GPU's way, without one
+        result = made.evaluate(Task(task_id="t", source=WEIGHTED), candidate)
+    assert result.verdict == verdict, (result.reason, result.log)
+
+
 def test_a_file_without_python_is_told_how_it_was_called(evaluator: Evaluator) -> None:
     """No line is named: the one that ran is the wrapper's."""
     text = "#include <torch/extension.h>\n" + "\n" * 30

@@ -214,8 +214,6 @@ class Runner:
         """Constructs the model; returns how its weights were set."""
         init, state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
-            if hasattr(self.model, "reference_weights"):
-                self.model.reference_weights = state
             return {"weights": load_weights(self.model, state)}
         self.model = None
         gc.collect()
@@ -223,8 +221,6 @@ class Runner:
         with self._watching():
             build = self.candidate_class()
             self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
-            if hasattr(self.model, "reference_weights"):
-                self.model.reference_weights = state
             return {"weights": load_weights(self.model, state)}
 
     def placed(self, model: Any) -> Any:
@@ -417,12 +413,16 @@ def weights_of(model: Any) -> list[torch.Tensor]:
 def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
+    A file without Python (`plain`) has none of its own and is called with the reference's: they are there by name.
     Returns which of these it was: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
     `seed` still means equal weights when the candidate makes its parameters in the reference's order.
     """
     if not state or not isinstance(model, torch.nn.Module):
         return "none"
     own = model.state_dict()
+    if hasattr(model, "reference_weights") and not own:
+        model.reference_weights = state
+        return "names"
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     with torch.no_grad():
         if len(fits) == len(state):

@@ -146,11 +146,8 @@ def _with_weights(model: Any, reference: Any, device: str) -> Any:
     from kernelwright.evaluation.runner import load_weights
 
     state = dict(reference.state_dict()) if isinstance(reference, torch.nn.Module) else {}
-    load_weights(model, state)
-    model = model.to(device) if isinstance(model, torch.nn.Module) else model
-    if hasattr(model, "reference_weights"):
-        model.reference_weights = {name: t.to(device) for name, t in state.items()}
-    return model
+    load_weights(model, {name: t.to(device) for name, t in state.items()})
+    return model.to(device) if isinstance(model, torch.nn.Module) else model
 
 
 def _facts(
