@@ -421,7 +421,8 @@ def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
         return "none"
     own = model.state_dict()
     if hasattr(model, "reference_weights") and not own:
-        model.reference_weights = state
+        plain: Any = model
+        plain.reference_weights = state
         return "names"
     fits = {name: t for name, t in state.items() if name in own and own[name].shape == t.shape}
     with torch.no_grad():
