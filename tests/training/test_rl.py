@@ -261,6 +261,20 @@ def test_no_two_answers_of_a_step_are_drawn_with_one_seed(undecided: Path, judge
     assert len(seeds) == len(set(seeds)) == len(rows) == 2 * 4 * 3
 
 
+def test_speedups_come_from_a_gpu_that_times_eager(undecided: Path, judges: Executor) -> None:
+    from kernelwright.training.ranks import Ranks
+    from kernelwright.training.rl_state import State
+
+    policy = State.open(rl_settings(undecided), undecided / "none", Ranks()).policy
+
+    def timed(**judging: Any) -> bool:
+        wanted = rl_settings(undecided, judging={"backend": "gpu", **judging})
+        return Rollouts(wanted, policy, judges).timed
+
+    assert timed() and timed(baselines="compile,eager")
+    assert not timed(backend="cpu") and not timed(timing_seconds=0) and not timed(baselines="none")
+
+
 @pytest.mark.slow
 def test_a_large_epsilon_spares_weights_of_small_gradients(
     undecided: Path, whole: tuple[Path, dict[str, Any]], judges: Executor, tmp_path: Path

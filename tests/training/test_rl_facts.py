@@ -57,6 +57,12 @@ def test_a_sound_step_raises_no_alarm() -> None:
     assert (facts["entropy"], facts["alike"], facts["first_tokens"]) == (0.5, 0.0, {"7": 1.0})
 
 
+def test_where_answers_are_timed_and_none_is_right_none_is_fast() -> None:
+    wrong = [replace(r, verdict="wrong", facts={}) for r in SOUND]
+    assert [describe(wrong, timed)["fast_1"] for timed in (True, False)] == [0.0, None]
+    assert (describe(wrong, True)["fast_2"], describe(wrong, True)["speedup"]) == (0.0, None)
+
+
 @pytest.mark.parametrize(
     ("alarm", "rows"),
     [

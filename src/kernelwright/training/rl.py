@@ -210,7 +210,7 @@ def _step(
     state.refresh()
     state.step += 1
     state.rollouts += len({(row.group, row.trajectory) for row in rows})
-    facts = {"step": state.step, **describe(rows), **drawn, **trained.facts}
+    facts = {"step": state.step, **describe(rows, rollouts.timed), **drawn, **trained.facts}
     facts["alarms"] = alarms(facts, history[0] if history else facts, settings.alarms)
     if judge is not None:
         asked, failed = (sum(n) for n in zip(*rollouts.ranks.gather((judge.asked, judge.failed)), strict=True))

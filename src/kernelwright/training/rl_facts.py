@@ -20,8 +20,12 @@ FAST = (1.0, 1.5, 2.0)
 """The p of fast_p: answers that are right and more than p times as fast as eager."""
 
 
-def describe(rows: Sequence[Row]) -> dict[str, Any]:
-    """Rewards and their parts, verdicts, speed, lengths, and the measures that alarms look at."""
+def describe(rows: Sequence[Row], timed: bool = False) -> dict[str, Any]:
+    """Rewards and their parts, verdicts, speed, lengths, and the measures that alarms look at.
+
+    `timed`: right answers are timed beside eager, so that where none is right none is fast. Else shares of fast ones
+    are null where no answer has a speedup.
+    """
     paid = [row.reward for row in rows if row.reward is not None]
     verdicts = Counter(row.verdict for row in rows)
     best: dict[tuple[int, int], bool] = {}
@@ -38,7 +42,7 @@ def describe(rows: Sequence[Row]) -> dict[str, Any]:
         "parts": _parts(rows, len(paid)),
         "correct": verdicts["correct"] / len(rows),
         "correct_rollouts": sum(best.values()) / len(best),
-        **{f"fast_{p:g}": sum(s > p for s in speedups) / len(rows) if speedups else None for p in FAST},
+        **{f"fast_{p:g}": sum(s > p for s in speedups) / len(rows) if timed or speedups else None for p in FAST},
         "speedup": sum(speedups) / len(speedups) if speedups else None,
         "hacked": sum(row.verdict == "rejected" or "rules_broken" in row.facts for row in rows) / len(rows),
         "unreadable": verdicts["unreadable"] / len(rows),

@@ -177,6 +177,12 @@ class Rollouts:
         baselines = settings.judging.timed_beside()
         self._options = executor.settle(EvalOptions.model_validate({**wanted, "baselines": baselines}))
 
+    @property
+    def timed(self) -> bool:
+        """Whether right answers get a speedup over eager."""
+        options = self._options
+        return options.resolved() == "gpu" and options.timing_seconds > 0 and "eager" in options.baselines
+
     def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
         """All rows of these groups, of all processes, in order; what `path` holds is not played again.
 
