@@ -83,6 +83,14 @@ def test_a_planted_sign_raises_its_alarm_and_no_other(alarm: str, rows: list[Row
     assert raised(rows, **loose) == []
 
 
+@pytest.mark.parametrize("first", [0.0, 1e-6])
+def test_a_policy_that_began_sure_of_itself_may_be_a_little_less_so(first: float) -> None:
+    sure = describe([replace(r, log_probs=(-first,) * 16) for r in SOUND])
+    seen = [[replace(r, log_probs=(-p,) * 16) for r in SOUND] for p in (first, 0.02, 0.2)]
+    assert [alarms(describe(rows), sure, AlarmSettings()) for rows in seen] == [[], [], ["entropy"]]
+    assert alarms(describe(seen[1]), sure, AlarmSettings(entropy_floor=0.01)) == ["entropy"]
+
+
 def test_an_alarm_that_stands_ends_a_run() -> None:
     log = [{"alarms": a} for a in (["cut"], ["cut", "hacked"], ["hacked"], ["hacked", "entropy"])]
     assert standing(log, 3) == ["hacked"] and standing(log, 4) == [] and standing(log, 5) == [] == standing(log, 0)

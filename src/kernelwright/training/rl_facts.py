@@ -100,7 +100,8 @@ def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSett
     ]
     if drift(facts["first_tokens"], first["first_tokens"]) > limits.first_token:
         found.append("first_token")
-    if not limits.entropy_low * first["entropy"] <= facts["entropy"] <= limits.entropy_high * first["entropy"]:
+    highest = max(limits.entropy_high * first["entropy"], limits.entropy_floor)
+    if not limits.entropy_low * first["entropy"] <= facts["entropy"] <= highest:
         found.append("entropy")
     return found
 

@@ -96,6 +96,8 @@ class AlarmSettings(Table):
     entropy_low: float = Field(default=0.1, ge=0)
     """Entropy a token, as a share of the first step's."""
     entropy_high: float = Field(default=3.0, gt=0)
+    entropy_floor: float = Field(default=0.1, ge=0)
+    """Entropy a token, in nats, that is never too high: a multiple of what is next to nothing is noise."""
     stop_after: int = Field(default=0, ge=0)
     """Steps in a row with the same alarm after which the run ends; 0: never."""
 
