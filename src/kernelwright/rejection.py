@@ -48,7 +48,10 @@ def train_rejection(
     wanted = settings.rejection
     assert wanted is not None
     begin(settings, out, _BEGUN)
-    warm = _train(settings.model_copy(update={"rejection": None}), out / WARM_UP, processes, executor)
+    # What plays and is fine-tuned next is the warm-up's model, merged whatever is wanted of the result.
+    model = settings.model.model_copy(update={"merge": True})
+    warm_up = settings.model_copy(update={"rejection": None, "model": model})
+    warm = _train(warm_up, out / WARM_UP, processes, executor)
     collected = _collect(settings, wanted, out, executor)
     chosen = _choose(wanted, out, collected["rollouts"])
     _say(f"{chosen['rows']} answers of {chosen['kept']} rollouts out of {chosen['rollouts']} are kept")

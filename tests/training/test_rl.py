@@ -526,6 +526,10 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     state = State.open(wanted, tmp_path, Ranks())
     resumed = weights_of(state.model, wanted.model.lora)
     assert all(torch.allclose(resumed[key], tuned[key], atol=1e-6) for key in tuned)
+    state.export(
+        wanted.model_copy(update={"model": wanted.model.model_copy(update={"merge": False})}), tmp_path / "bare"
+    )
+    assert [path.name for path in (tmp_path / "bare").iterdir()] == ["adapter"]
 
 
 @pytest.mark.slow

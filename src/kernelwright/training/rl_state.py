@@ -96,7 +96,8 @@ class State:
         self.policy.engine.load_weights(weights_of(self.model, self.lora))
 
     def export(self, settings: RlSettings, out: Path) -> None:
-        """The model in Hugging Face's format; of a LoRA run merged, and the adapter. The last thing done with it.
+        """The model in Hugging Face's format; of a LoRA run the adapter, and the model merged unless `model.merge` is
+        false. The last thing done with it.
 
         Raises `StoreError` where the disk is full.
         """
@@ -107,6 +108,8 @@ class State:
             with writing(out):
                 if settings.model.tune == "lora":
                     model.save_pretrained(str(out / "adapter"))
+                    if not settings.model.merge:
+                        return
                     model = model.merge_and_unload()
                 model.save_pretrained(str(out))
                 save_tokenizer_files(settings.model.path, out)
