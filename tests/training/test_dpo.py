@@ -76,6 +76,7 @@ def test_bad_pairs_are_named(home: Path, tmp_path: Path) -> None:
     bad = [
         (row("same", A, A), "same-answers"),
         (row("blank", A, " "), "empty-answer"),
+        ({**row("nothing asked", A, B), "prompt": ""}, "empty-prompt"),
         (row("words", "no kernel", B), "no-cuda"),
         (row("long", A * 9, B), "too-long"),
         (row("torn \ufffd", A, B + "\ufffd"), "broken-utf8"),
@@ -86,7 +87,7 @@ def test_bad_pairs_are_named(home: Path, tmp_path: Path) -> None:
     wanted = settings(tmp_path, home / "base", [row("good", A, B), *(r for r, _ in bad), row("words too", A, "none")])
     pairs, report = read_pairs(wanted)
     assert [pair.name for pair in pairs] == ["good", "words too"]  # a rejected answer may lack a kernel
-    assert report.counts == dict.fromkeys(sorted(reason for _, reason in bad), 1) and report.rows == 10
+    assert report.counts == dict.fromkeys(sorted(reason for _, reason in bad), 1) and report.rows == len(bad) + 2
     with pytest.raises(ConfigError, match="no pairs to train on.*same-answers"):
         read_pairs(settings(tmp_path, home / "base", [bad[0][0]]))
     training, out = split_pairs(pairs * 2, 0)

@@ -22,6 +22,7 @@ REASONS = {
     "unreadable": "the line is no JSON object",
     "broken-utf8": "bytes that are no UTF-8, or their replacement character, in prompt or answer",
     "no-field": "a prompt or an answer is missing, or is no text",
+    "empty-prompt": "nothing is asked: the prompt is empty, or blank",
     "empty-answer": "the answer is empty, or blank",
     "special-token": "prompt or answer spell a special token of the tokenizer",
     "too-long": "prompt and answer have more tokens than data.length",
@@ -136,6 +137,7 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
                 return BadRow(name, "no-field", "actions must mark some of the messages, each true or false")
             if any(messages[at]["role"] != "assistant" or at == 0 for at in own):
                 return BadRow(name, "no-field", "actions may mark messages of the assistant, after another one")
+        asked = messages[: own[0] if own else -1]
     else:
         prompt_field = settings.prompt or _first(row, (*_PROMPTS, "reference"))
         answer_field = settings.answer or _first(row, _ANSWERS)
@@ -146,7 +148,9 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         # A task of ours: asked as its source alone, answered with the file alone.
         source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
         reference = prompt_field == "reference" or source is not None and source in _asked_as(row)
-        messages = [*prompt, *answer]
+        asked, messages = prompt, [*prompt, *answer]
+    if not any(m["content"].strip() for m in asked):
+        return BadRow(name, "empty-prompt")
     if any(not messages[at]["content"].strip() for at in own or (-1,)):
         return BadRow(name, "empty-answer")
     if any(_broken(m["content"]) for m in messages):
