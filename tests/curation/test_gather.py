@@ -85,7 +85,10 @@ def test_methods_on_a_real_run(run: Path) -> None:
     found = gather([run])
     settings = Settings(form="chat")
     counts = {m: len(METHODS[m](found, settings).rows) for m in ("verified", "repair", "preferences", "mdpo", "rft")}
-    assert counts == {"verified": 1, "repair": 1, "preferences": 1, "mdpo": 0, "rft": 0}
+    assert counts == {"verified": 1, "repair": 1, "preferences": 0, "mdpo": 0, "rft": 0}
+    # The right answer follows the wrong one: in the form of the conversation no prompt is both's.
+    assert METHODS["preferences"](found, settings).left_out["answers-in-another-conversation"] == 2
+    assert len(METHODS["preferences"](found, Settings(form="plain")).rows) == 1
     row = METHODS["repair"](found, settings).rows[0]
     assert row["same_rollout"] and "Verdict: wrong" in row["prompt"][-1]["content"]
     assert row["completion"][0]["content"].startswith("<think>One row a block.")

@@ -227,6 +227,18 @@ def test_preferences_are_right_over_failed_of_one_task_without_doubles() -> None
     assert len({p.chosen.code for p in few}) == len({p.rejected.code for p in few}) == 2
 
 
+def test_both_answers_of_a_preference_follow_the_conversation_that_is_written() -> None:
+    said = (Message(role="user", content="Do it."),)
+    more = (*said, Message(role="assistant", content="So?"), Message(role="user", content="It is wrong."))
+    mended = rollout(sample(A, "wrong", words=1, messages=said), sample(A, words=2, messages=more))
+    alone = [sample(A, "wrong", words=3, messages=more), sample(B, messages=more), sample(A, words=4)]
+    made = METHODS["preferences"]([mended, *episodes(*alone)], Settings(form="chat"))
+    assert [(r["code"], r["rejected_code"]) for r in made.rows] == [(mended.turns[1].code, alone[0].code)]
+    assert [m["content"] for m in made.rows[0]["prompt"]] == ["Do it.", "So?", "It is wrong."]
+    assert made.left_out == {"tasks-without-a-pair": 1, "answers-in-another-conversation": 2}
+    assert len(METHODS["preferences"]([mended, *episodes(*alone)], Settings()).rows) == 4
+
+
 def test_code_that_came_twice_takes_no_pair_from_a_task() -> None:
     right = [sample(A, words=n) for n in (1, 1, 1, 2)]
     failed = [sample(A, "wrong", words=n) for n in (3, 3, 4)]

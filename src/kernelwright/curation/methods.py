@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -193,8 +194,12 @@ def _log(sample: Sample) -> str:
 
 
 def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
-    """Correct over failed, for TRL's `DPOTrainer`."""
-    found = pairing.preferences(episodes, per_task=settings.per_task, faster_by=settings.faster_by)
+    """Correct over failed, for TRL's `DPOTrainer`, which takes one prompt for both."""
+
+    def asked(sample: Sample) -> str:
+        return json.dumps(prompt_of(sample, "chat")) if settings.form == "chat" else ""
+
+    found = pairing.preferences(episodes, per_task=settings.per_task, faster_by=settings.faster_by, asked=asked)
     rows = [
         {
             "prompt": prompt_of(p.chosen, settings.form),
@@ -209,7 +214,10 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
         for p in found
     ]
     paired = {p.chosen.task.problem_hash for p in found}
-    return Rows("preference", rows, {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)})
+    left_out = {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)}
+    if otherwise := pairing.asked_otherwise(episodes, asked):
+        left_out["answers-in-another-conversation"] = otherwise
+    return Rows("preference", rows, left_out)
 
 
 def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:

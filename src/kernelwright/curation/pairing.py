@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import ConfigError
@@ -65,24 +65,54 @@ class Preference:
     kind: str
 
 
-def preferences(episodes: Sequence[Episode], *, per_task: int = 4, faster_by: float | None = None) -> list[Preference]:
+Asked = Callable[[Sample], str]
+"""What stands before an answer: only answers to the same text can share a row's prompt."""
+
+
+def _anything(sample: Sample) -> str:
+    return ""
+
+
+def preferences(
+    episodes: Sequence[Episode], *, per_task: int = 4, faster_by: float | None = None, asked: Asked = _anything
+) -> list[Preference]:
     """Pairs "compiles and is correct" over "fails" (AscendKernelGen), at most `per_task` a task.
 
     Code that came several times counts once, so that no two pairs are doubles. Pairs are taken across the two lists in
     turn, so that no single answer is in all of them. With `faster_by`, also pairs of correct answers whose speedups
-    differ by at least that factor. No pair has the same code on both sides.
+    differ by at least that factor. No pair has the same code on both sides, and both sides were `asked` the same.
     """
     if per_task < 1:
         raise ConfigError(f"{per_task} pairs a task", hint="allow at least one")
     found: list[Preference] = []
     for group in _by_task(episodes):
-        turns = [t for e in group for t in e.turns]
-        right, failed = [t for t in turns if t.correct], _unique(_failures(turns))
-        pairs = list(islice((p for p in _grid(_unique(right), failed) if p[0].tree != p[1].tree), per_task))
+        answered = _by_asked(group, asked)
+        grids = chain.from_iterable(_grid(_unique(right), _unique(failed)) for right, failed in answered)
+        pairs = list(islice((p for p in grids if p[0].tree != p[1].tree), per_task))
         found += [Preference(a, b, "correct") for a, b in pairs]
         if faster_by is not None:
-            found += _faster(right, faster_by, per_task - len(pairs))
+            faster = [pair for right, _ in answered for pair in _faster(right, faster_by)]
+            found += faster[: per_task - len(pairs)]
     return found
+
+
+def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[Sample], list[Sample]]]:
+    """The right answers of a task and those that failed, by what was asked."""
+    found: dict[str, tuple[list[Sample], list[Sample]]] = {}
+    for turn in (t for e in group for t in e.turns):
+        if turn.correct or _failures([turn]):
+            found.setdefault(asked(turn), ([], []))[0 if turn.correct else 1].append(turn)
+    return list(found.values())
+
+
+def asked_otherwise(episodes: Sequence[Episode], asked: Asked) -> int:
+    """How many answers of tasks that have right and failed ones were given in a conversation that lacks either."""
+    count = 0
+    for group in _by_task(episodes):
+        answered = _by_asked(group, asked)
+        if all(any(sides[n] for sides in answered) for n in (0, 1)):
+            count += sum(len(right) + len(failed) for right, failed in answered if not (right and failed))
+    return count
 
 
 def _unique(samples: Sequence[Sample]) -> list[Sample]:
@@ -96,11 +126,11 @@ def _grid(right: Sequence[Sample], failed: Sequence[Sample]) -> Iterator[tuple[S
         yield right[i % len(right)], failed[(i + i // math.lcm(len(right), len(failed))) % len(failed)]
 
 
-def _faster(right: Sequence[Sample], factor: float, count: int) -> list[Preference]:
+def _faster(right: Sequence[Sample], factor: float) -> list[Preference]:
     timed = _unique(sorted((s for s in right if s.speedup), key=lambda s: -(s.speedup or 0.0)))
     pairs = [(a, b) for i, a in enumerate(timed) for b in timed[i + 1 :]]
     far = [(a, b) for a, b in pairs if (a.speedup or 0.0) >= factor * (b.speedup or 1.0)]
-    return [Preference(a, b, "faster") for a, b in far[: max(0, count)]]
+    return [Preference(a, b, "faster") for a, b in far]
 
 
 @dataclass(frozen=True)
