@@ -208,6 +208,12 @@ def test_many_launches_take_time_in_line() -> None:
     assert time.process_time() - started < 3
 
 
+def test_many_launches_that_are_never_closed_take_time_in_line() -> None:
+    started = time.process_time()
+    assert any(s.kind == "launch" for s in cuda_spans("__global__ void k() {}\n" + "k<<<" * 20_000))
+    assert time.process_time() - started < 3
+
+
 @pytest.mark.parametrize("piece", [' + \n  "f(x); // a\\n"', "; x = f(y)\ns += 'f(x);\\n'"])
 def test_many_pieces_of_a_source_take_time_in_line(piece: str) -> None:
     text = "import torch\ns = '__global__ void k() {'" + piece * 5000

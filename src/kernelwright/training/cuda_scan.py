@@ -364,13 +364,14 @@ class _Scanner:
         return whole and self.data[start - 1 : start] != b"<"
 
     def _launch_brackets(self, at: int) -> int:
-        """The token of `>>>`, or the last one before the statement ends."""
+        """The token of `>>>`, or the last one before the statement ends or another launch begins: brackets do not nest,
+        and looking past it each time would take long where many are never closed."""
         stop = min(len(self.tokens), at + _REACH)
         for place in range(at + 1, stop):
             token = self.tokens[place]
             if self.data[token.start : token.start + 3] == b">>>":
                 return place
-            if token.text in _BOUNDARIES:
+            if token.text in _BOUNDARIES or self._opens_launch(place):
                 return place - 1
         return stop - 1
 
