@@ -194,6 +194,28 @@ def test_launches_of_triton_functions_in_two_steps() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("head", "before", "after"),
+    [
+        ("import triton as tr", "«@tr.jit\ndef k(x):\n    pass»", ""),
+        ("import torch, triton as tr", "«@tr.autotune(configs=[], key=[])\n@tr.jit\ndef k(x):\n    pass»", ""),
+        ("from triton import jit as compiled", "«@compiled\ndef k(x):\n    pass»", ""),
+        ("import triton", "«def g(x):\n    pass»", "k = triton.jit(g)\n"),
+        ("import triton as tr", "«def g(x):\n    pass»", "k = tr.autotune([], key=['n'])(tr.jit(g))\n"),
+        ("from triton import (\n    jit,\n)", "«def g(x):\n    pass»", "k = jit(g)\n"),
+    ],
+)
+def test_triton_by_other_names_and_as_a_call(head: str, before: str, after: str) -> None:
+    rest = "def f(x):\n    «n = 2»\n    «k[(n,)](x)»\n    «k.run(x, grid=(n,), warmup=False)»\n    k.run(x)\n"
+    check(f"{head}\n\n{before}\n\n{after}\n{rest}")
+
+
+def test_what_is_not_tritons_is_no_kernel() -> None:
+    text = "import jax, triton\nfrom jax import jit\n\ndef g(x):\n    pass\n\nk = jit(g)\nk.run(1, grid=2)\n"
+    assert cuda_spans(text) == ()
+    check("import triton as tr\n\n«@tr.jit\ndef k(x):\n    i = = 1\n\n»def f(x):\n    «k[(1,)](x)»\n")
+
+
 def test_launches_of_a_triton_function_that_does_not_parse() -> None:
     check(
         "import triton\n\n«@triton.jit\ndef k(x):\n    i = = tl.arange(0, 4)\n    tl.store(x, i)\n\n»"

@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -29,13 +30,39 @@ if TYPE_CHECKING:
     from tree_sitter import Node
 
 _FENCE = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w+#.-]*)[^\n]*$", re.MULTILINE)
-_JIT = re.compile(rb"^@\s*(?:triton\s*\.\s*(?:jit|autotune|heuristics)|jit|autotune|heuristics)\b")
-_JIT_LINE = re.compile(r"^([ \t]*)@\s*triton\s*\.\s*(?:jit|autotune|heuristics)\b", re.MULTILINE)
+_WRAPPERS = r"(?:jit|autotune|heuristics)"
+_TRITON_AS = re.compile(r"^[ \t]*import\b[^\n#]*\btriton[ \t]+as[ \t]+(\w+)", re.MULTILINE)
+_FROM_TRITON = re.compile(r"^[ \t]*from[ \t]+triton[ \t]+import[ \t]*(\([^)]{0,1000}\)|[^\n]*)", re.MULTILINE)
+_NAMED = re.compile(rf"\b({_WRAPPERS})\b(?:[ \t]+as[ \t]+(\w+))?")
 _DEF = re.compile(r"^[ \t]*def[ \t]+(\w+)", re.MULTILINE)
 _MARKED = re.compile("|".join(map(re.escape, MARKERS)).encode())
 _NEAR = 200
 """Assignments of a name that are looked at before a launch, so that no file takes long."""
 _PYTHON_LABELS = ("python", "py", "python3")
+
+
+@dataclass(frozen=True)
+class _Jit:
+    """What Triton's wrappers of functions are called in a file: by the module's names, and by their own."""
+
+    decorator: re.Pattern[bytes]
+    """At the beginning of a decorator. Bare names need no import: a part of a file may lack it."""
+    call: re.Pattern[bytes]
+    """All of what is called."""
+    line: re.Pattern[str]
+    """A decorator at the beginning of a line, its indent first."""
+
+    @classmethod
+    def of(cls, source: str) -> _Jit:
+        modules = "|".join(sorted({"triton", *_TRITON_AS.findall(source)}))
+        imported = [name for found in _FROM_TRITON.findall(source) for name in _NAMED.findall(found)]
+        names = sorted({re.escape(other or name) for name, other in imported})
+        qualified = rf"(?:{modules})\s*\.\s*{_WRAPPERS}"
+        return cls(
+            re.compile(rf"^@\s*(?:{'|'.join([qualified, _WRAPPERS, *names])})\b".encode()),
+            re.compile(rf"(?:{'|'.join([qualified, *names])})".encode()),
+            re.compile(rf"^([ \t]*)@\s*{qualified}\b", re.MULTILINE),
+        )
 
 
 def cuda_spans(text: str, *, device_functions: bool = True) -> tuple[Span, ...]:
@@ -137,13 +164,18 @@ def _python_spans(source: str, device_functions: bool) -> list[Span]:
         texts += [([(start, end, False)], b"") for start, end in loose]
     filled = _filled(nodes, data)
     spans = [span for pieces, joint in texts for span in scan_joined(filled, pieces, joint, device_functions)]
-    jitted = [node for node in nodes if node.type == "decorated_definition" and _is_jitted(node, data)]
+    jit = _Jit.of(source)
+    jitted = [node for node in nodes if node.type == "decorated_definition" and _is_jitted(node, data, jit)]
+    wrapped = _wrapped(nodes, data, jit)
+    plain = [node for node in nodes if node.type == "function_definition"] if wrapped else []
+    jitted += [node for node in plain if _text(node.child_by_field_name("name"), data) in wrapped]
     jitted = [node for node in jitted if not node.has_error]  # the parser cannot say where these end
     spans += [Span(node.start_byte, node.end_byte, "triton") for node in jitted]
     found = _in_characters(spans, source, data)
-    unended = _loose_jitted(source, found) if root.has_error else []
+    unended = _loose_jitted(source, found, jit) if root.has_error else []
     defined = {m[1].encode() for span in unended if (m := _DEF.search(source, span.start, span.end))}
-    launches = _Launches(nodes, data, _kernel_names(jitted, nodes, data, defined), _module_names(nodes, data))
+    kernels = {name for names in wrapped.values() for name in names}
+    launches = _Launches(nodes, data, _kernel_names(jitted, nodes, data, defined | kernels), _module_names(nodes, data))
     return found + unended + _in_characters(list(launches.spans()), source, data)
 
 
@@ -243,15 +275,33 @@ def _loose_strings(data: bytes, strings: Sequence[tuple[int, int]]) -> list[tupl
     return found
 
 
-def _is_jitted(definition: Node, data: bytes) -> bool:
+def _is_jitted(definition: Node, data: bytes, jit: _Jit) -> bool:
     decorators = [child for child in definition.children if child.type == "decorator"]
-    return any(_JIT.match(data[d.start_byte : d.end_byte]) for d in decorators)
+    return any(jit.decorator.match(data[d.start_byte : d.end_byte]) for d in decorators)
 
 
-def _loose_jitted(source: str, found: Sequence[Span]) -> list[Span]:
+def _wrapped(nodes: Sequence[Node], data: bytes, jit: _Jit) -> dict[bytes, set[bytes]]:
+    """Functions that become Triton's by a call, as in `kernel = triton.jit(f)`, with the names that they have then."""
+    found: dict[bytes, set[bytes]] = {}
+    for node in nodes:
+        value = node.child_by_field_name("right") if node.type == "assignment" else None
+        called = False
+        while value is not None and value.type == "call":
+            function, given = value.child_by_field_name("function"), value.child_by_field_name("arguments")
+            while function is not None and function.type == "call":  # `triton.autotune(…)(f)`
+                function = function.child_by_field_name("function")
+            if jit.call.fullmatch(_text(function, data)) is None or given is None:
+                break
+            called, value = True, next(iter(given.named_children), None)
+        if called and value is not None and value.type == "identifier":
+            found.setdefault(_text(value, data), set()).add(_last(node.child_by_field_name("left"), data))
+    return found
+
+
+def _loose_jitted(source: str, found: Sequence[Span], jit: _Jit) -> list[Span]:
     """In a file that does not parse: from a jit decorator to the first line after its `def` with no deeper indent."""
     spans: list[Span] = []
-    for match in _JIT_LINE.finditer(source):
+    for match in jit.line.finditer(source):
         if any(s.start <= match.start(1) + len(match[1]) < s.end for s in [*found, *spans]):
             continue
         end, defined = match.start(), False
@@ -272,7 +322,7 @@ def _loose_jitted(source: str, found: Sequence[Span]) -> list[Span]:
 
 def _kernel_names(jitted: Sequence[Node], nodes: Sequence[Node], data: bytes, more: set[bytes]) -> set[bytes]:
     """Names of Triton functions, `more` among them, and of variables and attributes that one is assigned to."""
-    definitions = (node.child_by_field_name("definition") for node in jitted)
+    definitions = (node.child_by_field_name("definition") for node in jitted if node.type == "decorated_definition")
     found = more | {_text(inner.child_by_field_name("name"), data) for inner in definitions if inner is not None}
     aliases: dict[bytes, list[bytes]] = {}
     for node in nodes if found else []:
@@ -307,7 +357,7 @@ def _module_names(nodes: Sequence[Node], data: bytes) -> set[bytes]:
 
 class _Launches:
     """Statements like `kernel[grid](x)` and `module.kernel[grid, block](x)`, also in two steps as `run = kernel[grid]`
-    and `run(x)`, and what defines their brackets' names."""
+    and `run(x)`, or as `kernel.run(x, grid=grid)`, and what defines the names in brackets or grid."""
 
     def __init__(self, nodes: Sequence[Node], data: bytes, kernels: set[bytes], modules: set[bytes]) -> None:
         self.nodes = nodes
@@ -336,15 +386,27 @@ class _Launches:
                 assert target is not None
                 yield self._whole(node)
                 value = target.child_by_field_name("value")
-                inner = [child for child in target.named_children if child != value]
-                names = {_text(n, self.data) for child in inner for n in _walk(child) if self._is_variable(n)}
-                yield from self._assignments(names, node)
+                yield from self._assignments([child for child in target.named_children if child != value], node)
+            elif (grid := self._grid_of_run(node, target)) is not None:
+                yield self._whole(node)
+                yield from self._assignments([grid], node)
             elif node.type == "call" and target is not None and _last(target, self.data) in bound:
                 yield self._whole(node)
 
     def _is_kernel_with_brackets(self, node: Node | None) -> bool:
         value = node.child_by_field_name("value") if node is not None and node.type == "subscript" else None
         return value is not None and self._launches(value)
+
+    def _grid_of_run(self, node: Node, target: Node | None) -> Node | None:
+        """What `kernel.run(…, grid=…)` of a Triton function has as its grid."""
+        owner = target.child_by_field_name("object") if target is not None and target.type == "attribute" else None
+        given = node.child_by_field_name("arguments") if node.type == "call" else None
+        if given is None or _last(target, self.data) != b"run" or owner is None or not self._launches(owner):
+            return None
+        for word in given.named_children:
+            if word.type == "keyword_argument" and _text(word.child_by_field_name("name"), self.data) == b"grid":
+                return word.child_by_field_name("value")
+        return None
 
     def _whole(self, node: Node) -> Span:
         statement = self._statement(node)
@@ -368,8 +430,9 @@ class _Launches:
         owner = value.child_by_field_name("object") if value.type == "attribute" else None
         return owner is not None and _text(owner, self.data) in self.modules
 
-    def _assignments(self, names: set[bytes], use: Node) -> Iterator[Span]:
-        """The nearest assignment before the use of each name, in its function or outside of all."""
+    def _assignments(self, within: Sequence[Node], use: Node) -> Iterator[Span]:
+        """The nearest assignment before its use of each name within nodes, in its function or outside of all."""
+        names = {_text(n, self.data) for part in within for n in _walk(part) if self._is_variable(n)}
         home = self._function(use)
         for name in sorted(names):
             known = self.assigned.get(name, [])
