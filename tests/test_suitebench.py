@@ -395,3 +395,10 @@ def test_two_runs_are_compared_on_what_both_have(tmp_path: Path, kernelwright: C
     shown = kernelwright("compare", first, second).stdout
     assert f"A: {first}" in shown and f"B: {second}" in shown
     assert "12 tasks in both" in shown and "pass@2" in shown and "0 : 8" in shown
+
+
+def test_runs_without_a_common_task_are_not_compared(tmp_path: Path, kernelwright: Command) -> None:
+    first, second = (timed_run(tmp_path / name, {name: [None]}) for name in ("a", "b"))
+    done = kernelwright("compare", first, second, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no task in common" in done.stderr and "hint:" in done.stderr

@@ -142,6 +142,9 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
     """Two runs side by side. Their names stand above the table: a path in its head would leave the columns no room."""
     for letter, name in zip("AB", names, strict=True):
         out.print(f"{letter}: {escape(name)}", soft_wrap=True)
+    if not found["common_tasks"]:
+        out.print("[yellow]no task in both[/]: nothing is compared")
+        return
     rows = []
     for name, row in found["rows"].items():
         percent = not name.startswith("log")

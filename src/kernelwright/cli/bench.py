@@ -220,8 +220,14 @@ def compare(
 ) -> None:
     """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
     from kernelwright import benchfacts, benchview, report
+    from kernelwright.errors import UsageError
 
     found = benchfacts.compare(_bench_of(first), _bench_of(second))
+    if not found["common_tasks"]:
+        raise UsageError(
+            f"{str(first)!r} and {str(second)!r} have no task in common that both judged: there is nothing to compare",
+            hint="name two runs on one suite",
+        )
     if as_json:
         print(json.dumps(found))
     else:
