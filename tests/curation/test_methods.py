@@ -335,6 +335,18 @@ def test_statements_name_starred_arguments_and_count_what_they_cannot_read() -> 
     assert left == {"unreadable-reference": 1, "cuda-program": 1}
 
 
+def test_programs_that_were_asked_for_in_words_are_named_as_programs(tmp_path: Path) -> None:
+    from kernelwright.programbench import load
+
+    program = "#include <cstdio>\n__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n"
+    scripts = {"gen.py": "open('data/in.bin', 'w')", "compare.py": "print('T')"}
+    row = {"id": "p", "bench.cu": program, **scripts, "level1_prompt": "Double each number\nfrom data/in.bin."}
+    (tmp_path / "bench.jsonl").write_text(json.dumps(row) + "\n")
+    tasks, _, _ = load(f"cudabench:{tmp_path / 'bench.jsonl'}:1", 1, None, None)
+    made = METHODS["reverse"](episodes(sample(tasks[0], code=program)), Settings())
+    assert (made.rows, made.left_out) == ([], {"cuda-program": 1})
+
+
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path) -> None:
     made = METHODS["verified"](episodes(sample(A)), Settings())
     (tmp_path / "data").mkdir()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import Sample
-from kernelwright.prompts.answers import is_python
 from kernelwright.tasks.candidates import detect_language, suffix_of
 
 LEVELS = (1, 2, 3)
@@ -48,10 +48,25 @@ def statements(samples: Sequence[Sample], levels: Sequence[int] = LEVELS) -> lis
 
 
 def unreadable(sample: Sample) -> str | None:
-    """Why no statement can be made of a task: its reference is a CUDA program, or has no forward that can be read."""
-    if not is_python(sample.task.source):
-        return "cuda-program"
-    return None if fingerprint(sample.task.source).nodes else "unreadable-reference"
+    """Why no statement can be made of a task: a CUDA program was asked for, or the reference has no forward that can be
+    read."""
+    if fingerprint(sample.task.source).nodes:
+        return None
+    return "unreadable-reference" if _is_python(sample.task.source) else "cuda-program"
+
+
+def _is_python(source: str) -> bool:
+    """Whether a task's source is a reference in Python, read or not: that of a CUDA program is a request in words, or a
+    program."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            syntax.parse(source)
+    except (SyntaxError, ValueError):
+        return False
+    except (RecursionError, MemoryError):
+        return True
+    return True
 
 
 def statement(sample: Sample, level: int) -> str:
