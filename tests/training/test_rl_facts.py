@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from kernelwright.errors import StoreError
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, drift, repetition, standing
 from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
 from kernelwright.training.rl_settings import AlarmSettings
+from kernelwright.training.rl_view import StepView, table
 
 
 def row(n: int, **more: Any) -> Row:
@@ -159,6 +163,28 @@ def test_the_clock_tells_judging_that_holds_up_from_judging_beside_it() -> None:
     found = clock.read()
     assert (found["ask_s"], found["judge_s"], found["only_judge_s"], found["judge_work_s"]) == (5.0, 4.0, 2.0, 5.0)
     assert set(clock.read().values()) == {0.0}
+
+
+def test_the_last_steps_are_a_table_on_a_terminal_and_a_line_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {**describe(SOUND), "mismatch_rejected": 0.25, "trained_rows": 16.0, "play_s": 3.0, "update_s": 1.0}
+    rows = [{"step": n, **facts, "step_s": 4.0, "alarms": ["cut"] if n == 12 else []} for n in range(1, 13)]
+    screen = io.StringIO()
+    with StepView(12, True, Console(file=screen, force_terminal=True, width=80, _environ={"TERM": "xterm"})) as view:
+        for one in rows:
+            view.add(one, last=one is rows[-1])
+    plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
+    head, *last, caption = plain[plain.rindex("step reward") :].strip().splitlines()
+    assert head.split() == "step reward parts correct fast_1 hacked tokens cut no code MRS s".split()
+    assert [text.split()[0] for text in last] == [str(n) for n in range(3, 13)]
+    assert last[-1].split() == "12 0.500 0.50 50% 50% 0% 16 0% 0% 25% 4".split()
+    assert caption.strip() == "step 12 of 12; parts: correct; alarms of step 12: cut"
+    table_of_two = table([{**rows[0], "parts": {"a": 0.1, "b": 0.2}}, {**rows[1], "parts": {"b": 0.3}}], 12)
+    assert list(table_of_two.columns[2].cells) == ["0.10 0.20", "0.00 0.30"]  # a step may lack what nobody was paid for
+    with StepView(12, True, Console(file=io.StringIO())) as view:
+        view.add(rows[-1], last=True)
+    assert capsys.readouterr().err.startswith(
+        "step 12/12 · reward 0.500 · correct 50% · hacked 0% · fast_1 50% · 16 rows"
+    )
 
 
 def test_curves_show_every_series_that_there_is(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.filters import dynamic_sampling
 from kernelwright.training.post_run import begin
-from kernelwright.training.progress import Live, Log, read_log, writing
+from kernelwright.training.progress import Log, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, standing
@@ -42,6 +42,7 @@ from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_op
 from kernelwright.training.rl_settings import RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained
+from kernelwright.training.rl_view import StepView
 
 JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
@@ -163,20 +164,20 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
     """Steps until the run is over; alarms that ended it before."""
     ranks, total = rollouts.ranks, settings.train.steps
     log = Log(out / "log.jsonl", state.step) if ranks.first else None
-    live = Live(ranks.first)
     history = ranks.from_first(read_log(out / "log.jsonl", LOGGED) if ranks.first else None)
     stopped = standing(history, settings.alarms.stop_after)
-    while state.step < total and not stopped and not _out_of_time(settings, history):
-        row = ranks.from_first(_step(settings, state, rollouts, tasks, out, history))
-        history.append(row)
-        stopped = standing(history, settings.alarms.stop_after)
-        over = state.step == total or bool(stopped) or _out_of_time(settings, history)
-        if log is not None:
-            log.add(row)
-            live.say(_line(row, total), last=over)
-            if over or state.step % settings.train.save_every == 0:
-                write_curves(settings.name, history, out / "curves.html")
-                state.save(out)
+    with StepView(total, ranks.first) as view:
+        while state.step < total and not stopped and not _out_of_time(settings, history):
+            row = ranks.from_first(_step(settings, state, rollouts, tasks, out, history))
+            history.append(row)
+            stopped = standing(history, settings.alarms.stop_after)
+            over = state.step == total or bool(stopped) or _out_of_time(settings, history)
+            if log is not None:
+                log.add(row)
+                view.add(row, last=over)
+                if over or state.step % settings.train.save_every == 0:
+                    write_curves(settings.name, history, out / "curves.html")
+                    state.save(out)
     return stopped
 
 
@@ -289,17 +290,6 @@ def _result(settings: RlSettings, state: State, out: Path, stopped: Sequence[str
 
 def _since(began: float) -> float:
     return round(time.monotonic() - began, 2)
-
-
-def _line(row: Mapping[str, Any], total: int) -> str:
-    reward = "none" if row["reward"] is None else f"{row['reward']:.3f}"
-    text = f"step {row['step']}/{total} · reward {reward} · correct {row['correct']:.0%} · hacked {row['hacked']:.0%}"
-    if row["fast_1"] is not None:
-        text += f" · fast_1 {row['fast_1']:.0%}"
-    if row.get("redrawn"):
-        text += f" · {row['redrawn']} groups redrawn"
-    text += f" · {row['trained_rows']:.0f} rows trained · {row['play_s']:.0f} + {row['update_s']:.0f} s"
-    return text + (f" · alarm: {', '.join(row['alarms'])}" if row["alarms"] else "")
 
 
 def show(result: RlResult, out: Path) -> None:

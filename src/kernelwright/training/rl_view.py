@@ -1,0 +1,106 @@
+"""What a run of reinforcement learning shows while it trains: a table of its last steps, or a line a step."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live as LiveTable
+from rich.table import Table
+
+from kernelwright.training.progress import Live
+
+Row = Mapping[str, Any]
+STEPS = 10
+"""Steps that the table shows."""
+
+
+def _share(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row.get(name)
+        return "" if value is None else f"{value:.0%}"
+
+    return cell
+
+
+def _reward(row: Row) -> str:
+    return "none" if row["reward"] is None else f"{row['reward']:.3f}"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "reward": _reward,
+    "parts": lambda row: " ".join(f"{value:.2f}" for value in row["parts"].values()),
+    "correct": _share("correct"),
+    "fast_1": _share("fast_1"),
+    "hacked": _share("hacked"),
+    "tokens": lambda row: f"{row['length']:.0f}",
+    "cut": _share("cut"),
+    "no code": _share("unreadable"),
+    "MRS": _share("mismatch_rejected"),
+    "PRS": _share("profiling_rejected"),
+    "s": lambda row: f"{row['step_s']:.0f}",
+}
+"""The table's columns behind the step; those that are empty in all rows are left out. `MRS`, `PRS`: rows that these
+filters rejected. Names are short: 80 columns are to be enough."""
+
+
+class StepView:
+    """Shows a run's steps on stderr: a live table on a terminal, else a line every ten seconds and one at the end."""
+
+    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+        console = console or Console(stderr=True, highlight=False)
+        self.total = total
+        self.rows: deque[Row] = deque(maxlen=STEPS)
+        whole = shown and console.is_terminal and not console.is_dumb_terminal
+        self._table = LiveTable(console=console, auto_refresh=False) if whole else None
+        self._line = Live(shown and not whole)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._table is not None:
+            self._table.stop()
+        self._line.close()
+
+    def add(self, row: Row, *, last: bool = False) -> None:
+        """One more step is done."""
+        self.rows.append(row)
+        if self._table is None:
+            self._line.say(line(row, self.total), last=last)
+            return
+        self._table.start()  # with the first step: before it there is nothing to show
+        self._table.update(table(list(self.rows), self.total), refresh=True)
+
+
+def table(rows: list[Row], total: int) -> Table:
+    """Steps as a table."""
+    names = sorted({name for row in rows for name in row["parts"]})
+    rows = [{**row, "parts": {name: row["parts"].get(name, 0.0) for name in names}} for row in rows]
+    cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    caption = f"step {rows[-1]['step']} of {total}" + (f"; parts: {', '.join(names)}" if names else "")
+    alarmed = next((row for row in reversed(rows) if row["alarms"]), None)
+    if alarmed is not None:
+        caption += f"; alarms of step {alarmed['step']}: {', '.join(alarmed['alarms'])}"
+    found = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    for name in ("step", *cells):
+        found.add_column(name, justify="right", no_wrap=True)
+    for row, *values in zip(rows, *cells.values(), strict=True):
+        found.add_row(str(row["step"]), *values, style="yellow" if row["alarms"] else None)
+    return found
+
+
+def line(row: Row, total: int) -> str:
+    """One step in a line."""
+    text = f"step {row['step']}/{total} · reward {_reward(row)} · correct {row['correct']:.0%} · "
+    text += f"hacked {row['hacked']:.0%}"
+    if row["fast_1"] is not None:
+        text += f" · fast_1 {row['fast_1']:.0%}"
+    if row.get("redrawn"):
+        text += f" · {row['redrawn']} groups redrawn"
+    text += f" · {row['trained_rows']:.0f} rows trained · {row['play_s']:.0f} + {row['update_s']:.0f} s"
+    return text + (f" · alarm: {', '.join(row['alarms'])}" if row["alarms"] else "")
