@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny_model import log, make_home, settings_table, weights
+from tiny_model import log, make_home, settings, settings_table, weights
 
 from kernelwright.training.merging import write_model
+from kernelwright.training.sft import train_sft
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +22,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_home(tmp_path_factory.mktemp("home"))
 
 
+STEPS = 16
+
+
 def begin(home: Path, out: Path) -> subprocess.Popen[str]:
-    table = settings_table(home, steps=30, save_every=1000)
+    table = settings_table(home, steps=STEPS, save_every=1000)
     (home / "settings.json").write_text(json.dumps(table))
     code = (
         "import json, pathlib, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -47,10 +51,10 @@ def test_ctrl_c_keeps_the_update_and_the_run_goes_on(home: Path, tmp_path: Path)
     said = child.communicate(timeout=120)[1]
     assert child.returncode == 130 and "which is kept" in said and "Traceback" not in said, said
     done = [int(p.name.rpartition("-")[2]) for p in (stopped / "checkpoints").glob("checkpoint-*")]
-    assert len(done) == 1 and 3 <= done[0] < 30 and not (stopped / "training.json").exists()
-    for out in (whole, stopped):
-        assert begin(home, out).wait(timeout=240) == 0
-    assert [row["step"] for row in log(stopped)] == list(range(1, 31))
+    assert len(done) == 1 and 3 <= done[0] < STEPS and not (stopped / "training.json").exists()
+    assert begin(home, stopped).wait(timeout=240) == 0
+    train_sft(settings(home, steps=STEPS, save_every=1000), whole)
+    assert [row["step"] for row in log(stopped)] == list(range(1, STEPS + 1))
     assert [r["loss"] for r in log(stopped)] == pytest.approx([r["loss"] for r in log(whole)], rel=1e-4)
 
 
