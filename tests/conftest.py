@@ -42,7 +42,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("gpu") is not None and gpu_missing():
             item.add_marker(pytest.mark.skip(reason=gpu_missing()))
-        if isinstance(item, pytest.Function) and "kernelwright" in item.fixturenames:
+        if isinstance(item, pytest.Function) and {"kernelwright", "undecided"} & set(item.fixturenames):
             item.fixturenames.insert(0, "commands_are_warm")
 
 
@@ -73,7 +73,9 @@ def warm_parent() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def commands_are_warm(warm_parent: str) -> Iterator[None]:
-    """From the first test of a module that starts command lines on, these share the warm parent."""
+    """From the first test of a module that asks for it on, command lines and judges started anew share the warm parent.
+
+    Whoever starts command lines or trains by execution asks for it."""
     with pytest.MonkeyPatch.context() as patch:
         if warm_parent:
             patch.setenv(warm.VARIABLE, warm_parent)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+pytestmark = pytest.mark.usefixtures("commands_are_warm")  # each starts judges of its own, several times
 
 
 @pytest.fixture
