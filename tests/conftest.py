@@ -31,7 +31,8 @@ def gpu_missing() -> str:
 
 LONG = (
     "test_sandbox test_honest test_rl test_ladder test_corpus_build test_exploits test_suitebench test_worker "
-    "test_program test_examples test_cudabench test_pretrain test_sft test_torch_build test_cli test_bad_input"
+    "test_program test_examples test_cudabench test_pretrain test_sft test_torch_build test_cli test_bad_input "
+    "test_rl_small test_interrupts test_dpo"
 ).split()
 """Files that take the longest, begun first: one that is begun last has the other cores wait for its end. The first of
 all forks its own process, which is safe only while nothing has started threads in it."""
