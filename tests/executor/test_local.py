@@ -146,6 +146,20 @@ while time.monotonic() < end:
     assert max(len(together) / max(1, together.count(name)) for name in names) < 8, turns
 
 
+def test_locks_of_gpus_lie_in_one_place_for_all_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes with caches of their own take turns on a GPU; a folder that is not ours is not used."""
+    from kernelwright.evaluation import gpus
+
+    monkeypatch.setattr(gpus, "LOCKS", tmp_path / "locks")
+    folder = gpus.lock_folder(tmp_path / "one")
+    assert folder == gpus.lock_folder(tmp_path / "other") and folder.stat().st_mode & 0o077 == 0
+    folder.rmdir()
+    folder.symlink_to(tmp_path)
+    assert gpus.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
+    monkeypatch.setattr(gpus, "LOCKS", tmp_path / "missing" / "locks")
+    assert gpus.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
+
+
 def test_a_lease_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
         "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.gpus import Lease\n"

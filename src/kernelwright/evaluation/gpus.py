@@ -6,9 +6,11 @@ takes a runner seconds, so a few are opened ahead; each serves one candidate.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import queue
+import stat
 import threading
 import time
 from pathlib import Path
@@ -21,6 +23,8 @@ from kernelwright.evaluation.pool import Child, Pool
 REFEREE_SECONDS = 180.0
 LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
+LOCKS = Path("/tmp/kernelwright-locks")
+"""A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
 
 
 class TooLarge(Exception):
@@ -58,6 +62,20 @@ class Lease:
         while self._files:
             os.close(self._files.pop())
         self._threads.release()
+
+
+def lock_folder(cache: Path) -> Path:
+    """Where this user's GPUs are locked: one place for all processes, also those with caches of their own.
+
+    Where that place is not to be had, or is another user's, it is in the cache.
+    """
+    path = LOCKS.with_name(f"{LOCKS.name}-{os.getuid()}")
+    with contextlib.suppress(OSError):
+        path.mkdir(mode=0o700, exist_ok=True)
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and os.access(path, os.W_OK):
+            return path
+    return cache / "leases"
 
 
 def _locked(path: Path, deadline: float) -> int:
@@ -129,7 +147,7 @@ class Gpu:
         """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
-        self.lease = Lease(pool.cache / "leases" / f"gpu-{index}" if name == "cuda" else None)
+        self.lease = Lease(lock_folder(pool.cache) / f"gpu-{index}" if name == "cuda" else None)
         self.referee = Trusted(pool, "referee", self.device)
         self.baseline = Trusted(pool, "baseline", self.device)
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
