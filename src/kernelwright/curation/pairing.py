@@ -21,8 +21,8 @@ class Repair:
     same_rollout: bool
 
 
-def _failures(samples: Sequence[Sample]) -> list[Sample]:
-    return [s for s in samples if s.code and s.judgeable and not s.correct]
+def _failed(sample: Sample) -> bool:
+    return bool(sample.code) and sample.judgeable and not sample.correct
 
 
 def _by_task(episodes: Sequence[Episode]) -> list[list[Episode]]:
@@ -44,7 +44,7 @@ def repairs(episodes: Sequence[Episode], other_rollouts: bool = True) -> list[Re
         right = [t for e in group for t in e.turns if t.correct]
         for episode in group:
             for at, turn in enumerate(episode.turns):
-                if turn not in _failures([turn]):
+                if not _failed(turn):
                     continue
                 later = next((t for t in episode.turns[at + 1 :] if t.correct and t.tree != turn.tree), None)
                 others = [s for s in right if s.tree != turn.tree] if other_rollouts else []
@@ -100,7 +100,7 @@ def _by_asked(group: Sequence[Episode], asked: Asked) -> list[tuple[list[Sample]
     """The right answers of a task and those that failed, by what was asked."""
     found: dict[str, tuple[list[Sample], list[Sample]]] = {}
     for turn in (t for e in group for t in e.turns):
-        if turn.correct or _failures([turn]):
+        if turn.correct or _failed(turn):
             found.setdefault(asked(turn), ([], []))[0 if turn.correct else 1].append(turn)
     return list(found.values())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import copy
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from kernelwright import syntax
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.corpus.traces import trace
 from kernelwright.curation.samples import Sample
+from kernelwright.prompts.answers import whole_python
 from kernelwright.tasks.candidates import detect_language, suffix_of
 
 LEVELS = (1, 2, 3)
@@ -52,21 +52,7 @@ def unreadable(sample: Sample) -> str | None:
     read."""
     if fingerprint(sample.task.source).nodes:
         return None
-    return "unreadable-reference" if _is_python(sample.task.source) else "cuda-program"
-
-
-def _is_python(source: str) -> bool:
-    """Whether a task's source is a reference in Python, read or not: that of a CUDA program is a request in words, or a
-    program."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            syntax.parse(source)
-    except (SyntaxError, ValueError):
-        return False
-    except (RecursionError, MemoryError):
-        return True
-    return True
+    return "cuda-program" if whole_python(sample.task.source) is None else "unreadable-reference"
 
 
 def statement(sample: Sample, level: int) -> str:
