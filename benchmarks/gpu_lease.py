@@ -5,8 +5,9 @@
 
 The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
-is what judgements cost each other: while one has the GPU, others build, and `--makers` at once open it for the runners
-that come next. One judgement before the first starts the processes and does not count. With 0 jobs each waits until the
+is what judgements cost each other: what is not timed goes on beside others (`at_work_s` has it all, `alone_s` is how
+long nobody else has the GPU, `lease` and `seat` are waited for), and `--makers` at once open it for runners that come
+next. One judgement before the first starts the processes and does not count. With 0 jobs each waits until the
 runners of later ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same
 way on the processor.
 """
@@ -88,7 +89,8 @@ def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptio
     return {
         "jobs": jobs,
         "per_minute": round(60 * len(found) / wall, 1),
-        "held_s": round(sum(v for name, v in each.items() if name != "lease"), 4),
+        "at_work_s": round(sum(v for name, v in each.items() if name not in ("lease", "seat", "alone")), 4),
+        "alone_s": each.get("alone", 0.0),
         "stages_s": dict(sorted(each.items())),
         "verdicts": sorted({one.verdict for one in found}),
         "interval_width": widths(found),

@@ -61,8 +61,8 @@ class Baseline:
         self.calls.exchange(header["handle"], header["nbytes"])
         return {}
 
-    def release(self, _message: Message) -> dict[str, Any]:
-        """Forgets the task before."""
+    def release(self, message: Message) -> dict[str, Any]:
+        """Forgets the task before; with `all`, gives all memory back that is not of a model that is kept."""
         if self.model is not None:
             if sum(t.nbytes for t in _state(self.model).values()) <= KEPT_BYTES:
                 self.kept[self.key] = {name: call for name, call in self.callables.items() if name != "eager"}
@@ -72,6 +72,8 @@ class Baseline:
             self.calls.exchange("", 0)
             gc.collect()
             devices.give_back(self.device.name)
+        if message.header.get("all"):
+            devices.give_back(self.device.name, everything=True)
         return {}
 
     def time(self, message: Message) -> dict[str, Any]:

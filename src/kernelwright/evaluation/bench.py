@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from kernelwright.evaluation.channel import Message
-from kernelwright.evaluation.gpus import Gpu
+from kernelwright.evaluation.gpus import Gpu, Seat
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import CandidateSession, TrialData
@@ -18,7 +20,7 @@ from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadR
 
 @dataclass
 class Bench:
-    """What one judgement on a GPU works with, while it holds the lease."""
+    """What one judgement on a GPU works with, while it has a seat."""
 
     task: Task
     policy: Policy
@@ -51,25 +53,48 @@ class Bench:
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""
+    seat: Seat = field(init=False)
+    turn: Literal["", "beside", "alone"] = ""
+    """How it has the GPU now."""
 
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
 
+    @contextlib.contextmanager
+    def has(self, turn: Literal["beside", "alone"]) -> Iterator[None]:
+        """A turn on the GPU, alone for what is timed; within another turn, that one."""
+        if self.turn:
+            assert turn == "beside" or self.turn == "alone", "what others compute beside cannot be told to stop"
+            yield
+            return
+        started = time.monotonic()
+        with self.gpu.lease.alone() if turn == "alone" else self.gpu.lease.beside():
+            self.took("lease", started)
+            began, self.turn = time.monotonic(), turn
+            try:
+                yield
+            finally:
+                self.turn = ""
+                if turn == "alone":
+                    self.took("alone", began)
+
     def ask(self, kind: str, **header: Any) -> Message:
         """The referee's answer; the seconds are kept by kind."""
-        started = time.monotonic()
-        try:
-            return self.gpu.referee.ask(self.task.task_id, {"kind": kind, **header})
-        finally:
-            self.took(kind, started)
+        with self.has("beside"):
+            started = time.monotonic()
+            try:
+                return self.seat.referee.ask(self.task.task_id, {"kind": kind, **header})
+            finally:
+                self.took(kind, started)
 
     def baseline(self, kind: str, **header: Any) -> dict[str, Any]:
         """The answer of the baselines' child."""
-        started = time.monotonic()
-        try:
-            return self.gpu.baseline.ask(self.task.task_id, {"kind": kind, **header}).header
-        finally:
-            self.took("baseline", started)
+        with self.has("beside"):
+            started = time.monotonic()
+            try:
+                return self.seat.baseline.ask(self.task.task_id, {"kind": kind, **header}).header
+            finally:
+                self.took("baseline", started)
 
     def referee(self, kind: str, **header: Any) -> dict[str, Any]:
         return self.ask(kind, **header).header
@@ -117,12 +142,13 @@ def call(
         "graph": graph,
         "late": late,
     }
-    started = time.monotonic()
-    try:
-        return bench.session.run(header)
-    finally:
-        ways = {"profiled": profile, "captured": graph, "late": late, "fresh": fresh, "row": len(seeds) > 1}
-        bench.took(next((f"run {name}" for name, on in ways.items() if on), "run"), started)
+    with bench.has("alone" if profile or graph or late else "beside"):
+        started = time.monotonic()
+        try:
+            return bench.session.run(header)
+        finally:
+            ways = {"profiled": profile, "captured": graph, "late": late, "fresh": fresh, "row": len(seeds) > 1}
+            bench.took(next((f"run {name}" for name, on in ways.items() if on), "run"), started)
 
 
 def compared(

@@ -292,10 +292,12 @@ def launch_cost(device: Device) -> float:
     return statistics.median(probes)
 
 
-def give_back(name: str) -> None:
+def give_back(name: str, everything: bool = False) -> None:
     """Returns memory that torch has kept to the device, where it is more than a small part of it: taking it again for
     the next task costs milliseconds, many where other processes ask the driver for something."""
-    if name == "cuda" and torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 64:
+    if name != "cuda":
+        return
+    if everything or torch.cuda.memory_reserved() > torch.cuda.get_device_properties(0).total_memory // 64:
         torch.cuda.empty_cache()
 
 

@@ -11,6 +11,7 @@ Like `judge`, this module executes nothing of a task's or a candidate's.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from typing import Any
@@ -20,7 +21,7 @@ import numpy as np
 from kernelwright.evaluation import guards, plain, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
-from kernelwright.evaluation.gpus import Gpu, TooLarge
+from kernelwright.evaluation.gpus import SHARED_BYTES, Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
 from kernelwright.evaluation.options import EvalOptions
@@ -31,7 +32,6 @@ from kernelwright.records import (
     Distribution,
     Evaluation,
     Finding,
-    Policy,
     Task,
     Workload,
 )
@@ -65,18 +65,29 @@ def judge_on_gpu(
     oracle: TaskSession,
     builder: Builder,
     gpu: Gpu,
+    alone: bool = False,
 ) -> Evaluation:
-    """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `judge.judge`."""
+    """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `judge.judge`.
+
+    What is not timed goes on beside other judgements, unless it shall be `alone`, or the task needs much memory.
+    """
     started = time.monotonic()
-    policy = options.policy or task.policy
     advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:
-        attempt = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
+
+        def tried(alone: bool) -> Attempt:
+            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
+
+        alone = alone or task.content_hash in gpu.large
+        try:
+            attempt = tried(alone)
+        except TooLarge:  # for a judgement beside others
+            gpu.large.add(task.content_hash)
+            attempt, alone = tried(alone=True), True
         if attempt.failed is not None and _maybe_the_machine(attempt.failed):
-            again = _attempt(task, candidate, source, policy, options, seed, plan, oracle, builder, gpu)
-            attempt = _second(attempt, again)
+            attempt = _second(attempt, tried(alone=True))
     if attempt.failed is None:
         attempt.failed = judging.guard_verdict(advice)
     backend = "gpu" if gpu.device["name"] == "cuda" else "host"
@@ -87,48 +98,60 @@ def _attempt(
     task: Task,
     candidate: Candidate,
     source: str,
-    policy: Policy,
     options: EvalOptions,
     seed: int,
     plan: Plan,
     oracle: TaskSession,
     builder: Builder,
     gpu: Gpu,
+    alone: bool,
 ) -> Attempt:
+    """Raises `TooLarge` where there is not the memory, unless it has the GPU alone."""
     attempt = Attempt()
     rng = np.random.default_rng(seed)
     runner = gpu.runner(programs=starts_programs(candidate))
     session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
     kinds = judging.value_kinds(plan)
+    policy = options.policy or task.policy
     bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
         session.load(task)
         others = _other_sizes(bench, plan, oracle)
         bench.ruler = next((data.low_error for _, data in others), None)
         waiting = time.monotonic()
-        with gpu.lease:
-            bench.took("lease", waiting)
-            _full_size(bench)
-            if attempt.failed is None:
-                _generality(bench, others)
-            if attempt.failed is not None or timing.graphs(bench):
-                session.exchange("", 0)
+        with gpu.seat(task.content_hash, alone) as bench.seat:
+            bench.took("seat", waiting)
+            with bench.has("alone") if alone else contextlib.nullcontext():
+                _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
     except TooLarge as error:
+        if not alone:
+            raise
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
         built_by = dict.fromkeys(result.built_by for result in session.builds)
         attempt.environment["gpu_index"] = str(gpu.device["index"])
         attempt.environment["built_by"] = ", ".join(built_by) or "nothing was built"
         attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
-        attempt.waited = bench.stages.get("lease", 0.0)
+        attempt.waited = bench.stages.get("lease", 0.0) + bench.stages.get("seat", 0.0)
         attempt.build_seconds = session.build_seconds
         session.close()
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
     attempt.log = judging.log_of(session, attempt)
     return attempt
+
+
+def _with_a_seat(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
+    """The whole judgement, from when there is a referee for it."""
+    _full_size(bench)
+    if bench.attempt.failed is None:
+        with bench.has("beside"):
+            _generality(bench, others)
+    if bench.attempt.failed is not None or timing.graphs(bench):
+        with bench.has("beside"):
+            bench.session.exchange("", 0)
 
 
 def _maybe_the_machine(failed: Failed) -> bool:
@@ -182,9 +205,10 @@ def _full_size(bench: Bench) -> None:
         if bench.attempt.failed is not None:
             return
     if bench.options.timing_seconds > 0:
-        started = time.monotonic()
-        timing.timed(bench)
-        bench.attempt.time_seconds = time.monotonic() - started
+        with bench.has("alone"):
+            started = time.monotonic()
+            timing.timed(bench)
+            bench.attempt.time_seconds = time.monotonic() - started
 
 
 def _prepare(bench: Bench, randomise: bool) -> None:
@@ -194,6 +218,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     if timed:
         bench.baseline("release")  # before the referee gives back the block that it still has
     weight_seed = bench.seed()
+    budget, alone = int(options.gpu_memory_gb * 2**30), bench.turn == "alone"
     answer = bench.ask(
         "prepare",
         source=bench.task.source,
@@ -201,7 +226,8 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         weight_seed=weight_seed,
         input_seed=bench.seed(),
         randomise=randomise,
-        memory_bytes=int(options.gpu_memory_gb * 2**30),
+        memory_bytes=budget if alone else min(budget or SHARED_BYTES, SHARED_BYTES),
+        beside=not alone,
         ruler=bench.ruler,
         baselines=timed,
     )
@@ -210,13 +236,14 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, weight_seed
-    bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
-    bench.weights = bench.session.make(data, weight_seed, keep=False) if randomise else "seed"
-    if not randomise:
-        bench.session.make(data, weight_seed, keep=False)
-    elif bench.weights == "seed":
+    with bench.has("beside"):
+        bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
+        made = bench.session.make(data, weight_seed, keep=False)
+        bench.weights = made if randomise else "seed"
+    if randomise and bench.weights == "seed":
         # The candidate names its weights otherwise: both sides then keep what the common seed gives.
-        bench.session.exchange("", 0)
+        with bench.has("beside"):
+            bench.session.exchange("", 0)
         _prepare(bench, randomise=False)
         return
     if timed:
@@ -280,7 +307,8 @@ def _reweigh(bench: Bench) -> None:
     answer = bench.ask("reweigh", weight_seed=seed)
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, seed
-    bench.session.make(data, seed, keep=True)
+    with bench.has("beside"):
+        bench.session.make(data, seed, keep=True)
 
 
 def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:

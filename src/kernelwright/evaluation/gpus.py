@@ -1,7 +1,9 @@
-"""What the judge holds of one GPU: its lease, the referee on it, and runners that wait with the device opened.
+"""What the judge holds of one GPU: its lease, seats on it, and runners that wait with the device opened.
 
-The lease is taken for everything that computes on the GPU, so that no two candidates are timed at once. Opening a GPU
-takes a runner seconds, so a few are opened ahead; each serves one candidate.
+The lease is taken for everything that computes on the GPU: alone for what is timed, so that no two candidates are
+timed at once and nothing else computes then, and beside others for what is not. A seat is a referee and the baselines'
+child, which serve one judgement at a time. Opening a GPU takes a runner seconds, so a few are opened ahead; each serves
+one candidate.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ import queue
 import stat
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +27,10 @@ from kernelwright.evaluation.pool import Child, Pool
 REFEREE_SECONDS = 180.0
 LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
+SEATS = 4
+"""Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
+SHARED_BYTES = 4 << 30
+"""Memory that checking may take beside others; tasks that need more have the GPU to themselves."""
 LOCKS = Path("/tmp/kernelwright-locks")
 """A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
 
@@ -32,36 +40,39 @@ class TooLarge(Exception):
 
 
 class Lease:
-    """The right to use one GPU, held by one thread of one process of this user's at a time; use in a `with`.
+    """The right to use one GPU, of this user's threads and processes: one alone, or several beside each other.
 
-    Between processes it is a lock on a file. Whoever waits for that holds the lock on a second file, the door: a
-    process that gives the GPU back and wants it again at once waits at the door behind the one that is waiting.
+    It is a lock on a file, which those share who are beside each other. Whoever waits for that holds the lock on a
+    second file, the door: who comes later, or gives the GPU back and wants it again at once, waits behind.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        """`path` is what all processes name that share the GPU; None where no other process has it."""
-        self._threads = threading.Lock()
-        self._paths = [path.with_suffix(".door"), path] if path else []
-        self._files: list[int] = []
+    def __init__(self, path: Path) -> None:
+        """`path` is what all processes name that share the GPU."""
+        self._path, self._door = path, path.with_suffix(".door")
+        self._first = threading.Lock()
+        """One thread of this process is at the door, the others wait here."""
 
-    def __enter__(self) -> None:
-        self._threads.acquire()
+    def alone(self) -> AbstractContextManager[None]:
+        """Nobody else has the GPU meanwhile."""
+        return self._held(fcntl.LOCK_EX)
+
+    def beside(self) -> AbstractContextManager[None]:
+        """Nobody has the GPU alone meanwhile. Not within another turn of the same thread: it may wait for itself."""
+        return self._held(fcntl.LOCK_SH)
+
+    @contextlib.contextmanager
+    def _held(self, way: int) -> Iterator[None]:
+        deadline = time.monotonic() + LEASE_SECONDS
+        with self._first:
+            door = _locked(self._door, fcntl.LOCK_EX, deadline)
+            try:
+                file = _locked(self._path, way, deadline)
+            finally:
+                os.close(door)
         try:
-            for path in self._paths:
-                self._files.append(_locked(path, time.monotonic() + LEASE_SECONDS))
-            if self._files:
-                os.close(self._files.pop(0))
-        except BaseException:
-            self._release()
-            raise
-
-    def __exit__(self, *_exc: object) -> None:
-        self._release()
-
-    def _release(self) -> None:
-        while self._files:
-            os.close(self._files.pop())
-        self._threads.release()
+            yield
+        finally:
+            os.close(file)
 
 
 def lock_folder(cache: Path) -> Path:
@@ -78,7 +89,7 @@ def lock_folder(cache: Path) -> Path:
     return cache / "leases"
 
 
-def _locked(path: Path, deadline: float) -> int:
+def _locked(path: Path, way: int, deadline: float) -> int:
     """A descriptor that holds the lock on a file; the lock ends with it, at the latest with the process."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,7 +98,7 @@ def _locked(path: Path, deadline: float) -> int:
         raise HarnessError(f"the lock of a GPU, {str(path)!r}, cannot be opened: {error.strerror}") from error
     while True:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, way | fcntl.LOCK_NB)
             return file
         except BlockingIOError:
             if time.monotonic() > deadline:
@@ -100,7 +111,7 @@ def _locked(path: Path, deadline: float) -> int:
 
 
 class Trusted:
-    """A child that runs only a task's code, asked one thing after another by whoever holds the lease: the referee, or
+    """A child that runs only a task's code, asked one thing after another by whoever has its seat: the referee, or
     the baselines. It is started again when it dies."""
 
     def __init__(self, pool: Pool, role: Literal["referee", "baseline"], device: dict[str, Any]) -> None:
@@ -140,16 +151,43 @@ class Trusted:
             self.child = None
 
 
+class Seat:
+    """A referee and the baselines' child, which serve one judgement at a time."""
+
+    def __init__(self, pool: Pool, device: dict[str, Any]) -> None:
+        self.referee = Trusted(pool, "referee", device)
+        self.baseline = Trusted(pool, "baseline", device)
+        self.key = ""
+        """The task that was judged here last."""
+
+    def rest(self) -> None:
+        """Gives the memory back that the task before has left."""
+        for trusted in (self.referee, self.baseline):
+            if trusted.child is not None and self.key:
+                try:
+                    trusted.ask(self.key, {"kind": "release", "all": True})
+                except (HarnessError, TaskError, TooLarge):
+                    trusted.close()
+        self.key = ""
+
+    def close(self) -> None:
+        self.referee.close()
+        self.baseline.close()
+
+
 class Gpu:
-    """One GPU. Threads share it; what needs the device is done under `lease`."""
+    """One GPU. Threads share it; what needs the device is done in a turn of `lease`, with a `seat`."""
 
     def __init__(self, pool: Pool, index: str = "0", name: str = "cuda", makers: int = 2) -> None:
         """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
-        self.lease = Lease(lock_folder(pool.cache) / f"gpu-{index}" if name == "cuda" else None)
-        self.referee = Trusted(pool, "referee", self.device)
-        self.baseline = Trusted(pool, "baseline", self.device)
+        self.lease = Lease((lock_folder(pool.cache) if name == "cuda" else pool.home) / f"gpu-{index}")
+        self.large: set[str] = set()
+        """Tasks, by hash, that need more memory than a judgement beside others may have."""
+        self._seats = [Seat(pool, self.device) for _ in range(SEATS)]
+        self._free, self._left = list(self._seats), threading.Condition()
+        self._next = threading.Lock()
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
         self._wanted = threading.Semaphore(makers + 1)
         self._closed = False
@@ -185,8 +223,30 @@ class Gpu:
             raise found
         return found
 
+    @contextlib.contextmanager
+    def seat(self, key: str, alone: bool) -> Iterator[Seat]:
+        """A seat for one judgement of the task of that hash: the one that has judged it last, where that is free, else
+        the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
+        wanted = SEATS if alone else 1
+        with self._next, self._left:  # first come, first served, also for who wants all of them
+            self._left.wait_for(lambda: len(self._free) >= wanted)
+            seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
+            self._free.remove(seat)
+            others, self._free[:] = (self._free[:], []) if alone else ([], self._free)
+        try:
+            if others:
+                with self.lease.beside():
+                    for other in others:
+                        other.rest()
+            seat.key = key
+            yield seat
+        finally:
+            with self._left:
+                self._free += [*others, seat]
+                self._left.notify()
+
     def close(self) -> None:
-        """Ends referee, baselines and the runners that wait. May be called twice."""
+        """Ends seats and the runners that wait. May be called twice."""
         self._closed = True
         for _ in self._makers:
             self._wanted.release()
@@ -196,5 +256,5 @@ class Gpu:
             left = self._spares.get()
             if isinstance(left, Child):
                 left.end()
-        self.referee.close()
-        self.baseline.close()
+        for seat in self._seats:
+            seat.close()

@@ -6,8 +6,8 @@ it kept, or made anew from the judge's seed, so a candidate that scribbles over 
 second block, which the runner cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one
 after another; it runs a task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`. Out: `ready`, `prepared`, `filled`,
-`checked`, `reweighed`, `shared`, `told`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`, `prepared`,
+`filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Referee:
         budget = header["memory_bytes"]
         self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
         made, flops, steady = self._first_run(f"{header['source']}\n{header['constants']}", values)
-        self.slicing = self._sliced(values, made, budget)
+        self.slicing = self._sliced(values, made, budget, whole=header["beside"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
         self.inputs, self.outputs = places
@@ -180,16 +180,18 @@ class Referee:
             raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
         return int(room - need)
 
-    def _sliced(self, values: Any, made: list[torch.Tensor], budget: int) -> slicing.Slicing | None:
+    def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> slicing.Slicing | None:
         """How to check in slices where there is no room for more; None where the whole has room.
 
-        Raises `TooLarge` where neither has.
+        Raises `TooLarge` where neither has, and where the whole has not and is asked for: alone, there is more room.
         """
         nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
         try:
             self._room(nbytes, budget, COPIES)
             return None
         except TooLarge as error:
+            if whole:
+                raise
             left = self._room(nbytes, budget, SLICED_COPIES)
             rows = max((t.shape[0] for t in made if t.dim()), default=1)
             step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
@@ -398,6 +400,12 @@ class Referee:
         assert block is not None
         return devices.view(block, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
 
+    def release(self, _message: Message) -> dict[str, Any]:
+        """Forgets the task before, and gives all of its memory back to the device."""
+        self.drop()
+        devices.give_back(self.device.name, everything=True)
+        return {}
+
     def drop(self) -> None:
         """Forgets the task before."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
@@ -497,6 +505,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "reweigh": ("reweighed", referee.reweigh),
             "share": ("shared", referee.share),
             "facts": ("told", referee.facts),
+            "release": ("released", referee.release),
         },
     )
 

@@ -40,7 +40,7 @@ KNOWN_LIBRARIES = frozenset(
 """Libraries that an honest candidate may ask for; one that is not installed makes it `unsupported` here."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)  # not frozen: a traceback is set on an exception that passes a `with`
 class Failed(Exception):
     """The candidate's road ends here."""
 

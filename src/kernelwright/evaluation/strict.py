@@ -75,7 +75,7 @@ def _attempt(
             _checked(session, attempt, options)
         else:
             waiting = time.monotonic()
-            with gpu.lease:
+            with gpu.lease.alone():
                 attempt.waited = time.monotonic() - waiting
                 _checked(session, attempt, options)
                 if attempt.failed is None and options.timing_seconds > 0:

@@ -156,7 +156,7 @@ def _launch_extra(bench: Bench) -> float:
 
     Both costs were measured before the candidate was there. See `devices.launch_cost`.
     """
-    other = bench.gpu.baseline.child
+    other = bench.seat.baseline.child
     more = bench.session.child.launch_ms - (other.launch_ms if other else 0.0)
     launches = min(MOST_LAUNCHES, sum(k[1] for k in bench.kernels))
     bench.attempt.environment["launch_us"] = f"{bench.session.child.launch_ms * 1e3:.3f}, {launches} launches a call"
@@ -427,6 +427,12 @@ def graphs(bench: Bench) -> bool:
         return True
     if bench.options.timing_seconds < GRAPHS_FROM:
         return True
+    with bench.has("alone"):
+        return _graphs(bench, timing)
+
+
+def _graphs(bench: Bench, timing: Timing) -> bool:
+    attempt = bench.attempt
     found: dict[str, float] = {}
     with contextlib.suppress(TaskError, TooLarge):
         if bench.options.baselines:

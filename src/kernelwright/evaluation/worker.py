@@ -48,7 +48,8 @@ class Worker:
         for attempt in (1, 2):
             try:
                 self.pool.warm()  # so that starting the worker process is not counted as the candidate's time
-                return gates.marked(self._judge(task, candidate, options, seed), gates.stored(task, self.pool.cache))
+                found = self._judge(task, candidate, options, seed, alone=attempt > 1)
+                return gates.marked(found, gates.stored(task, self.pool.cache))
             except HarnessError as error:
                 self.close()  # whatever is left may belong to a worker process that is gone
                 if attempt == 2:
@@ -56,13 +57,13 @@ class Worker:
                     return harness_error(task, candidate, options, error, backend)
         raise HarnessError("unreachable: judging ends within two attempts")
 
-    def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int) -> Evaluation:
+    def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, alone: bool) -> Evaluation:
         if options.strict_kernelbench:
             return judge_strict(task, candidate, options, self.pool, self.builder, self.gpu)
         small = options.small_sizes and self.gpu is None
         plan, oracle = self.plan(task, SMALL_BUDGET if small else None), self.oracle(task)
         if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
-            return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu)
+            return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu, alone)
         return judge(task, candidate, options, seed, plan, oracle, self.builder)
 
     def oracle(self, task: Task) -> TaskSession:

@@ -1,0 +1,139 @@
+"""Turns on a GPU, and seats on it, by threads and processes; the processor plays the GPU."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelwright.evaluation.gpus import SEATS, Gpu, Lease
+from kernelwright.evaluation.pool import Pool
+
+WAIT = 20.0
+
+
+@pytest.fixture
+def gpu(pool: Pool) -> Iterator[Gpu]:
+    made = Gpu(pool, "0", "cpu", makers=1)
+    yield made
+    made.close()
+
+
+def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
+    """Threads with either kind of turn: those beside meet, nobody meets one that is alone."""
+    lease = Lease(tmp_path / "gpu-0")
+    now: dict[str, int] = {"alone": 0, "beside": 0}
+    seen: set[tuple[int, int]] = set()
+    guard, end = threading.Lock(), time.monotonic() + 1.5
+
+    def enter(kind: str, change: int) -> None:
+        with guard:
+            now[kind] += change
+            seen.add((now["alone"], now["beside"]))
+
+    def work(kind: str) -> None:
+        while time.monotonic() < end:
+            with lease.alone() if kind == "alone" else lease.beside():
+                enter(kind, 1)
+                time.sleep(0.005)
+                enter(kind, -1)
+
+    threads = [threading.Thread(target=work, args=(kind,)) for kind in ("alone", *["beside"] * 4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(WAIT)
+    assert {alone for alone, beside in seen if beside} == {0}
+    assert max(alone for alone, _ in seen) == 1 and max(beside for _, beside in seen) > 1
+
+
+def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> None:
+    """Two processes that are beside all the time, never both away at once: a third still gets it alone."""
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.gpus import Lease\n"
+        "lease = Lease(Path(sys.argv[1]))\nprint('begun', flush=True)\n"
+        "while True:\n    with lease.beside():\n        time.sleep(0.05)\n"
+    )
+    path = tmp_path / "gpu-0"
+    argv = [sys.executable, "-c", code, str(path)]
+    busy = [subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    try:
+        for process in busy:
+            assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        lease, began = Lease(path), time.monotonic()
+        for _ in range(3):
+            with lease.alone():
+                pass
+        assert time.monotonic() - began < WAIT
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait(WAIT)
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+def test_a_turn_ends_with_what_is_raised_in_it(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "gpu-0")
+    for turn in (lease.alone, lease.beside, lease.alone):
+        with pytest.raises(ValueError, match="inside"), turn():
+            raise ValueError("inside")
+
+
+def test_a_task_comes_back_to_its_seat(gpu: Gpu) -> None:
+    with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:
+        assert first is not second
+    with gpu.seat("a", alone=False) as again:
+        assert again is first
+    with gpu.seat("c", alone=False) as other:  # any: the one that was used last
+        assert other is first
+
+
+def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None:
+    events: list[str] = []
+    held = threading.Event()
+
+    def sit(name: str, alone: bool) -> None:
+        with gpu.seat(name, alone):
+            events.append(f"{name} in")
+            if not alone:
+                held.wait(WAIT)
+            events.append(f"{name} out")
+
+    sitting = [threading.Thread(target=sit, args=(f"s{n}", False)) for n in range(SEATS)]
+    for thread in sitting:
+        thread.start()
+    while len(events) < SEATS:
+        time.sleep(0.01)
+    late = threading.Thread(target=sit, args=("alone", True))
+    late.start()
+    time.sleep(0.2)
+    later = threading.Thread(target=sit, args=("later", False))
+    later.start()
+    time.sleep(0.2)
+    assert len(events) == SEATS  # nobody else is in
+    held.set()
+    for thread in (*sitting, late, later):
+        thread.join(WAIT)
+    assert events[-4:] == ["alone in", "alone out", "later in", "later out"]
+
+
+def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
+    """The seats that stay empty give back what their last task has left; one that cannot is started again."""
+    with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:
+        for seat in (first, second):
+            seat.referee.ask("t", {"kind": "facts"})
+        child = second.referee.child
+        assert child is not None
+        child.status.send(b"kill")
+        child.status.recv(1, socket.MSG_PEEK)  # how it ended
+    with gpu.seat("a", alone=True) as seat:
+        assert seat is first and second.key == "" and second.referee.child is None
+    with gpu.seat("a", alone=False) as seat:
+        assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
