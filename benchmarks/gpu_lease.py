@@ -1,13 +1,13 @@
 """What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
 
-    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--makers 2] [--timing-seconds 0.1]
-        [--most 1e6] [--device cuda|cpu]
+    python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--makers 4] [--timing-seconds 0.1]
+        [--most 1e6] [--seats 4] [--device cuda|cpu]
 
 The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
 is what judgements cost each other: what is not timed goes on beside others (`at_work_s` has it all, `alone_s` is how
 long nobody else has the GPU, `lease` and `seat` are waited for), and `--makers` at once open it for runners that come
-next. One judgement before the first starts the processes and does not count. With 0 jobs each waits until the
+next. All tasks are judged once before, which starts the processes and does not count. With 0 jobs each waits until the
 runners of later ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same
 way on the processor.
 """
@@ -26,7 +26,7 @@ from gpu_machine import hardware
 from rl_schedules import suite
 
 from kernelwright import evaluation
-from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many, gpus
 from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
@@ -104,23 +104,30 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=12)
     parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1, 4, 8])
     parser.add_argument("--makers", type=int, default=evaluation.MAKERS)
+    parser.add_argument("--seats", type=int, default=gpus.SEATS)
     parser.add_argument("--timing-seconds", type=float, default=0.1)
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked = parser.parse_args()
-    evaluation.MAKERS = asked.makers
+    evaluation.MAKERS, gpus.SEATS = asked.makers, asked.seats
     options = EvalOptions(backend="gpu", trials=3, timing_seconds=asked.timing_seconds)
     rows: list[dict[str, Any]] = []
     with Evaluator(options, device=asked.device) as evaluator:
-        first = pairs(asked.tasks, asked.most, f"first, {time.time_ns()}")[:1]
+        first = pairs(asked.tasks, asked.most, f"first, {time.time_ns()}")
         if not first:
             parser.error(f"no task of every family has at most {asked.most:g} elements")
-        list(evaluate_many(first, options, 1, pool=evaluator))
+        list(evaluate_many(first, options, 2 * asked.seats, pool=evaluator))
         opened = opening(evaluator)
         for jobs in asked.jobs:
             rows.append(measured(asked, evaluator, options, jobs))
             print({k: v for k, v in rows[-1].items() if k != "raw"}, flush=True)
-            kept = {"benchmark": "gpu_lease", **hardware(), "device": asked.device, "makers": asked.makers}
+            kept = {
+                "benchmark": "gpu_lease",
+                **hardware(),
+                "device": asked.device,
+                "makers": asked.makers,
+                "seats": asked.seats,
+            }
             kept |= {"opening_s": opened, "rows": rows}
             asked.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -489,6 +490,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
         options=EvalOptions(backend="gpu", timing_seconds=0.0),
         layout={"slots": 1},
         span_ms=0.0,
+        has=lambda _: contextlib.nullcontext(),
         referee=lambda _: {"device": {}},
         seed=lambda: 7,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import socket
+import signal
 import subprocess
 import sys
 import threading
@@ -131,8 +131,7 @@ def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
             seat.referee.ask("t", {"kind": "facts"})
         child = second.referee.child
         assert child is not None
-        child.status.send(b"kill")
-        child.status.recv(1, socket.MSG_PEEK)  # how it ended
+        assert child.fate().signal == signal.SIGKILL
     with gpu.seat("a", alone=True) as seat:
         assert seat is first and second.key == "" and second.referee.child is None
     with gpu.seat("a", alone=False) as seat:

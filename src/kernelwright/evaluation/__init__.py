@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
 
 
-MAKERS = 2
-"""Runners that are opened at once where candidates are timed: opening a GPU disturbs what is timed on it, but takes
-seconds, and where nothing is timed it is what limits how many candidates are judged."""
+MAKERS = 4
+"""Runners that are opened at once where candidates are timed: opening a GPU disturbs what is timed on it, but takes a
+good part of a second."""
 
 
 class Evaluator:

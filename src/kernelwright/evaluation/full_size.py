@@ -40,6 +40,8 @@ THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
+_STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
+_TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
 _LIBRARY_KERNEL = re.compile(
     r"at::native|at_cuda|cublas|cudnn|cutlass|xmma|nvjet|_\w*gemm_|gemv|splitK|cask_|\bMemcpy\b|\bMemset\b|nchwTo|nhwcTo|cub::"
     r"|convolve|implicit_convolve|fft|void pytorch|flash_fwd|fmha"
@@ -109,7 +111,7 @@ def _attempt(
     """Raises `TooLarge` where there is not the memory, unless it has the GPU alone."""
     attempt = Attempt()
     rng = np.random.default_rng(seed)
-    runner = gpu.runner(programs=starts_programs(candidate))
+    runner = gpu.runner(programs=starts_programs(candidate), streams=has_streams(candidate))
     session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
     kinds = judging.value_kinds(plan)
@@ -174,6 +176,16 @@ def _second(first: Attempt, again: Attempt) -> Attempt:
     return again
 
 
+def has_streams(candidate: Candidate) -> bool:
+    """Whether a candidate may have streams of its own, which are to run beside each other."""
+    return _STREAMS.search(candidate.text) is not None
+
+
+def _tunes(candidate: Candidate) -> bool:
+    """Whether a candidate may choose by the clock how it computes, with its first call."""
+    return _TUNES.search(candidate.text) is not None
+
+
 def starts_programs(candidate: Candidate) -> bool:
     """Whether a candidate needs a runner that may start compilers."""
     return _STARTS_PROGRAMS.search(candidate.text) is not None
@@ -205,10 +217,7 @@ def _full_size(bench: Bench) -> None:
         if bench.attempt.failed is not None:
             return
     if bench.options.timing_seconds > 0:
-        with bench.has("alone"):
-            started = time.monotonic()
-            timing.timed(bench)
-            bench.attempt.time_seconds = time.monotonic() - started
+        timing.timed(bench)
 
 
 def _prepare(bench: Bench, randomise: bool) -> None:
@@ -236,7 +245,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, weight_seed
-    with bench.has("beside"):
+    with bench.has("alone" if _tunes(bench.session.candidate) else "beside"):
         bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
         made = bench.session.make(data, weight_seed, keep=False)
         bench.weights = made if randomise else "seed"
@@ -263,7 +272,8 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
     first = index == 0
-    facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
+    with bench.has("alone" if first and _tunes(session.candidate) else "beside"):
+        facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
     result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
     if index == 1 and not result.passed and bench.weights in ("names", "order"):

@@ -210,13 +210,15 @@ class Gpu:
                 return
             self._spares.put(child)
 
-    def _open(self, programs: bool = False) -> Child:
-        return self.pool.spawn("gpu_runner", cpu_seconds=0, memory_mb=0, device=self.device, programs=programs)
+    def _open(self, programs: bool = False, streams: bool = False) -> Child:
+        device = {**self.device, "streams": streams}
+        return self.pool.spawn("gpu_runner", cpu_seconds=0, memory_mb=0, device=device, programs=programs)
 
-    def runner(self, programs: bool = False) -> Child:
-        """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers."""
-        if programs:
-            return self._open(programs=True)
+    def runner(self, programs: bool = False, streams: bool = False) -> Child:
+        """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers;
+        `streams`: one whose streams run beside each other."""
+        if programs or streams:
+            return self._open(programs, streams)
         found = self._spares.get()
         self._wanted.release()
         if isinstance(found, HarnessError):

@@ -17,7 +17,7 @@ from typing import Any
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation import plain
-from kernelwright.evaluation.full_size import starts_programs
+from kernelwright.evaluation.full_size import has_streams, starts_programs
 from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
@@ -66,7 +66,7 @@ def _attempt(
 ) -> Attempt:
     attempt = Attempt()
     longer = options.changed(timeout=options.timeout * TIMEOUT_FACTOR)
-    child = gpu.runner(programs=starts_programs(candidate)) if gpu is not None else None
+    child = gpu.runner(starts_programs(candidate), has_streams(candidate)) if gpu is not None else None
     session = CandidateSession(candidate, source, longer, pool, builder, child)
     attempt.level = session.level
     try:

@@ -90,13 +90,28 @@ class Samples:
 
 
 def timed(bench: Bench) -> None:
-    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be."""
-    attempt, options = bench.attempt, bench.options
+    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be.
+
+    First calls go on beside other judgements, apart from compiled baselines, which choose kernels by the clock.
+    """
     before = bench.referee("facts")["device"]
-    turn = ["candidate", *options.baselines]
+    turn = ["candidate", *bench.options.baselines]
+    tuned = [name for name in turn if name not in ("candidate", "eager")]
+    _begin(bench, [name for name in turn if name not in tuned], 1)
+    if bench.attempt.failed is not None:
+        return
+    with bench.has("alone"):
+        started = time.monotonic()
+        _begin(bench, tuned, 1)
+        _rounds(bench, turn, before)
+        bench.attempt.time_seconds = time.monotonic() - started
+
+
+def _rounds(bench: Bench, turn: list[str], before: dict[str, Any]) -> None:
+    """All that counts; `before` is what the device said of itself ahead of it."""
+    attempt, options = bench.attempt, bench.options
     samples = Samples(turn)
     batch, extra = 1, _launch_extra(bench)
-    _begin(bench, turn, batch)
     stop = time.monotonic() + options.timing_seconds
     for index in range(MOST_ROUNDS):
         for who, seeds in _round(bench, turn, batch):

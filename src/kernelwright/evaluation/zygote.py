@@ -277,7 +277,7 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
         if wanted:
             from kernelwright.evaluation import devices
 
-            device, opened = devices.make(wanted["name"], wanted["index"])
+            device, opened = devices.make(wanted["name"], wanted["index"], wanted.get("streams", False))
             kept += opened
         level = sandbox.enter(roles.jail_of(order), order["sandbox"], keep_fds=tuple(kept))
     except BaseException:
