@@ -97,18 +97,27 @@ def timed(bench: Bench) -> None:
     before = bench.referee("facts")["device"]
     turn = ["candidate", *bench.options.baselines]
     tuned = [name for name in turn if name not in ("candidate", "eager")]
-    _begin(bench, [name for name in turn if name not in tuned], 1)
+    begun = [name for name in turn if name not in tuned]
+    if all(took < SHORT_MS for took in _begin(bench, begun, 1)) and _rows(bench):
+        _begin(bench, begun, bench.layout["slots"])  # short, even beside others: they will be measured in rows
+    else:
+        begun = []
     if bench.attempt.failed is not None:
         return
     with bench.has("alone"):
         started = time.monotonic()
         _begin(bench, tuned, 1)
-        _rounds(bench, turn, before)
+        _rounds(bench, turn, [name for name in turn if name not in begun], before)
         bench.attempt.time_seconds = time.monotonic() - started
 
 
-def _rounds(bench: Bench, turn: list[str], before: dict[str, Any]) -> None:
-    """All that counts; `before` is what the device said of itself ahead of it."""
+def _rows(bench: Bench) -> bool:
+    """Whether short calls can be measured as many at once as the shared block has slots."""
+    return not bench.alone and bench.layout["slots"] > 2
+
+
+def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
+    """All that counts; `to_begin` have not been called in rows yet, `before` is what the device said of itself."""
     attempt, options = bench.attempt, bench.options
     samples = Samples(turn)
     batch, extra = 1, _launch_extra(bench)
@@ -125,12 +134,11 @@ def _rounds(bench: Bench, turn: list[str], before: dict[str, Any]) -> None:
                 samples.clear()
                 break
             samples.add(who, times, extra if who == "candidate" and batch > 1 else 0.0)
-        if index == 0 and not bench.alone and samples.short() and bench.layout["slots"] > 2:
-            # Short calls are measured as many at once as the shared block has slots.
+        if index == 0 and samples.short() and _rows(bench):
             batch = bench.layout["slots"]
             samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
-            _begin(bench, turn, batch)
+            _begin(bench, to_begin, batch)
         few = samples.fewest()
         if few and time.monotonic() > stop and not samples.doubtful():
             break
@@ -143,15 +151,16 @@ def _rounds(bench: Bench, turn: list[str], before: dict[str, Any]) -> None:
     _suspicious(bench, samples, before)
 
 
-def _begin(bench: Bench, turn: list[str], count: int) -> None:
+def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
     """A call of each that does not count, with an allocator that was emptied before: it sets up what later ones find.
 
-    Compiling belongs here, and its time is no time of `timing_seconds`.
+    Compiling belongs here, and its time is no time of `timing_seconds`. Milliseconds a call, which are none to rely on.
     """
-    seeds = _seeds(bench, count)
+    seeds, found = _seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
-            _times(bench, who, seeds, fresh=True)
+            found.append(_times(bench, who, seeds, fresh=True)["device_ms"])
+    return found
 
 
 def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
