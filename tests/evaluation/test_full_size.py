@@ -13,7 +13,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpu_runner, guards, physics, timing
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpu_runner, gpus, guards, physics, timing
 from kernelwright.evaluation.devices import HostDevice
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.judge import Attempt
@@ -208,6 +208,23 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
     options = EvalOptions(trials=1, gpu_memory_gb=1e-5)
     with Evaluator(options, device="cpu", pool=pool) as small:
         result = judged(small, model("return torch.relu(x) * self.scale"))
+    assert result.verdict == "unsupported" and result.reason.startswith("size: about")
+
+
+def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked with little memory first, beside others; the verdict is that of a judgement that had enough."""
+    monkeypatch.setattr(gpus, "ROOMS", ((1, 1 << 10), (2, 1 << 11), (gpus.SEATS, 0)))
+    task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
+    text = model("return torch.relu(x) * self.scale")
+    candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
+    options = EvalOptions(timing_seconds=0.05, trials=1)
+    with Evaluator(options, device="cpu", pool=pool) as small:
+        results = [small.evaluate(task, candidate) for _ in range(2)]
+        gpu = small._gpu
+        assert gpu is not None and gpu._needs == {task.content_hash: 2}
+    assert [result.verdict for result in results] == ["correct", "correct"]
+    with Evaluator(options.changed(gpu_memory_gb=1e-6), device="cpu", pool=pool) as none:
+        result = none.evaluate(task, candidate)
     assert result.verdict == "unsupported" and result.reason.startswith("size: about")
 
 

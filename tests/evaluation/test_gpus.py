@@ -124,6 +124,19 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
     assert events[-4:] == ["alone in", "alone out", "later in", "later out"]
 
 
+def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
+    """Half of the seats at first, then all of them; the next judgements of the task begin there."""
+    rooms, free = [], []
+    for _ in range(4):
+        with gpu.seat("a", alone=False) as seat:
+            rooms.append(seat.room)
+            free.append(len(gpu._free))
+        gpu.more_room("a")
+    assert rooms == [4 << 30, 12 << 30, 0, 0] and free == [3, 2, 0, 0]
+    with gpu.seat("b", alone=False) as seat:
+        assert seat.room == 4 << 30 and len(gpu._free) == 3
+
+
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
     """The seats that stay empty give back what their last task has left; one that cannot is started again."""
     with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:

@@ -14,14 +14,15 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import guards, plain, static_rules, timing
+from kernelwright.evaluation import gpus, guards, plain, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
-from kernelwright.evaluation.gpus import SHARED_BYTES, Gpu, TooLarge
+from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
 from kernelwright.evaluation.options import EvalOptions
@@ -82,18 +83,24 @@ def judge_on_gpu(
         def tried(alone: bool) -> Attempt:
             return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
 
-        alone = alone or task.content_hash in gpu.large
-        try:
-            attempt = tried(alone)
-        except TooLarge:  # for a judgement beside others
-            gpu.large.add(task.content_hash)
-            attempt, alone = tried(alone=True), True
+        attempt, lost = _with_room(lambda: tried(alone))
+        attempt.waited += lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed):
             attempt = _second(attempt, tried(alone=True))
     if attempt.failed is None:
         attempt.failed = judging.guard_verdict(advice)
     backend = "gpu" if gpu.device["name"] == "cuda" else "host"
     return judging.evaluation(task, candidate, options, attempt, advice, started, backend)
+
+
+def _with_room(tried: Callable[[], Attempt]) -> tuple[Attempt, float]:
+    """The first attempt with enough memory, and the seconds that others took."""
+    began = started = time.monotonic()
+    for _ in gpus.ROOMS[1:]:
+        with contextlib.suppress(TooLarge):
+            return tried(), started - began
+        started = time.monotonic()
+    return tried(), started - began
 
 
 def _attempt(
@@ -108,7 +115,7 @@ def _attempt(
     gpu: Gpu,
     alone: bool,
 ) -> Attempt:
-    """Raises `TooLarge` where there is not the memory, unless it has the GPU alone."""
+    """Raises `TooLarge` where a task may have more memory than it had."""
     attempt = Attempt()
     rng = np.random.default_rng(seed)
     runner = gpu.runner(programs=starts_programs(candidate), streams=has_streams(candidate))
@@ -124,12 +131,13 @@ def _attempt(
         waiting = time.monotonic()
         with gpu.seat(task.content_hash, alone) as bench.seat:
             bench.took("seat", waiting)
-            with bench.has("alone") if alone else contextlib.nullcontext():
+            with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
                 _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
     except TooLarge as error:
-        if not alone:
+        if _memory(bench)[1]:
+            gpu.more_room(task.content_hash)
             raise
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
@@ -227,7 +235,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
     if timed:
         bench.baseline("release")  # before the referee gives back the block that it still has
     weight_seed = bench.seed()
-    budget, alone = int(options.gpu_memory_gb * 2**30), bench.turn == "alone"
+    memory, beside = _memory(bench)
     answer = bench.ask(
         "prepare",
         source=bench.task.source,
@@ -235,8 +243,8 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         weight_seed=weight_seed,
         input_seed=bench.seed(),
         randomise=randomise,
-        memory_bytes=budget if alone else min(budget or SHARED_BYTES, SHARED_BYTES),
-        beside=not alone,
+        memory_bytes=memory,
+        beside=beside,
         ruler=bench.ruler,
         baselines=timed,
     )
@@ -265,6 +273,13 @@ def _prepare(bench: Bench, randomise: bool) -> None:
             handle=answer.header["aside"],
             nbytes=answer.header["nbytes"],
         )
+
+
+def _memory(bench: Bench) -> tuple[int, bool]:
+    """Bytes that checking may take (0: all that are free), and whether it may have more when it asks again."""
+    asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
+    beside = room > 0 and (not asked or asked > room)
+    return room if beside else asked, beside
 
 
 def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:

@@ -29,8 +29,9 @@ LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
 SEATS = 4
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-SHARED_BYTES = 4 << 30
-"""Memory that checking may take beside others; tasks that need more have the GPU to themselves."""
+ROOMS = ((1, 4 << 30), (2, 12 << 30), (SEATS, 0))
+"""Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
+bytes) it has the GPU to itself."""
 LOCKS = Path("/tmp/kernelwright-locks")
 """A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
 
@@ -159,6 +160,8 @@ class Seat:
         self.baseline = Trusted(pool, "baseline", device)
         self.key = ""
         """The task that was judged here last."""
+        self.room = 0
+        """Bytes that checking may take now; 0 for who has the GPU alone."""
 
     def rest(self) -> None:
         """Gives the memory back that the task before has left."""
@@ -183,8 +186,8 @@ class Gpu:
         self.pool = pool
         self.device = {"name": name, "index": index}
         self.lease = Lease((lock_folder(pool.cache) if name == "cuda" else pool.home) / f"gpu-{index}")
-        self.large: set[str] = set()
-        """Tasks, by hash, that need more memory than a judgement beside others may have."""
+        self._needs: dict[str, int] = {}
+        """Number of the room that a task needs, by hash, where it is not the first."""
         self._seats = [Seat(pool, self.device) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
@@ -225,18 +228,23 @@ class Gpu:
             raise found
         return found
 
+    def more_room(self, key: str) -> None:
+        """A judgement of that task needs more memory than it had."""
+        self._needs[key] = min(self._needs.get(key, 0) + 1, len(ROOMS) - 1)
+
     @contextlib.contextmanager
     def seat(self, key: str, alone: bool) -> Iterator[Seat]:
         """A seat for one judgement of the task of that hash: the one that has judged it last, where that is free, else
         the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
-        wanted = SEATS if alone else 1
         with self._next, self._left:  # first come, first served, also for who wants all of them
-            self._left.wait_for(lambda: len(self._free) >= wanted)
+            wanted, room = ROOMS[-1 if alone else self._needs.get(key, 0)]
+            self._left.wait_for(lambda: len(self._free) >= min(wanted, SEATS))
             seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
             self._free.remove(seat)
-            others, self._free[:] = (self._free[:], []) if alone else ([], self._free)
+            others = [self._free.pop(0) for _ in range(min(wanted, SEATS) - 1)]
+        seat.room = room
         try:
-            if others:
+            if not room:
                 with self.lease.beside():
                     for other in others:
                         other.rest()
