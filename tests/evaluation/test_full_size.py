@@ -518,16 +518,17 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_calls_kernels_are_told_from_the_clocks() -> None:
-    clock = [
-        (0, 1, "spin_kernel"),
-        (2, 3, "spin_kernel"),
-        (10, 50, "add"),
-        (51, 60, "reduce"),
-        (61, 200, "spin_kernel"),
-    ]
+    add, reduce = "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<int>>", "reduce_kernel<512, int>"
+    flush = [(10, 50, add), (50, 51, "Memset (Device)"), (51, 60, reduce)]
+    empty = [(0, 1, "spin_kernel"), (2, 3, "spin_kernel")]
+    clock = [*empty, *flush, (61, 200, "spin_kernel")]
     call = [(70, 80, "on another stream"), (201, 210, "mine"), (211, 212, "spin_kernel")]
-    assert gpu_runner._after_the_clock(clock + call) == call
-    assert gpu_runner._after_the_clock(call[:2]) == call[:2], "no clock was seen"
-    flush = [(0, 2, "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<int>>"), (2, 3, "reduce_kernel<512, int>")]
-    assert gpu_runner._after_the_clock(flush + call[:2]) == call[:2], "its long kernel's record was lost"
+    before = [(-9, -8, "copy"), (-7, -6, reduce)]
+    told = gpu_runner._after_the_clock
+    assert told(clock + call) == told(before + clock + call) == (call, True)
+    other = [*empty, (10, 50, "other"), (61, 200, "spin_kernel")]
+    assert told(other + call) == (call, False), "the flush has another name"
+    assert told(call[:2]) == (call[:2], False), "no clock was seen"
+    assert told(flush + call[:2]) == (call[:2], False), "its long kernel's record was lost"
+    assert told(before + empty + flush + call[:2]) == (call[:2], False), "the same behind what was left from before"
     assert gpu_runner._union([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22

@@ -142,6 +142,7 @@ class _Ran(_State):
     same_memory: bool = False
     busy_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
     span_ms: Annotated[float, Field(ge=0, le=1e9)] = 0.0
+    clock: bool = True
     no_graph: _Text = ""
 
 

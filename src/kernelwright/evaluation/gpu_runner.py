@@ -114,12 +114,12 @@ class GpuRunner(Runner):
         self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
     ) -> tuple[list[Any], dict[str, Any]]:
         """The candidate's results, with the clock's or the profiler's report."""
-        kernels: list[Any] = []
-        times, problem, span, busy = devices.Times(0.0, 0.0, 0.0, False), "", 0.0, 0.0
+        profiled: dict[str, Any] = {"kernels": []}
+        times, problem = devices.Times(0.0, 0.0, 0.0, False), ""
         copies = times
         with self._watching() if header["watch"] else self._quiet(), torch.no_grad():
             if header["profile"]:
-                results, kernels, span, busy = self._profiled(calls)
+                results, profiled = self._profiled(calls)
             elif header["watch"]:  # the operator log would see the clock's own work
                 results = [calls[0]()]
                 self.place.synchronize()
@@ -133,8 +133,7 @@ class GpuRunner(Runner):
                 results, times, copies = self._late(header, calls, given)
             else:
                 results, times = self.place.measure(calls)
-        report = {"times": dataclasses.asdict(times), "kernels": kernels, "span_ms": span, "busy_ms": busy}
-        report["copies"] = dataclasses.asdict(copies)
+        report = {"times": dataclasses.asdict(times), "copies": dataclasses.asdict(copies), **profiled}
         return results, {**report, "no_graph": problem, "same_memory": _same_memory(results)}
 
     def _late(
@@ -184,12 +183,12 @@ class GpuRunner(Runner):
         watch.modes = self.pretend()  # the operator log would be timed with the candidate
         return watch
 
-    def _profiled(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], list[Any], float, float]:
-        """Calls under torch's profiler (CUPTI): results, their kernels with count and device time in microseconds, the
-        milliseconds from the first one's start to the last one's end, and those in which any ran, on whatever
-        stream."""
+    def _profiled(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], dict[str, Any]]:
+        """Calls under torch's profiler (CUPTI): results, and their kernels with count and device time in microseconds,
+        the milliseconds from the first one's start to the last one's end (`span_ms`), those in which any ran, on
+        whatever stream (`busy_ms`), and whether the records were whole enough to tell a call from its clock."""
         if self.place.name != "cuda":
-            return [call() for call in calls], [], 0.0, 0.0
+            return [call() for call in calls], {"kernels": [], "span_ms": 0.0, "busy_ms": 0.0, "clock": True}
         from torch.autograd import DeviceType
         from torch.profiler import ProfilerActivity, profile
 
@@ -198,7 +197,7 @@ class GpuRunner(Runner):
             results, _ = self.place.measure(calls)
         events = trace.profiler.kineto_results.events()
         seen = [(e.start_ns(), e.end_ns(), e.name()) for e in events if e.device_type() == DeviceType.CUDA]
-        own = _after_the_clock(sorted(seen))
+        own, clock = _after_the_clock(sorted(seen))
         totals: dict[str, list[float]] = {}
         for start, end, name in own:
             total = totals.setdefault(name[:300], [0, 0.0])
@@ -206,24 +205,27 @@ class GpuRunner(Runner):
             total[1] += (end - start) / 1e3
         kernels: list[Any] = [[name, int(count), time] for name, (count, time) in totals.items()]
         span = (max(e[1] for e in own) - min(e[0] for e in own)) / 1e6 if own else 0.0
-        return results, sorted(kernels, key=lambda k: -k[2])[:50], span, _union([(e[0], e[1]) for e in own]) / 1e6
+        busy = _union([(e[0], e[1]) for e in own]) / 1e6
+        kernels = sorted(kernels, key=lambda k: -k[2])[:50]
+        return results, {"kernels": kernels, "span_ms": span, "busy_ms": busy, "clock": clock}
 
 
-def _after_the_clock(seen: list[tuple[int, int, str]]) -> list[tuple[int, int, str]]:
-    """A call's own kernels (start, end, name), from those of a measurement in their order.
+def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, int, str]], bool]:
+    """A call's own kernels (start, end, name), from those of a measurement in their order, and whether they are sure.
 
     The clock's are empty launches, a flush, and the one that keeps the device busy; what starts with that or later is
-    the call's, on other streams too. A profiler that lost that one's record still has the flush before the call.
+    the call's, on other streams too. A profiler that lost that one's record may still have the flush before the call.
     """
+    after = 0
+    for name in devices.FLUSH_KERNELS:
+        after = next((i + 1 for i in range(after, len(seen)) if name in seen[i][2]), len(seen) + 1)
     spins = [devices.SPIN_KERNEL in name for _, _, name in seen]
-    flush = spins.index(False) if False in spins else len(spins)
-    if True not in spins[flush:]:
-        rest = seen[flush:]
-        for name in devices.FLUSH_KERNELS:
-            rest = rest[1:] if rest and name in rest[0][2] else rest
-        return [e for e in rest if e[1] > e[0]]
-    last = spins.index(True, flush)
-    return [e for i, e in enumerate(seen) if i != last and e[0] >= seen[last][0] and e[1] > e[0]]
+    flushed = after <= len(seen)
+    begins = after if flushed else spins.index(False) if False in spins else len(spins)
+    if True not in spins[begins:]:
+        return [e for e in seen[begins:] if e[1] > e[0]], False
+    last = spins.index(True, begins)
+    return [e for i, e in enumerate(seen) if i != last and e[0] >= seen[last][0] and e[1] > e[0]], flushed
 
 
 def _union(intervals: list[tuple[int, int]]) -> int:
