@@ -525,6 +525,8 @@ def test_a_calls_kernels_are_told_from_the_clocks() -> None:
     call = [(70, 80, "on another stream"), (201, 210, "mine"), (211, 212, "spin_kernel")]
     before = [(-9, -8, "copy"), (-7, -6, reduce)]
     told = gpu_runner._after_the_clock
+    staged = [(205, 400, "Memcpy HtoH (Pageable -> Pageable)")]
+    assert told(clock + call + staged) == (call, True), "what the host does is no work of the device"
     assert told(clock + call) == told(before + clock + call) == (call, True)
     other = [*empty, (10, 50, "other"), (61, 200, "spin_kernel")]
     assert told(other + call) == (call, False), "the flush has another name"

@@ -215,8 +215,9 @@ def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, 
 
     The clock's are empty launches, a flush, and the one that keeps the device busy; what starts with that or later is
     the call's, on other streams too. A profiler that lost that one's record may still have the flush before the call.
+    Copies from host to host are listed with the device's work, but are the host's.
     """
-    after = 0
+    seen, after = [e for e in seen if "Memcpy HtoH" not in e[2]], 0
     for name in devices.FLUSH_KERNELS:
         after = next((i + 1 for i in range(after, len(seen)) if name in seen[i][2]), len(seen) + 1)
     spins = [devices.SPIN_KERNEL in name for _, _, name in seen]
