@@ -285,6 +285,18 @@ def test_mdpo_marks_what_the_policy_said() -> None:
     assert "<think>" in row["chosen"][0]["content"] and "Verdict: wrong" in row["chosen"][1]["content"]
 
 
+def test_two_rollouts_of_mdpo_were_asked_the_same() -> None:
+    """A row has one prompt: a rollout that was asked otherwise, however good, is no side of its pair."""
+    briefly, fully = ((Message(role="user", content=text),) for text in ("Do it.", "Do it, and say why."))
+    best = rollout(sample(A, speedup=3.0, words=1, messages=fully), name="best")
+    good = rollout(sample(A, speedup=1.5, words=2, messages=briefly), name="good")
+    bad = rollout(sample(A, "wrong", words=3, messages=briefly), name="bad")
+    rows = METHODS["mdpo"]([best, good, bad], Settings(form="chat")).rows
+    assert [(r["code"], r["prompt"][0]["content"]) for r in rows] == [(good.turns[0].code, "Do it.")]
+    assert METHODS["mdpo"]([best, bad], Settings(form="chat")).left_out == {"tasks-without-a-pair": 1}
+    assert [r["code"] for r in METHODS["mdpo"]([best, good, bad], Settings()).rows] == [best.turns[0].code]
+
+
 def test_rft_drops_loops_unreadable_answers_and_what_paid_nothing() -> None:
     good = rollout(sample(A, "wrong"), sample(A), name="good")
     loop = rollout(sample(A, "wrong"), sample(A, "wrong"), sample(A), name="loop")

@@ -193,12 +193,15 @@ def _log(sample: Sample) -> str:
     return sample.evaluation.log[-3000:] if sample.evaluation else ""
 
 
+def _asked(settings: Settings) -> pairing.Asked:
+    """What makes two answers' prompts the same: in `plain` form the task alone."""
+    return lambda sample: json.dumps(prompt_of(sample, "chat")) if settings.form == "chat" else ""
+
+
 def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Correct over failed, for TRL's `DPOTrainer`, which takes one prompt for both."""
 
-    def asked(sample: Sample) -> str:
-        return json.dumps(prompt_of(sample, "chat")) if settings.form == "chat" else ""
-
+    asked = _asked(settings)
     found = pairing.preferences(episodes, per_task=settings.per_task, faster_by=settings.faster_by, asked=asked)
     rows = [
         {
@@ -222,7 +225,8 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
 
 def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Pairs of whole rollouts; only what the policy said is to be trained on."""
-    found = pairing.episode_pairs(episodes, margin=settings.margin, reward=settings.reward or "kevin")
+    reward = settings.reward or "kevin"
+    found = pairing.episode_pairs(episodes, margin=settings.margin, reward=reward, asked=_asked(settings))
     rows = []
     for pair in found:
         better, worse = (_dialogue(e, settings.form) for e in (pair.chosen, pair.rejected))

@@ -150,22 +150,34 @@ def episode_score(episode: Episode, reward: str = "kevin") -> float | None:
     return max(known) if known else None
 
 
-def episode_pairs(episodes: Sequence[Episode], *, margin: float = 0.3, reward: str = "kevin") -> list[EpisodePair]:
+def episode_pairs(
+    episodes: Sequence[Episode], *, margin: float = 0.3, reward: str = "kevin", asked: Asked = _anything
+) -> list[EpisodePair]:
     """The best and the worst rollout of each task by `episode_score`, where they differ by at least `margin`.
 
     Of rollouts with equal scores the shorter one is better, and the longer one worse: M-DPO (arXiv 2409.02392) compares
-    what the policy did, and needless turns are something that it did. Two rollouts with the same code are no pair.
+    what the policy did, and needless turns are something that it did. Two rollouts with the same code are no pair, nor
+    are two whose first turns were not `asked` the same: of a task's conversations the one whose two are farthest apart.
     """
     found: list[EpisodePair] = []
     for group in _by_task(episodes):
-        scored = [(s, e) for e in group if (s := episode_score(e, reward)) is not None]
-        if not scored:
-            continue
-        best = max(scored, key=lambda p: (p[0], -len(p[1].turns)))
-        others = [p for p in scored if [t.tree for t in p[1].turns] != [t.tree for t in best[1].turns]]
-        if not others:
-            continue
-        worst = min(others, key=lambda p: (p[0], -len(p[1].turns)))
-        if best[0] - worst[0] >= margin:
-            found.append(EpisodePair(best[1], worst[1], (best[0], worst[0])))
+        begun: dict[str, list[Episode]] = {}
+        for episode in group:
+            begun.setdefault(asked(episode.turns[0]), []).append(episode)
+        pairs = [pair for same in begun.values() if (pair := _farthest(same, reward)) is not None]
+        pairs = [pair for pair in pairs if pair.scores[0] - pair.scores[1] >= margin]
+        found += sorted(pairs, key=lambda pair: pair.scores[1] - pair.scores[0])[:1]
     return found
+
+
+def _farthest(episodes: Sequence[Episode], reward: str) -> EpisodePair | None:
+    """The best rollout and the worst with other code."""
+    scored = [(s, e) for e in episodes if (s := episode_score(e, reward)) is not None]
+    if not scored:
+        return None
+    best = max(scored, key=lambda p: (p[0], -len(p[1].turns)))
+    others = [p for p in scored if [t.tree for t in p[1].turns] != [t.tree for t in best[1].turns]]
+    if not others:
+        return None
+    worst = min(others, key=lambda p: (p[0], -len(p[1].turns)))
+    return EpisodePair(best[1], worst[1], (best[0], worst[0]))
