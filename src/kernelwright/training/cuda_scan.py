@@ -66,6 +66,7 @@ _ESCAPED = {b"n": b" \n", b"t": b"  ", b"r": b"  "}
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = {close: open_ for open_, close in _OPENING.items()}
 _BOUNDARIES = (";", "{", "}")
+_BEFORE_A_STATEMENT = frozenset((*_BOUNDARIES, ":", "else", "do"))
 _DEFINED = re.compile(r"#[ \t]*define\b.*__global__.*\(", re.DOTALL)
 """A directive that defines kernels; one that gives the qualifier another name does not."""
 _ALIAS = re.compile(r"#[ \t]*define[ \t]+(\w+)[ \t]((?:(?!//|/\*)[^(){};])*__(?:global|device)__[^(){};]*)$")
@@ -300,9 +301,8 @@ class _Scanner:
 
     def _start_of_statement(self, at: int) -> int:
         """The first token of the innermost statement that token `at` belongs to."""
-        first = at
-        depth = 0
-        while first > max(0, at - _REACH):
+        first, least, depth = at, max(0, at - _REACH), 0
+        while first > least:
             before = self.tokens[first - 1].text
             if before == ")" or before == "]":
                 depth += 1
@@ -313,7 +313,7 @@ class _Scanner:
                 depth -= 1
                 if depth == 0 and first > 1 and self.tokens[first - 2].text in _HEADERS:
                     return min(self._closing(first - 1, stop_at_semicolon=False) + 1, at)
-            elif depth == 0 and (before in (*_BOUNDARIES, ":", "else", "do") or before.startswith("#")):
+            elif depth == 0 and (before in _BEFORE_A_STATEMENT or before.startswith("#")):
                 break
             first -= 1
         return self._past_directive(first, at)
