@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import os
+import re
 import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -14,6 +17,7 @@ import pytest
 
 from kernelwright.backends import torch_build
 from kernelwright.builds import BuildRequest
+from kernelwright.config import cache_dir
 
 SOURCE = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) {{ return x + x; }} // {}\n"
 
@@ -24,19 +28,28 @@ def request(number: int, source: str = SOURCE) -> BuildRequest:
     )
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Beside the builds of all other tests, so that the headers, which take a minute, are compiled for all."""
+    made = cache_dir() / "builds" / f"test-{os.getpid()}"
+    yield made
+    for path in made.parent.glob(f"{made.name}-*"):
+        shutil.rmtree(path)
+
+
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
-def test_headers_are_compiled_once_and_the_library_works(tmp_path: Path) -> None:
-    broken = torch_build.build(request(1, "torch::Tensor twice(torch::Tensor x) {{ return y; }}"), tmp_path / "a")
+def test_headers_are_compiled_once_and_the_library_works(folder: Path) -> None:
+    first, other = Path(f"{folder}-a"), Path(f"{folder}-b")
+    broken = torch_build.build(request(1, "torch::Tensor twice(torch::Tensor x) {{ return y; }}"), first)
     assert broken is not None and broken.status == "compile_error" and "y" in broken.log
-    headers = list(tmp_path.glob("torch-headers/*/torch_extension.h.gch"))
-    assert len(headers) == 1 and headers[0].stat().st_size > 1 << 20
-    made = headers[0].stat().st_mtime_ns
-    assert f"-include {headers[0].with_suffix('')}" in (tmp_path / "a" / "build.ninja").read_text()
-    second = torch_build.build(request(2), tmp_path / "b")
+    (taken,) = re.findall(r"-include (\S+)", (first / "build.ninja").read_text())
+    header = Path(f"{taken}.gch")
+    assert folder.parent / "torch-headers" in header.parents and header.stat().st_size > 1 << 20
+    made = header.stat().st_mtime_ns
+    second = torch_build.build(request(2), other)
     assert second is not None and second.status == "ok" and second.built_by == "load_inline", second
-    assert list(tmp_path.glob("torch-headers/*/torch_extension.h.gch")) == headers
-    assert headers[0].stat().st_mtime_ns == made
-    assert f"-include {headers[0].with_suffix('')}" in (tmp_path / "b" / "build.ninja").read_text()
+    assert header.stat().st_mtime_ns == made
+    assert f"-include {taken}" in (other / "build.ninja").read_text()
     script = (
         "import importlib.util as u, sys, torch; s = u.spec_from_file_location('twice', sys.argv[1]); "
         "m = u.module_from_spec(s); s.loader.exec_module(m); print(m.twice(torch.ones(2)).tolist())"

@@ -52,5 +52,7 @@ def test_what_the_stand_in_lacks_goes_on_to_torch(builder: Builder) -> None:
         assert found.status == "unsupported", found
         pytest.skip("torch builds extensions with ninja, which is not installed")
     assert found.status == "ok" and found.built_by == "load_inline", found
+    headers = builder.pool.cache / "builds" / "torch-headers"
+    assert list(headers.glob("*/torch_extension.h.gch")) and not list(headers.glob("*/*.gch.*")), "made once for all"
     again = builder.build(request(BEYOND), 60.0)
     assert again.built_by == "load_inline" and again.seconds.get("cached")

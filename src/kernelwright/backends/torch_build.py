@@ -50,10 +50,11 @@ def precompiled(directory, *arguments, **options):
     if not ready.exists():
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text("#include <torch/extension.h>\\n")
-        made = f"{ready}.{os.getpid()}"
+        made = pathlib.Path(f"{ready}.{os.getpid()}")
         command = f"{compiler} {flags} -x c++-header {header} -o {made}"
         if subprocess.run(command, shell=True, capture_output=True).returncode == 0:
             os.replace(made, ready)
+        made.unlink(missing_ok=True)
     if ready.exists():
         line = re.search(r"^cflags = .*$", text, re.M).group(0)
         path.write_text(text.replace(line, f"{line} -include {header}", 1))

@@ -40,6 +40,10 @@ def library_paths() -> tuple[Path, ...]:
     return tuple(sorted(p for p in found if p.exists()))
 
 
+BUILDER_MB = 2048
+"""The largest file of a builder: torch's headers, precompiled, take 785 MB."""
+
+
 def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     """The confinement of one child, from the judge's order."""
     scratch, cache = Path(order["scratch"]), Path(order["cache"])
@@ -52,7 +56,7 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     limits = sandbox.Limits(
         cpu_seconds=int(order["cpu_seconds"]),
         memory_mb=int(order["memory_mb"]),
-        file_mb=order.get("file_mb") or (512 if builder else 64),
+        file_mb=order.get("file_mb") or (BUILDER_MB if builder else 64),
     )
     return sandbox.Jail(
         scratch=scratch,
