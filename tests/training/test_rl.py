@@ -451,6 +451,23 @@ def test_a_process_whose_peer_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> N
         ranks.leave()
 
 
+@pytest.mark.parametrize(("advantage", "kept"), [("trloo", (1,)), ("grpo", (0, 1)), ("kevin", (0, 1))])
+def test_a_group_is_replaced_where_its_estimator_learns_nothing(advantage: str, kept: tuple[int, ...]) -> None:
+    """Rollouts that are paid from turn to turn alike: who compares turn with turn learns nothing of them."""
+    from kernelwright.training.rl_update import groups_that_teach
+
+    paid = {0: [(0.1, 0.3), (0.1, 0.3), (0.1, 0.3)], 1: [(0.1, 0.3), (0.1, 0.3), (0.1, 1.3)], 2: [(0.3, 0.3)] * 3}
+    rows = [
+        Row("t", group, trajectory, turn, (1,), (2,), (-1.0,), reward, {}, {}, "wrong", "stop")
+        for group, rollouts in paid.items()
+        for trajectory, rewards in enumerate(rollouts)
+        for turn, reward in enumerate(rewards)
+    ]
+    wanted = RlSettings.model_validate(rl_table(Path("x"), advantage={"name": advantage}))
+    found = groups_that_teach(wanted, rows, wanted=3)
+    assert found.groups == kept and found.missing == 3 - len(kept)
+
+
 @pytest.mark.slow
 def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_the_run(
     undecided: Path, judges: Executor, tmp_path: Path

@@ -32,7 +32,6 @@ from kernelwright.rewards import annealed_judge_weight
 from kernelwright.rewards_judge import Judge
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
-from kernelwright.training.filters import dynamic_sampling
 from kernelwright.training.post_run import begin
 from kernelwright.training.progress import Log, read_log, writing
 from kernelwright.training.ranks import Ranks
@@ -41,7 +40,7 @@ from kernelwright.training.rl_facts import alarms, describe, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
 from kernelwright.training.rl_settings import RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
-from kernelwright.training.rl_update import Trained
+from kernelwright.training.rl_update import Trained, groups_that_teach
 from kernelwright.training.rl_view import StepView
 
 JUDGED_STEPS = 5
@@ -242,7 +241,7 @@ def _played(
     if not settings.filters.redraw:
         return rows, rows, {"groups": wanted}
     for left in range(settings.filters.redraw, -1, -1):
-        found = dynamic_sampling([row.reward for row in rows], [row.group for row in rows], wanted=wanted)
+        found = groups_that_teach(settings, rows, wanted)
         if not found.missing or not left:
             break
         fresh = fresh_tasks(tasks, groups, found.missing, settings.seed, step)

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from kernelwright.training.advantages import load_advantage
-from kernelwright.training.filters import mismatch_rejection, profiling_rejection, varied_groups, widened
+from kernelwright.training.filters import (
+    Selection,
+    dynamic_sampling,
+    mismatch_rejection,
+    profiling_rejection,
+    varied_groups,
+    widened,
+)
 from kernelwright.training.policy_loss import policy_loss
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_rollouts import Row
@@ -41,6 +48,10 @@ class Trained:
     """By row: whether it was trained on."""
 
 
+NOTHING = 1e-9
+"""An advantage of up to so much is rounding."""
+
+
 @dataclass
 class Bounds:
     """Those of mismatch rejection, which may widen from step to step."""
@@ -57,6 +68,17 @@ def advantages(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
     if settings.filters.zero_variance:
         found = np.where(varied_groups(score, columns[0]), found, 0.0)
     return np.asarray(found, dtype=np.float64)
+
+
+def groups_that_teach(settings: RlSettings, rows: Sequence[Row], wanted: int) -> Selection:
+    """Dynamic sampling by what the update would do: a group is kept where a reward differs and a row has an advantage.
+
+    Rollouts of several turns may be paid differently from turn to turn and alike in each, of which an estimator that
+    compares turn with turn learns nothing.
+    """
+    groups = [row.group for row in rows]
+    moved = np.where(varied_groups([row.reward for row in rows], groups), advantages(settings, rows), 0.0)
+    return dynamic_sampling(np.where(np.abs(moved) > NOTHING, moved, 0.0), groups, wanted=wanted)
 
 
 def counted_rows(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
