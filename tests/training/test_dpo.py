@@ -115,6 +115,15 @@ def test_micro_batches_do_not_matter_and_lora_is_merged(home: Path, tmp_path: Pa
         train_dpo(settings(tmp_path, home / "base", rows), tmp_path / "lora")
 
 
+def test_a_run_of_one_update_has_a_rate(home: Path, tmp_path: Path) -> None:
+    """A warm-up begins at 0, and would be all of it."""
+    wanted = settings(tmp_path, home / "base", [row("one", A, B)], train={"steps": 1})
+    assert 0 < wanted.train.warm_up < 1
+    train_dpo(wanted, tmp_path / "one")
+    tuned, base = weights(tmp_path / "one"), weights(home / "base")
+    assert log(tmp_path / "one")[0]["learning_rate"] > 0 and any(not torch.equal(tuned[n], base[n]) for n in base)
+
+
 def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> None:
     """By execution, before and after: the model gives either kernel for either task, then mostly the right one."""
     right, other = dict(zip(TASKS, EXPRESSIONS, strict=True)), dict(zip(TASKS, EXPRESSIONS[::-1], strict=True))

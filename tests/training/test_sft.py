@@ -356,6 +356,14 @@ def test_rows_are_packed_whole_and_tightly() -> None:
     assert pack([], 10) == []
 
 
+@pytest.mark.parametrize(("steps", "first"), [(1, 1e-3), (2, 0.0)])
+def test_a_warm_up_begins_at_nothing_unless_it_would_be_all(
+    home: Path, tmp_path: Path, steps: int, first: float
+) -> None:
+    train_sft(settings(home, steps=steps, lr=1e-3, warm_up=0.03, log_every=1), tmp_path)
+    assert log(tmp_path)[0]["learning_rate"] == pytest.approx(first)
+
+
 def test_held_out_loss_is_measured(home: Path, tmp_path: Path) -> None:
     wanted = settings(home, data={"held_out": 2}, steps=4, eval_every=2)
     facts = train_sft(wanted, tmp_path / "run").facts

@@ -35,6 +35,12 @@ class PairTrainer(DPOTrainer):
         names = ("prompt_ids", "chosen_ids", "rejected_ids", "chosen_own", "rejected_own")
         self._signature_columns: Any = list(names)
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """None of the updates is left without a rate where they are so few that all of them would be warm-up."""
+        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
+            self.args.warmup_steps = 0
+        return super().create_scheduler(num_training_steps, optimizer)
+
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
         if logs.get("loss") != logs.get("loss"):

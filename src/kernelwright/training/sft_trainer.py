@@ -196,6 +196,12 @@ class WeightedSFTTrainer(SFTTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["input_ids", "flags", "seq_lengths"]
 
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """None of the updates is left without a rate where they are so few that all of them would be warm-up."""
+        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
+            self.args.warmup_steps = 0
+        return super().create_scheduler(num_training_steps, optimizer)
+
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
