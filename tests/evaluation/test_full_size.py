@@ -385,7 +385,7 @@ def test_calls_that_were_answered_ahead(
     samples.hidden["candidate"] = True
     left = iter(alone[1:])
     monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
-    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
+    bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
@@ -418,7 +418,7 @@ def test_calls_whose_inputs_come_late(
     monkeypatch.setattr(timing, "call", called)
     monkeypatch.setattr(timing, "_verify", lambda *given: verified.append(given))
     bench = SimpleNamespace(
-        alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}, seed=lambda: 7
+        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}, seed=lambda: 7
     )
     timing._before_it_is_there(bench, samples, 0.02)  # type: ignore[arg-type]
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
@@ -469,7 +469,7 @@ def test_a_rule_that_no_size_explains_decides_at_every_size(evaluator: Evaluator
 def test_no_time_at_all_is_no_time() -> None:
     samples = timing.Samples(["candidate", "eager"])
     samples.times = {"candidate": [0.0] * 9, "eager": [0.02] * 9}
-    bench = SimpleNamespace(alone=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
+    bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
     timing._suspicious(bench, samples, {"name": "NVIDIA H200"})  # type: ignore[arg-type]
     assert bench.attempt.failed is not None and bench.attempt.failed.reason.startswith("physics-floor")
 
@@ -502,7 +502,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
     for name, instead in {"_times": times, "_launch_extra": lambda _: 0.0, "_suspicious": lambda *_: None}.items():
         monkeypatch.setattr(timing, name, instead)
     bench = SimpleNamespace(
-        alone=False,
+        one_by_one=False,
         attempt=Attempt(),
         options=EvalOptions(backend="gpu", timing_seconds=0.0),
         layout={"slots": 1},

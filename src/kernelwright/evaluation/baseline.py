@@ -71,9 +71,7 @@ class Baseline:
             self.model, self.callables = None, {}
             self.calls.exchange("", 0)
             gc.collect()
-            devices.give_back(self.device.name)
-        if message.header.get("all"):
-            devices.give_back(self.device.name, everything=True)
+        devices.give_back(self.device.name, everything=message.header.get("all", False))
         return {}
 
     def time(self, message: Message) -> dict[str, Any]:

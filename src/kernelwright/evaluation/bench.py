@@ -52,7 +52,7 @@ class Bench:
     """Whether a repeated call gave the same bits; None where they were not kept."""
     seen_by_profiler: bool = False
     """Whether the candidate's kernels are launched by others than our runtime, so that only a profiler sees them."""
-    alone: bool = False
+    one_by_one: bool = False
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""

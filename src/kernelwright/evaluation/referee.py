@@ -402,12 +402,11 @@ class Referee:
 
     def release(self, _message: Message) -> dict[str, Any]:
         """Forgets the task before, and gives all of its memory back to the device."""
-        self.drop()
-        devices.give_back(self.device.name, everything=True)
+        self.drop(everything=True)
         return {}
 
-    def drop(self) -> None:
-        """Forgets the task before."""
+    def drop(self, everything: bool = False) -> None:
+        """Forgets the task before; with `everything`, keeps none of its memory for the next one."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error, self.before, self.slicing = None, None, None
         self.made = {}
@@ -416,7 +415,7 @@ class Referee:
                 self.device.release(block, owner=True)
         self.shared = self.aside = None
         gc.collect()
-        devices.give_back(self.device.name)
+        devices.give_back(self.device.name, everything)
 
 
 def _copied(values: Any) -> Any:

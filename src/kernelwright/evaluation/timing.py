@@ -113,7 +113,7 @@ def timed(bench: Bench) -> None:
 
 def _rows(bench: Bench) -> bool:
     """Whether short calls can be measured as many at once as the shared block has slots."""
-    return not bench.alone and bench.layout["slots"] > 2
+    return not bench.one_by_one and bench.layout["slots"] > 2
 
 
 def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
@@ -129,7 +129,7 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
             times = _times(bench, who, seeds)
             if attempt.failed is not None:
                 return
-            if bench.alone and batch > 1:
+            if bench.one_by_one and batch > 1:
                 batch = 1
                 samples.clear()
                 break
@@ -199,7 +199,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
     facts = call(bench, kind, seeds, fresh=fresh)
     if facts["same_memory"]:
         # Calls that answer in one buffer cannot be looked at together.
-        bench.alone = True
+        bench.one_by_one = True
         return _times(bench, who, _seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts)
     times = facts["times"]
@@ -270,7 +270,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
     _beside_the_stream(bench, samples.slacks, candidate)
     if bench.attempt.failed is not None:
         return
-    _two_clocks(bench, candidate, in_row=bool(samples.alone) and not bench.alone)
+    _two_clocks(bench, candidate, in_row=bool(samples.alone) and not bench.one_by_one)
     _faster_than_launches(bench, candidate)
     _in_a_row(bench, samples, candidate)
     _before_it_is_there(bench, samples, candidate)
@@ -374,7 +374,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
     That one is not timed, and all inputs of a row are in memory before it, so that it may look for them and answer
     ahead. A call alone has nothing to hide its work behind.
     """
-    if not samples.alone or bench.alone or bench.attempt.failed is not None:
+    if not samples.alone or bench.one_by_one or bench.attempt.failed is not None:
         return
     others = [name for name, times in samples.times.items() if name != "candidate" and times]
     usual = max([0.0, *(samples.alone[name] - float(np.median(samples.times[name])) for name in others)])
@@ -407,7 +407,7 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
     Until right before each call other contents lie where its inputs will be. Honest calls even gain: a copy leaves
     their inputs in the cache. Who answers by what lay there is wrong; who looks again has to compute in time.
     """
-    if not samples.alone or bench.alone or bench.attempt.failed is not None:
+    if not samples.alone or bench.one_by_one or bench.attempt.failed is not None:
         return
     count, late, limit = bench.layout["slots"], 0.0, 0.0
     for _ in range(BURST_SAMPLES):

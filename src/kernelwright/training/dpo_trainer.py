@@ -10,6 +10,7 @@ from trl import DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
 from kernelwright.errors import ConfigError
+from kernelwright.training.short_runs import ShortRuns
 
 
 @dataclass
@@ -25,7 +26,7 @@ class PairCollator(DataCollatorForPreference):
         return batch
 
 
-class PairTrainer(DPOTrainer):
+class PairTrainer(ShortRuns, DPOTrainer):
     """`DPOTrainer` on prepared pairs; says so where training has diverged."""
 
     def _prepare_dataset(self, dataset: Any, *_unused: Any, **_more: Any) -> Any:
@@ -34,12 +35,6 @@ class PairTrainer(DPOTrainer):
     def _set_signature_columns_if_needed(self) -> None:
         names = ("prompt_ids", "chosen_ids", "rejected_ids", "chosen_own", "rejected_own")
         self._signature_columns: Any = list(names)
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """None of the updates is left without a rate where they are so few that all of them would be warm-up."""
-        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
-            self.args.warmup_steps = 0
-        return super().create_scheduler(num_training_steps, optimizer)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)

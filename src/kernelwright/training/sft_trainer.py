@@ -23,6 +23,7 @@ from kernelwright.errors import ConfigError
 from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
 from kernelwright.training.post_settings import LossSettings
 from kernelwright.training.samples import CUDA, TARGET, THOUGHT
+from kernelwright.training.short_runs import ShortRuns
 
 IGNORE = -100
 SAMPLE_WEIGHT = "sample_weight.json"
@@ -181,7 +182,7 @@ def _first_line(error: Exception) -> str:
     return next(iter(str(error).splitlines()), type(error).__name__)[:200]
 
 
-class WeightedSFTTrainer(SFTTrainer):
+class WeightedSFTTrainer(ShortRuns, SFTTrainer):
     """`SFTTrainer` with a loss of ours. Rows are `input_ids` and `flags`, prepared; the collator is `FlagCollator`."""
 
     def __init__(self, *args: Any, loss: LossSettings, reference: Any = None, **more: Any) -> None:
@@ -195,12 +196,6 @@ class WeightedSFTTrainer(SFTTrainer):
 
     def _set_signature_columns_if_needed(self) -> None:
         self._signature_columns: Any = ["input_ids", "flags", "seq_lengths"]
-
-    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
-        """None of the updates is left without a rate where they are so few that all of them would be warm-up."""
-        if self.args.get_warmup_steps(num_training_steps) >= num_training_steps:
-            self.args.warmup_steps = 0
-        return super().create_scheduler(num_training_steps, optimizer)
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
