@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -385,7 +386,9 @@ def test_calls_that_were_answered_ahead(
     samples.hidden["candidate"] = True
     left = iter(alone[1:])
     monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
-    bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
+    bench = SimpleNamespace(
+        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), row=lambda count: [7] * count
+    )
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
@@ -418,12 +421,34 @@ def test_calls_whose_inputs_come_late(
     monkeypatch.setattr(timing, "call", called)
     monkeypatch.setattr(timing, "_verify", lambda *given: verified.append(given))
     bench = SimpleNamespace(
-        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}, seed=lambda: 7
+        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}
     )
+    bench.row = lambda count: [7] * count
     timing._before_it_is_there(bench, samples, 0.02)  # type: ignore[arg-type]
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
     assert (bench.attempt.failed is not None) == rejected
     assert verified, "what such calls return is compared, too"
+
+
+@pytest.mark.parametrize(
+    ("candidate", "baseline", "rejected"),
+    [
+        ([1.6, 1.9], [0.05], True),
+        ([0.9, 0.5, 2.1], [1.1, 0.04, 0.7, 2.0], False),  # somebody else computes on the device: both wait
+        ([1.6, 1.9], [0.9, 0.04, 0.7], True),  # and work that nobody waits for, besides
+        ([0.4, 0.4, 0.08], [0.05], False),  # a busy host
+    ],
+)
+def test_work_beside_the_stream(
+    monkeypatch: pytest.MonkeyPatch, candidate: list[float], baseline: list[float], rejected: bool
+) -> None:
+    seen = {"candidate": itertools.cycle(candidate), "eager": itertools.cycle(baseline)}
+    monkeypatch.setattr(timing, "_times", lambda _bench, who, _seeds: {"slack_ms": next(seen[who])})
+    bench = SimpleNamespace(attempt=Attempt(), workload=SimpleNamespace(name="own"), row=lambda count: [7] * count)
+    bench.options, bench.has = EvalOptions(), lambda _turn: contextlib.nullcontext()
+    slacks = {"candidate": [next(seen["candidate"]) for _ in range(4)], "eager": [min(baseline)]}
+    timing._beside_the_stream(bench, slacks, 0.01)  # type: ignore[arg-type]
+    assert [f.rule for f in bench.attempt.findings] == (["side-stream"] if rejected else [])
 
 
 def test_other_contents_lie_where_late_inputs_will_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -509,7 +534,8 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
         span_ms=0.0,
         has=lambda _: contextlib.nullcontext(),
         referee=lambda _: {"device": {}},
-        seed=lambda: 7,
+        row=lambda count: [7] * count,
+        make_ahead=lambda _: None,
     )
     timing.timed(bench)  # type: ignore[arg-type]
     found = bench.attempt.timing
