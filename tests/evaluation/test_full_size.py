@@ -386,9 +386,7 @@ def test_calls_that_were_answered_ahead(
     samples.hidden["candidate"] = True
     left = iter(alone[1:])
     monkeypatch.setattr(timing, "_times", lambda *_: {"device_ms": next(left, alone[-1]), "hidden": hidden})
-    bench = SimpleNamespace(
-        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), row=lambda count: [7] * count
-    )
+    bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
     timing._in_a_row(bench, samples, in_a_row)  # type: ignore[arg-type]
     assert (bench.attempt.failed is not None) == rejected
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
@@ -421,9 +419,8 @@ def test_calls_whose_inputs_come_late(
     monkeypatch.setattr(timing, "call", called)
     monkeypatch.setattr(timing, "_verify", lambda *given: verified.append(given))
     bench = SimpleNamespace(
-        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}
+        one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"), layout={"slots": 4}, seed=lambda: 7
     )
-    bench.row = lambda count: [7] * count
     timing._before_it_is_there(bench, samples, 0.02)  # type: ignore[arg-type]
     assert [f.rule for f in bench.attempt.findings] == (["answered-ahead"] if rejected else [])
     assert (bench.attempt.failed is not None) == rejected
@@ -444,8 +441,8 @@ def test_work_beside_the_stream(
 ) -> None:
     seen = {"candidate": itertools.cycle(candidate), "eager": itertools.cycle(baseline)}
     monkeypatch.setattr(timing, "_times", lambda _bench, who, _seeds: {"slack_ms": next(seen[who])})
-    bench = SimpleNamespace(attempt=Attempt(), workload=SimpleNamespace(name="own"), row=lambda count: [7] * count)
-    bench.options, bench.has = EvalOptions(), lambda _turn: contextlib.nullcontext()
+    bench = SimpleNamespace(attempt=Attempt(), workload=SimpleNamespace(name="own"), seed=lambda: 7)
+    bench.options = EvalOptions()
     slacks = {"candidate": [next(seen["candidate"]) for _ in range(4)], "eager": [min(baseline)]}
     timing._beside_the_stream(bench, slacks, 0.01)  # type: ignore[arg-type]
     assert [f.rule for f in bench.attempt.findings] == (["side-stream"] if rejected else [])
@@ -534,8 +531,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
         span_ms=0.0,
         has=lambda _: contextlib.nullcontext(),
         referee=lambda _: {"device": {}},
-        row=lambda count: [7] * count,
-        make_ahead=lambda _: None,
+        seed=lambda: 7,
     )
     timing.timed(bench)  # type: ignore[arg-type]
     found = bench.attempt.timing

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.evaluation.gpus import SEATS, Gpu
+from kernelwright.evaluation.gpus import SEATS, Gpu, Lease
 from kernelwright.evaluation.pool import Pool
-from kernelwright.gpulease import Lease
 
 WAIT = 20.0
 
@@ -57,7 +56,7 @@ def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
 def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> None:
     """Two processes that are beside all the time, never both away at once: a third still gets it alone."""
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.gpulease import Lease\n"
+        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.gpus import Lease\n"
         "lease = Lease(Path(sys.argv[1]))\nprint('begun', flush=True)\n"
         "while True:\n    with lease.beside():\n        time.sleep(0.05)\n"
     )

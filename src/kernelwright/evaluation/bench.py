@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -54,8 +54,6 @@ class Bench:
     """Whether the candidate's kernels are launched by others than our runtime, so that only a profiler sees them."""
     one_by_one: bool = False
     """Whether the candidate's calls must be timed one by one."""
-    rows: list[list[int]] = field(default_factory=list)
-    """Seeds of rows of calls whose contents the referee has made ahead."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""
     seat: Seat = field(init=False)
@@ -64,22 +62,6 @@ class Bench:
 
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
-
-    def row(self, count: int) -> list[int]:
-        """The seeds of so many calls that are measured together, on contents that were made ahead as far as there are
-        any."""
-        found = next((row for row in self.rows if len(row) == count), None)
-        if found is None:
-            return [self.seed() for _ in range(count)]
-        self.rows.remove(found)
-        return found
-
-    def make_ahead(self, counts: Sequence[int]) -> None:
-        """Has the referee make the contents of rows of so many calls, and what is expected for them."""
-        self.rows = []
-        self.rows = [self.row(count) for count in counts]
-        rows = [{"seeds": seeds, "call_seed": seed_of(seeds)} for seeds in self.rows]
-        self.referee("ahead", distribution="own", rows=rows)
 
     @contextlib.contextmanager
     def has(self, turn: Literal["beside", "alone"]) -> Iterator[None]:
@@ -124,18 +106,13 @@ class Bench:
         self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
 
 
-def seed_of(seeds: Sequence[int]) -> int:
-    """What random numbers within a row of calls begin with."""
-    return seeds[-1] ^ 0x5EED
-
-
 def filled(bench: Bench, kind: Distribution, seeds: list[int], aside: bool) -> dict[str, Any]:
     """Inputs in the candidate's block, or (`aside`) the baselines': the part of a message that says what lies where."""
     answer = bench.referee("fill", distribution=kind, seeds=seeds, aside=aside)
     layout = bench.layout
     return {
         "calls": answer["calls"],
-        "call_seed": seed_of(seeds),
+        "call_seed": seeds[-1] ^ 0x5EED,
         "inputs": layout["inputs"],
         "outputs": layout["outputs"],
         "stride": layout["stride"],
@@ -199,7 +176,7 @@ def compared(
         slot=slot,
         distribution=kind,
         seed=seed,
-        call_seed=seed_of([seed]) if call_seed is None else call_seed,
+        call_seed=seed ^ 0x5EED if call_seed is None else call_seed,
         thorough=thorough,
         tiles=tiles,
         tolerance=bench.task.tolerance,

@@ -6,8 +6,8 @@ it kept, or made anew from the judge's seed, so a candidate that scribbles over 
 second block, which the runner cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one
 after another; it runs a task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `ahead`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`,
-`prepared`, `made`, `filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`.
+Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`, `prepared`,
+`filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`.
 """
 
 from __future__ import annotations
@@ -86,9 +86,6 @@ class Referee:
         self.before: list[torch.Tensor] | None = None
         self.made: dict[tuple[Distribution, int], Any] = {}
         """Inputs of the last calls whose blocks were filled, by kind and seed, where they are small."""
-        self.waiting: dict[tuple[Distribution, int], Any] = {}
-        """Inputs of calls that are to come, and in `expected` what the reference gives for them, by the call's seed."""
-        self.expected: dict[tuple[Distribution, int, int], list[torch.Tensor]] = {}
         self.slots, self.stride = 1, 0
         self.slicing: slicing.Slicing | None = None
         self.counted: dict[str, tuple[int, bool]] = {}
@@ -157,7 +154,6 @@ class Referee:
     def reweigh(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Other weights for the task at hand; answers with constructor arguments and weights for the runner."""
         self.model, self.twin = None, None
-        self.waiting, self.expected = {}, {}
         nodes, tensors = self._make_model(message.header["weight_seed"], randomise=True)
         return {"values": nodes}, tensors
 
@@ -206,26 +202,12 @@ class Referee:
                 ) from None
             return found
 
-    def ahead(self, message: Message) -> dict[str, Any]:
-        """Makes inputs of rows of calls, and what the reference gives for them, where they are small: `fill` and
-        `check_row` find them then. They stay here; no block has them before they are asked for."""
-        self.waiting, self.expected = {}, {}
-        if self.stride > SLOT_BYTES:
-            return {}
-        kind = message.header["distribution"]
-        for row in message.header["rows"]:
-            for seed in row["seeds"]:
-                self.waiting[kind, seed] = _copied(task_inputs.make_inputs(self.namespace, kind, seed))
-                self.expected[kind, seed, row["call_seed"]] = self._run(self._values(kind, seed), row["call_seed"])
-        self.device.synchronize()
-        return {}
-
     def fill(self, message: Message) -> dict[str, Any]:
         """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
         block = self.aside if message.header["aside"] else self.shared
         kind, calls, made = message.header["distribution"], [], {}
         for slot, seed in enumerate(message.header["seeds"]):
-            kept = self.made.get((kind, seed)) or self.waiting.pop((kind, seed), None)
+            kept = self.made.get((kind, seed))
             values = task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else kept
             if self.stride <= SLOT_BYTES:  # a copy: get_inputs may give out the same tensors every time
                 made[kind, seed] = _copied(values) if kept is None else kept
@@ -379,17 +361,14 @@ class Referee:
 
     def _own_run(self, kind: Distribution, seed: int, call_seed: int) -> list[torch.Tensor]:
         """The reference's outputs in its own dtype, on inputs that were never in a block."""
-        made = self.expected.pop((kind, seed, call_seed), None)
-        return self._run(self._values(kind, seed), call_seed) if made is None else made
-
-    def _run(self, values: Any, call_seed: int) -> list[torch.Tensor]:
+        values = self._values(kind, seed)
         draws.seed_all(call_seed)
         with torch.no_grad(), draws.OnDevice(self.device.name):
             return task_inputs.flatten_outputs(self._eager()(*values))
 
     def _values(self, kind: Distribution, seed: int) -> Any:
         """The inputs of a call, made anew or copied: a reference may write to them."""
-        kept = self.made.get((kind, seed)) or self.waiting.get((kind, seed))
+        kept = self.made.get((kind, seed))
         return task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else _copied(kept)
 
     def share(self, message: Message) -> dict[str, Any]:
@@ -430,7 +409,7 @@ class Referee:
         """Forgets the task before; with `everything`, keeps none of its memory for the next one."""
         self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error, self.before, self.slicing = None, None, None
-        self.made, self.waiting, self.expected = {}, {}, {}
+        self.made = {}
         for block in (self.shared, self.aside):
             if block is not None:
                 self.device.release(block, owner=True)
@@ -519,7 +498,6 @@ def serve(channel: Channel, level: str, device: Device) -> None:
         channel,
         {
             "prepare": ("prepared", referee.prepare),
-            "ahead": ("made", referee.ahead),
             "fill": ("filled", referee.fill),
             "check": ("checked", referee.check),
             "check_row": ("checked", referee.check_row),

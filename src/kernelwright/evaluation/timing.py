@@ -17,7 +17,7 @@ import numpy as np
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import intervals, physics
-from kernelwright.evaluation.bench import Bench, call, compared, compared_row, filled, seed_of
+from kernelwright.evaluation.bench import Bench, call, compared, compared_row, filled
 from kernelwright.evaluation.gpus import TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
@@ -29,8 +29,6 @@ VERIFY_ALL = 1 << 22
 quarter, and on a sample of tiles after the others."""
 FEWEST_SAMPLES, MOST_ROUNDS = 10, 200
 SHORT_MS = 0.2
-AHEAD_SINGLE, AHEAD_ROWS = 2, 5
-"""Calls and rows of calls whose contents are made before the GPU is had alone: one round, then two and the late row."""
 GRAPHS_FROM = 1.0
 """Seconds of timing from which CUDA graphs are captured, too: who asks for less judges many."""
 SLACK_SAMPLES = 30
@@ -107,7 +105,6 @@ def timed(bench: Bench) -> None:
         begun = []
     if bench.attempt.failed is not None:
         return
-    bench.make_ahead([1] * AHEAD_SINGLE + [bench.layout["slots"]] * (AHEAD_ROWS if begun else 0))
     with bench.has("alone"):
         started = time.monotonic()
         _begin(bench, tuned, 1)
@@ -160,7 +157,7 @@ def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
 
     Compiling belongs here, and its time is no time of `timing_seconds`. Milliseconds a call, which are none to rely on.
     """
-    seeds, found = bench.row(count), []
+    seeds, found = _seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
             found.append(_times(bench, who, seeds, fresh=True)["device_ms"])
@@ -170,9 +167,13 @@ def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
 def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
     """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
     for order in (turn, turn[::-1]):
-        seeds = bench.row(count)
+        seeds = _seeds(bench, count)
         for who in order:
             yield who, seeds
+
+
+def _seeds(bench: Bench, count: int) -> list[int]:
+    return [bench.seed() for _ in range(count)]
 
 
 def _launch_extra(bench: Bench) -> float:
@@ -200,7 +201,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
     if facts["same_memory"]:
         # Calls that answer in one buffer cannot be looked at together.
         bench.one_by_one = True
-        return _times(bench, who, bench.row(1), fresh)
+        return _times(bench, who, _seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts)
     times = facts["times"]
     return times
@@ -208,7 +209,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
 
 def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
     """Looks at what timed calls returned. Sets `attempt.failed`."""
-    call_seed = seed_of(seeds)
+    call_seed = seeds[-1] ^ 0x5EED
     if sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL:
         results = compared_row(bench, kind, seeds, facts, call_seed)
     else:
@@ -307,16 +308,13 @@ def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: 
     baseline = next(iter(bench.options.baselines), "")
     allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
     usual = [min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)]
-    with contextlib.ExitStack() as turn:
-        while min(seen) - statistics.median(usual) > allowed and len(seen) < SLACK_SAMPLES:
-            if len(usual) == 1:
-                turn.enter_context(bench.has("alone"))
-            seeds = bench.row(1)
-            seen.append(_times(bench, "candidate", seeds)["slack_ms"])
-            if bench.attempt.failed is not None:
-                return
-            if baseline:
-                usual.append(_times(bench, baseline, seeds)["slack_ms"])
+    while min(seen) - statistics.median(usual) > allowed and len(seen) < SLACK_SAMPLES:
+        seeds = _seeds(bench, 1)
+        seen.append(_times(bench, "candidate", seeds)["slack_ms"])
+        if bench.attempt.failed is not None:
+            return
+        if baseline:
+            usual.append(_times(bench, baseline, seeds)["slack_ms"])
     slack = min(seen) - statistics.median(usual)
     if slack > allowed:
         evidence = (
@@ -360,7 +358,7 @@ def _busy_in_a_row(bench: Bench, alone: float) -> float:
 
     Its outputs are looked at, too: who does less while a profiler looks on is wrong.
     """
-    seeds = bench.row(bench.layout["slots"])
+    seeds = _seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, profile=True)
     _verify(bench, "own", seeds, facts)
     return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
@@ -396,7 +394,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
     if not cheap(samples.alone["candidate"]):
         return
     for _ in range(BURST_SAMPLES):
-        times = _times(bench, "candidate", bench.row(1))
+        times = _times(bench, "candidate", _seeds(bench, 1))
         if bench.attempt.failed is not None:
             return
         if times["hidden"] or not samples.hidden["candidate"]:  # else the device may have waited for the host
@@ -421,7 +419,7 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
         return
     count, late, limit = bench.layout["slots"], 0.0, 0.0
     for _ in range(BURST_SAMPLES):
-        seeds = bench.row(count)
+        seeds = _seeds(bench, count)
         facts = call(bench, "own", seeds, late=True)
         _verify(bench, "own", seeds, facts)
         if bench.attempt.failed is not None:

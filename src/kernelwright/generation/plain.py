@@ -1,15 +1,13 @@
 """transformers' `generate` on one padded batch at a time; each answer is handed over when it ends.
 
 Tokens are drawn as our engine draws them (`inference.sampling`): from numbers that the request's seed gives, so that a
-sample does not depend on its batch but for rounding. `generate` itself only takes the token that was drawn. On a GPU
-each token is drawn in a turn of its lease.
+sample does not depend on its batch but for rounding. `generate` itself only takes the token that was drawn.
 """
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -24,7 +22,6 @@ from transformers import (
 )
 
 from kernelwright.generation.queued import Queued
-from kernelwright.gpulease import by_moments, lease_of
 from kernelwright.inference.engine import Running
 from kernelwright.inference.sampling import draw
 
@@ -71,8 +68,7 @@ class PlainSession:
 
     def _run(self, draws: _Draws) -> None:
         try:
-            with by_moments(lease_of(self._model.device)) as draws.again:
-                _generate(self._model, draws)
+            _generate(self._model, draws)
         except BaseException as error:  # told to the thread that drives
             self._error = error
         finally:
@@ -115,8 +111,6 @@ class _Draws(LogitsProcessor):
         self.batch, self._owner, self._tempered, self._news = batch, owner, tempered, news
         self.limits = [owner.limit(running) for running in batch]
         self.ended = [False] * len(batch)
-        self.again: Callable[[], None] = lambda: None
-        """Ends a turn on the GPU, and begins the next."""
         self.step = 0
         self.ids: list[list[int]] = [[] for _ in batch]
         self._logs: list[list[float]] = [[] for _ in batch]
@@ -145,7 +139,6 @@ class _Draws(LogitsProcessor):
         for row, (token, log) in enumerate(zip(ids.tolist(), logs.tolist(), strict=True)):
             if not self.ended[row]:
                 self._append(row, token, log)
-        self.again()  # the tokens are here, so that the device has nothing left to do
         return torch.full_like(scores, float("-inf")).scatter_(1, ids[:, None], 0.0)
 
     def _append(self, row: int, token: int, log_prob: float) -> None:

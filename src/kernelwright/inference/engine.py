@@ -6,7 +6,6 @@ as rows finish. One thread drives an engine; requests may be added and cancelled
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from collections import deque
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 from kernelwright.errors import ConfigError
-from kernelwright.gpulease import lease_of
 from kernelwright.inference.compiled import CompiledStep
 from kernelwright.inference.decoder import Decoder
 from kernelwright.inference.sampling import Sampling, draw
@@ -115,7 +113,6 @@ class Engine:
         self.tempered = tempered
         self.device = _device(device)
         gpu = self.device.type == "cuda"
-        self._lease = lease_of(self.device)
         self._threads = threads or len(os.sched_getaffinity(0))
         if not gpu:
             torch.set_num_threads(self._threads)
@@ -215,17 +212,11 @@ class Engine:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """Takes in what waits, as far as there are rows, and draws the next token or tokens of every row.
-
-        On a GPU in a turn of its lease: whoever is timed there meanwhile is not disturbed.
-        """
-        with self._lease.beside() if self._lease else contextlib.nullcontext():
-            self._sweep()
-            self._admit()
-            if self._active:
-                self._decode()
-            if self._lease:
-                torch.cuda.synchronize(self.device)
+        """Takes in what waits, as far as there are rows, and draws the next token or tokens of every row."""
+        self._sweep()
+        self._admit()
+        if self._active:
+            self._decode()
 
     # -- one step's parts
 
