@@ -555,4 +555,15 @@ def test_a_calls_kernels_are_told_from_the_clocks() -> None:
     assert told(call[:2]) == (call[:2], False), "no clock was seen"
     assert told(flush + call[:2]) == (call[:2], False), "its long kernel's record was lost"
     assert told(before + empty + flush + call[:2]) == (call[:2], False), "the same behind what was left from before"
+
+
+def test_a_calls_kernels_are_those_that_were_launched_after_the_clocks() -> None:
+    """Where others use the device, too, what is on another stream begins before the clock's own, which wait."""
+    add, reduce = "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<int>>", "reduce_kernel<512, int>"
+    clock = [(3, 10, 50, add), (4, 51, 60, reduce), (5, 61, 200, "spin_kernel")]
+    call = [(9, 1, 2000, "on another stream"), (12, 201, 210, "mine")]
+    told = gpu_runner._after_the_clock(gpu_runner._as_launched(sorted(clock + call, key=lambda record: record[1])))
+    assert told == ([record[1:] for record in call], True)
+    unnumbered = [(0, *record[1:]) for record in clock + call]
+    assert gpu_runner._after_the_clock(gpu_runner._as_launched(unnumbered)) == ([call[1][1:]], True)
     assert gpu_runner._union([(0, 10), (5, 12), (20, 30), (22, 25)]) == 22

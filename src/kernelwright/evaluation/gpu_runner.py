@@ -196,8 +196,9 @@ class GpuRunner(Runner):
         with profile(activities=[ProfilerActivity.CUDA]) as trace:
             results, _ = self.place.measure(calls)
         events = trace.profiler.kineto_results.events()
-        seen = [(e.start_ns(), e.end_ns(), e.name()) for e in events if e.device_type() == DeviceType.CUDA]
-        own, clock = _after_the_clock(sorted(seen))
+        seen = [e for e in events if e.device_type() == DeviceType.CUDA]
+        records = [(e.correlation_id(), e.start_ns(), e.end_ns(), e.name()) for e in seen]
+        own, clock = _after_the_clock(_as_launched(records))
         totals: dict[str, list[float]] = {}
         for start, end, name in own:
             total = totals.setdefault(name[:300], [0, 0.0])
@@ -210,11 +211,22 @@ class GpuRunner(Runner):
         return results, {"kernels": kernels, "span_ms": span, "busy_ms": busy, "clock": clock}
 
 
-def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, int, str]], bool]:
-    """A call's own kernels (start, end, name), from those of a measurement in their order, and whether they are sure.
+def _as_launched(records: list[tuple[int, int, int, str]]) -> list[tuple[int, int, str]]:
+    """Start, end and name of the device's work, as the host has asked for it: in the order of CUPTI's numbers.
 
-    The clock's are empty launches, a flush, and the one that keeps the device busy; what starts with that or later is
-    the call's, on other streams too. A profiler that lost that one's record may still have the flush before the call.
+    By their starts, where a record has no number. On a device that others use the two differ: what is launched on
+    another stream begins before what waits on the first one.
+    """
+    numbered = all(number > 0 for number, *_ in records)
+    return [record[1:] for record in sorted(records, key=None if numbered else lambda record: record[1:])]
+
+
+def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, int, str]], bool]:
+    """A call's own kernels (start, end, name), from those of a measurement as they were launched, and whether they are
+    sure.
+
+    The clock's are empty launches, a flush, and the one that keeps the device busy; what is launched after that is the
+    call's, on other streams too. A profiler that lost that one's record may still have the flush before the call.
     Copies from host to host are listed with the device's work, but are the host's.
     """
     seen, after = [e for e in seen if "Memcpy HtoH" not in e[2]], 0
@@ -223,10 +235,8 @@ def _after_the_clock(seen: list[tuple[int, int, str]]) -> tuple[list[tuple[int, 
     spins = [devices.SPIN_KERNEL in name for _, _, name in seen]
     flushed = after <= len(seen)
     begins = after if flushed else spins.index(False) if False in spins else len(spins)
-    if True not in spins[begins:]:
-        return [e for e in seen[begins:] if e[1] > e[0]], False
-    last = spins.index(True, begins)
-    return [e for i, e in enumerate(seen) if i != last and e[0] >= seen[last][0] and e[1] > e[0]], flushed
+    own = seen[begins:] if True not in spins[begins:] else seen[spins.index(True, begins) + 1 :]
+    return [e for e in own if e[1] > e[0]], flushed and True in spins[begins:]
 
 
 def _union(intervals: list[tuple[int, int]]) -> int:
