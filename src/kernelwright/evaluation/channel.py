@@ -102,6 +102,12 @@ class Channel:
         for tensor in tensors:
             self._write(memoryview(tensor.data).cast("B"), deadline)
 
+    def ready(self, seconds: float) -> bool:
+        """Whether something can be read, now or within so many seconds."""
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
     def receive(self, deadline: float | None = None) -> Message:
         """Reads one message; raises `ChannelClosed` or `ChannelTimeout`."""
         magic, header_length, count = _HEAD.unpack(self._read(_HEAD.size, deadline))

@@ -22,6 +22,7 @@ import numpy as np
 from kernelwright.evaluation import gpus, guards, plain, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
+from kernelwright.evaluation.faults import Disturbed
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
@@ -40,6 +41,7 @@ from kernelwright.records import (
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
+_FAULT = re.compile(r"CUDA error|CUDA driver|AcceleratorError")
 _STARTS_PROGRAMS = re.compile(r"\btriton\b|torch\s*\.\s*compile\b|\bnumba\b|\bcupy\b")
 _STREAMS = re.compile(r"StreamCreate|getStreamFromPool|StreamPerThread|\bStream\s*\(")
 _TUNES = re.compile(r"autotune|torch\s*\.\s*compile\b|\.\s*benchmark\b|do_bench|EventElapsedTime|elapsed_time")
@@ -74,18 +76,20 @@ def judge_on_gpu(
 
     What is not timed goes on beside other judgements, unless it shall be `alone`, or the task needs much memory.
     """
-    started = time.monotonic()
+    started, began = time.monotonic(), time.time()
     advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:
 
         def tried(alone: bool) -> Attempt:
-            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
+            with contextlib.suppress(Disturbed):
+                return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
+            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone=True)
 
         attempt, lost = _with_room(lambda: tried(alone))
         attempt.waited += lost
-        if attempt.failed is not None and _maybe_the_machine(attempt.failed):
+        if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
             attempt = _second(attempt, tried(alone=True))
     if attempt.failed is None:
         attempt.failed = judging.guard_verdict(advice)
@@ -135,6 +139,8 @@ def _attempt(
                 _with_a_seat(bench, others)
     except Failed as failed:
         attempt.failed = attempt.failed or failed
+        if _FAULT.search(failed.reason):
+            gpu.faults.note()
     except TooLarge as error:
         if _memory(bench)[1]:
             gpu.more_room(task.content_hash)
@@ -164,8 +170,11 @@ def _with_a_seat(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
             bench.session.exchange("", 0)
 
 
-def _maybe_the_machine(failed: Failed) -> bool:
-    """Whether a failure looks like one that a process or a device may have by itself."""
+def _maybe_the_machine(failed: Failed, disturbed: bool) -> bool:
+    """Whether a failure looks like one that a process or a device may have by itself, or (`disturbed`) by a fault of
+    another."""
+    if failed.verdict == "timeout":
+        return disturbed
     return failed.verdict == "runtime_error" and _MACHINE.search(failed.reason) is not None
 
 

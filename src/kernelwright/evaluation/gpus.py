@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message
+from kernelwright.evaluation.faults import Disturbed, Faults, opened
 from kernelwright.evaluation.pool import Child, Pool
 
 REFEREE_SECONDS = 180.0
@@ -115,18 +116,22 @@ class Trusted:
     """A child that runs only a task's code, asked one thing after another by whoever has its seat: the referee, or
     the baselines. It is started again when it dies."""
 
-    def __init__(self, pool: Pool, role: Literal["referee", "baseline"], device: dict[str, Any]) -> None:
-        self.pool = pool
+    def __init__(
+        self, pool: Pool, role: Literal["referee", "baseline"], device: dict[str, Any], faults: Faults
+    ) -> None:
+        self.pool, self.faults = pool, faults
         self.role: Literal["referee", "baseline"] = role
         self.device = device
         self.child: Child | None = None
+        self.beside = False
+        """Whether other candidates may be on the GPU, and meet faults."""
 
     def ask(self, task_id: str, header: dict[str, Any]) -> Message:
-        """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends."""
+        """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends, and `Disturbed`."""
         if self.child is None:
-            self.child = self.pool.spawn(self.role, cpu_seconds=0, memory_mb=0, device=self.device, programs=True)
+            self.child = opened(self.pool, self.role, self.device, programs=True)
         try:
-            answer = self.child.ask(header, deadline=time.monotonic() + REFEREE_SECONDS)
+            answer = self._answer(self.child, header)
         except ChannelTimeout:
             self.close()
             message = f"the reference of task {task_id!r} did not finish within {REFEREE_SECONDS:.0f} s on the GPU"
@@ -146,6 +151,18 @@ class Trusted:
             raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
         return answer
 
+    def _answer(self, child: Child, header: dict[str, Any]) -> Message:
+        began, deadline = time.time(), time.monotonic() + REFEREE_SECONDS
+        child.channel.send(header, (), deadline)
+        while self.beside and not child.channel.ready(1.0) and time.monotonic() < deadline:
+            if self.faults.stuck(began):
+                self.close()
+                raise Disturbed(
+                    f"the {self.role} gave no answer after another process had met a fault on the GPU",
+                    hint="judge again; with --jobs 1 nothing else is on the GPU",
+                )
+        return child.channel.receive(deadline)
+
     def close(self) -> None:
         if self.child is not None:
             self.child.end()
@@ -155,9 +172,9 @@ class Trusted:
 class Seat:
     """A referee and the baselines' child, which serve one judgement at a time."""
 
-    def __init__(self, pool: Pool, device: dict[str, Any]) -> None:
-        self.referee = Trusted(pool, "referee", device)
-        self.baseline = Trusted(pool, "baseline", device)
+    def __init__(self, pool: Pool, device: dict[str, Any], faults: Faults) -> None:
+        self.referee = Trusted(pool, "referee", device, faults)
+        self.baseline = Trusted(pool, "baseline", device, faults)
         self.key = ""
         """The task that was judged here last."""
         self.room = 0
@@ -185,10 +202,11 @@ class Gpu:
         """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
-        self.lease = Lease((lock_folder(pool.cache) if name == "cuda" else pool.home) / f"gpu-{index}")
+        path = (lock_folder(pool.cache) if name == "cuda" else pool.home) / f"gpu-{index}"
+        self.lease, self.faults = Lease(path), Faults(path.with_suffix(".fault"))
         self._needs: dict[str, int] = {}
         """Number of the room that a task needs, by hash, where it is not the first."""
-        self._seats = [Seat(pool, self.device) for _ in range(SEATS)]
+        self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
@@ -215,7 +233,7 @@ class Gpu:
 
     def _open(self, programs: bool = False, streams: bool = False) -> Child:
         device = {**self.device, "streams": streams}
-        return self.pool.spawn("gpu_runner", cpu_seconds=0, memory_mb=0, device=device, programs=programs)
+        return opened(self.pool, "gpu_runner", device, programs)
 
     def runner(self, programs: bool = False, streams: bool = False) -> Child:
         """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers;
@@ -243,6 +261,7 @@ class Gpu:
             self._free.remove(seat)
             others = [self._free.pop(0) for _ in range(min(wanted, SEATS) - 1)]
         seat.room = room
+        seat.referee.beside = seat.baseline.beside = room > 0
         try:
             if not room:
                 with self.lease.beside():

@@ -215,8 +215,9 @@ class Pool:
         file_mb: int = 0,
         resident_mb: int = 0,
         preload: tuple[str, ...] = (),
+        start_seconds: float = START_SECONDS,
     ) -> Child:
-        """A fresh confined child; raises `WorkerDied` when it does not come up.
+        """A fresh confined child; raises `WorkerDied` when it does not come up in `start_seconds`.
 
         `device` (name and index) is for runner and referee of a GPU; with `programs` they may start compilers.
         A child that holds more than `resident_mb` of memory is killed (0: only its address space is bounded).
@@ -258,7 +259,7 @@ class Pool:
                 status_theirs.close()
         child = Child(channel, status, scratch, role)
         try:
-            ready = channel.receive(time.monotonic() + START_SECONDS)
+            ready = channel.receive(time.monotonic() + start_seconds)
         except (ChannelClosed, ChannelTimeout) as error:
             fate = child.fate()
             child.end()

@@ -1,0 +1,130 @@
+"""Judging on a GPU that others use, too: verdicts beside a process that computes, and what a fault leaves behind.
+
+    python benchmarks/gpu_shared.py OUT.json [--honest 12] [--exploits 10] [--parts quiet,matmul,generation,faults]
+
+`quiet`, `matmul` and `generation`: an honest kernel of 10 us and the same with 2 ms of work on a stream that nobody
+waits for, judged while nothing else computes, while another process multiplies matrices, and while the starter
+generates. `faults`: whether the runners that are opened ahead come up after candidates with faults, and how long that
+takes. Candidates are those of tests/evaluation/test_gpu_judging.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from gpu_machine import hardware
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.gpus import Gpu
+
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "evaluation" / "test_gpu_judging.py"
+EXPLOIT = "work on a stream that nobody waits for"
+MATMUL = """
+import torch
+a = torch.randn(4096, 4096, device="cuda")
+print("ready", flush=True)
+while True:
+    a @ a
+    torch.cuda.synchronize()
+"""
+GENERATION = """
+import sys
+from kernelwright.policies import Request
+from kernelwright.policies.starter import StarterPolicy
+from kernelwright.records import Message
+policy = StarterPolicy.from_spec("starter", temperature=1.0)
+asked, seed = (Message(role="user", content=open(sys.argv[1]).read()),), 0
+while True:
+    policy.generate_many([Request(asked, seed + n, None, 1.0) for n in range(128)])
+    print("ready", flush=True)
+    seed += 128
+"""
+LOADS = {"quiet": "", "matmul": MATMUL, "generation": GENERATION}
+OPENED_SECONDS = 30.0
+
+
+def candidates() -> Any:
+    """The module that has them."""
+    spec = importlib.util.spec_from_file_location("gpu_judging", TESTS)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Judge:
+    """An evaluator that judges each text anew."""
+
+    def __init__(self, evaluator: Evaluator, module: Any) -> None:
+        self.evaluator, self.module, self.count = evaluator, module, 0
+
+    def __call__(self, text: str) -> dict[str, Any]:
+        self.count += 1
+        found = self.module.judged(self.evaluator, f"# {self.count}\n{text}")
+        timing = found.timing
+        speedup = (timing.speedup, *timing.interval) if timing and timing.interval else None
+        return {"verdict": found.verdict, "reason": found.reason[:120], "speedup": speedup}
+
+
+def beside(judge: Judge, load: str, honest: int, exploits: int) -> dict[str, Any]:
+    """Verdicts while another process computes."""
+    with tempfile.NamedTemporaryFile("w", suffix=".py") as task:
+        task.write(judge.module.TASK)
+        task.flush()
+        argv = [sys.executable, "-c", load, task.name]
+        other = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) if load else None
+        try:
+            if other is not None and other.stdout is not None:
+                other.stdout.readline()
+            rows = {
+                "honest": [judge(judge.module.text()) for _ in range(honest)],
+                "exploit": [judge(judge.module.EXPLOITS[EXPLOIT][0]) for _ in range(exploits)],
+            }
+            return {**rows, "other_lived": other is None or other.poll() is None}
+        finally:
+            if other is not None:
+                other.kill()
+                other.communicate()
+
+
+def opened(gpu: Gpu) -> dict[str, Any]:
+    """How many runners wait with the GPU opened, of how many, and after how many seconds."""
+    began, wanted = time.monotonic(), len(gpu._makers) + 1
+    while gpu._spares.qsize() < wanted and time.monotonic() - began < OPENED_SECONDS:
+        time.sleep(0.05)
+    return {"waiting": gpu._spares.qsize(), "of": wanted, "seconds": round(time.monotonic() - began, 2)}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--honest", type=int, default=12)
+    parser.add_argument("--exploits", type=int, default=10)
+    parser.add_argument("--parts", default="quiet,matmul,generation,faults")
+    args = parser.parse_args()
+    module, found = candidates(), {"hardware": hardware()}
+    with Evaluator(EvalOptions(backend="gpu", timeout=10, timing_seconds=0.1, trials=3)) as evaluator:
+        judge = Judge(evaluator, module)
+        judge(module.text())
+        for part in args.parts.split(","):
+            if part in LOADS:
+                found[part] = beside(judge, LOADS[part], args.honest, args.exploits)
+            else:
+                assert evaluator._gpu is not None
+                rows = [(name, judge(text), opened(evaluator._gpu)) for name, (text, _) in module.FAULTS.items()]
+                found["faults"] = [{"fault": name, **verdict, **after} for name, verdict, after in rows]
+            args.out.write_text(json.dumps(found) + "\n")
+            print(part, json.dumps(found[part])[:300], flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

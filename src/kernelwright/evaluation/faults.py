@@ -1,0 +1,70 @@
+"""What a fault of one process on a GPU does to others that compute there, and how they get over it.
+
+Seen on an H100 (driver 580, three tries of three): where a kernel reads an illegal address, another process whose
+kernels are on the device at that moment may wait for them for ever, with no error. A process that only waits is not
+touched, nor is one that begins afterwards. So whoever meets a fault notes it, and who goes on without an answer after a
+fault of another is asked again in a fresh process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+from kernelwright.errors import HarnessError, WorkerDied
+from kernelwright.evaluation.pool import Child, Pool
+from kernelwright.evaluation.roles import Role
+
+OPEN_SECONDS = (15.0, 60.0, 120.0)
+"""How long a child may take to open a GPU, try by try; it usually takes one or two."""
+STUCK_SECONDS = 15.0
+"""Who has no answer so long after a fault of another is taken for one that waits for ever."""
+NOTICE_SECONDS = 1.0
+"""How long after a fault it is noted, at most."""
+
+
+class Disturbed(HarnessError):
+    """A trusted child waits for ever, since another process has met a fault on its GPU. Asking again helps."""
+
+
+class Faults:
+    """When a kernel has last met a fault on one GPU, as all processes note it that share the card. Seconds as of
+    `time.time()`."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` is the same for all of them."""
+        self._path = path
+
+    def note(self) -> None:
+        """A candidate has just met one."""
+        with contextlib.suppress(OSError):  # it only helps others
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._path.touch()
+
+    def since(self, began: float) -> bool:
+        """Whether there was one after `began`."""
+        return self._last() >= began - NOTICE_SECONDS
+
+    def stuck(self, began: float) -> bool:
+        """Whether who has had no answer since `began` is to be taken for one that waits for ever."""
+        return self.since(began) and time.time() - max(self._last(), began) > STUCK_SECONDS
+
+    def _last(self) -> float:
+        try:
+            return self._path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+def opened(pool: Pool, role: Role, device: dict[str, Any], programs: bool) -> Child:
+    """A child with the GPU opened, the second or third try where one did not come up. Raises `WorkerDied`."""
+    for seconds in OPEN_SECONDS[:-1]:
+        with contextlib.suppress(WorkerDied):
+            return _opened(pool, role, device, programs, seconds)
+    return _opened(pool, role, device, programs, OPEN_SECONDS[-1])
+
+
+def _opened(pool: Pool, role: Role, device: dict[str, Any], programs: bool, seconds: float) -> Child:
+    return pool.spawn(role, cpu_seconds=0, memory_mb=0, device=device, programs=programs, start_seconds=seconds)

@@ -1,0 +1,111 @@
+"""Who waits for ever since another process has met a fault on the GPU; the processor plays it, and stopped children."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import EvalOptions, Evaluator, faults, gpus
+from kernelwright.evaluation.faults import Disturbed, Faults
+from kernelwright.evaluation.gpus import Gpu, Trusted
+from kernelwright.evaluation.pool import Pool
+from kernelwright.records import Candidate, SourceFile, Task
+
+TASK = """
+import torch
+import torch.nn as nn
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+def get_inputs():
+    return [torch.randn(4, 8)]
+def get_init_inputs():
+    return []
+"""
+SLOW = """
+import time
+import torch.nn as nn
+class ModelNew(nn.Module):
+    def forward(self, x):
+        time.sleep(60)
+        return x
+"""
+
+
+@pytest.fixture
+def gpu(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
+    monkeypatch.setattr(faults, "STUCK_SECONDS", 0.5)
+    made = Gpu(pool, "0", "cpu", makers=1)
+    yield made
+    made.close()
+
+
+def stop(trusted: Trusted) -> None:
+    """What a process is like that waits for ever."""
+    trusted.ask("t", {"kind": "facts"})
+    assert trusted.child is not None
+    os.kill(json.loads(trusted.child.status.recv(4096))["pid"], signal.SIGSTOP)
+
+
+def test_who_waits_for_ever_after_a_fault_is_started_again(gpu: Gpu) -> None:
+    with gpu.seat("a", alone=False) as seat:
+        stop(seat.referee)
+        gpu.faults.note()
+        with pytest.raises(Disturbed, match="no answer after another process"):
+            seat.referee.ask("t", {"kind": "facts"})
+        assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    """No fault since it was asked, or nobody beside it who could have met one."""
+    monkeypatch.setattr(gpus, "REFEREE_SECONDS", 3.0)
+    gpu.faults.note()
+    if not alone:
+        past = time.time() - 60
+        os.utime(gpu.faults._path, (past, past))
+    with gpu.seat("a", alone) as seat:
+        stop(seat.referee)
+        with pytest.raises(TaskError, match="did not finish within 3 s"):
+            seat.referee.ask("t", {"kind": "facts"})
+
+
+def test_a_child_that_does_not_come_up_is_opened_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "OPEN_SECONDS", (0.0, 60.0))
+    child = faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, programs=False)
+    assert child.launch_ms == 0.0 and child.fate().signal == signal.SIGKILL
+    child.end()
+
+
+def test_processes_tell_each_other_of_faults(tmp_path: Path) -> None:
+    ours, theirs = Faults(tmp_path / "new" / "gpu-0.fault"), Faults(tmp_path / "new" / "gpu-0.fault")
+    assert not ours.since(time.time())
+    theirs.note()
+    assert ours.since(time.time()) and not ours.since(time.time() + 5)
+    unwritable = Faults(Path("/proc/nowhere/gpu-0.fault"))
+    unwritable.note()
+    assert not unwritable.since(time.time())
+
+
+@pytest.mark.parametrize("fault", [False, True])
+def test_who_ran_out_of_time_beside_a_fault_is_asked_again(pool: Pool, fault: bool) -> None:
+    options = EvalOptions(backend="cpu", trials=1, timeout=1.5, timing_seconds=0.0)
+    candidate = Candidate(sources=(SourceFile(path="candidate.py", content=SLOW),), language="cuda")
+    with Evaluator(options, device="cpu", pool=pool) as evaluator:
+        task = Task(task_id="t", source=TASK, policy="libraries")
+        evaluator.check_task(task)
+        evaluator._worker()
+        if fault:
+            assert evaluator._gpu is not None
+            evaluator._gpu.faults.note()
+            os.utime(evaluator._gpu.faults._path, (time.time() + 60,) * 2)
+        found = evaluator.evaluate(task, candidate)
+    assert found.verdict == "timeout"
+    assert ("repeated-fault" in [f.rule for f in found.findings]) == fault
