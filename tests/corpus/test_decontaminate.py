@@ -12,6 +12,7 @@ from running import Command
 
 from kernelwright.corpus.decontaminate import Index, Rules, Text, common_subsequence, decontaminate
 from kernelwright.corpus.fingerprint import fingerprint
+from kernelwright.corpus.guard import Away
 from kernelwright.errors import ConfigError
 
 TASK = '''\
@@ -202,7 +203,7 @@ def test_embeddings_remove_what_is_near() -> None:
 
 def test_the_report_counts_by_rule_and_family() -> None:
     tasks = [Text("a", RELU, "relu"), Text("b", DISGUISED, "fused"), Text("c", OTHER, "scan"), Text("d", RELU, "relu")]
-    report = decontaminate(tasks, {"one": [Text("r", RELU_MODULE)], "two": [Text("c", CONV)]}).plain()
+    report = decontaminate(tasks, Away({"one": [Text("r", RELU_MODULE)], "two": [Text("c", CONV)]})).plain()
     assert (report["tasks"], report["removed"], report["kept"]) == (4, 3, 1)
     assert report["by_rule"] == {"ast": 3}
     assert report["by_family"]["relu"] == {"tasks": 2, "removed": 2}
@@ -212,7 +213,7 @@ def test_the_report_counts_by_rule_and_family() -> None:
 
 def test_no_suite_is_an_error() -> None:
     with pytest.raises(ConfigError):
-        decontaminate([Text("a", RELU)], {"none": []})
+        Away({"none": []})
     with pytest.raises(ConfigError):
         Rules(ast=1.2)
 
@@ -227,7 +228,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
     done = kernelwright(*("decontaminate", corpus, "--against", suite, "--out", out, "--report", report, "--json"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["removed"] == 1 and found["rows"][0]["nearest"] == "held"
+    assert found["removed"] == 1 and found["rows"][0]["nearest"] == f"{suite}#held"
     assert [json.loads(line) for line in out.read_text().splitlines()] == [rows[1]]
     assert json.loads(report.read_text()) == found
 
@@ -238,7 +239,7 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
         (("missing.jsonl", "--against", "starter"), "missing.jsonl"),
         (("starter", "--against", "nothing_here"), "nothing_here"),
         (("starter", "--against", "starter", "--ast", "2"), "ast"),
-        (("starter", "--against", "cudabench:FILE:1"), "has whole CUDA programs"),
+        (("starter", "--against", "cudabench:FILE:1"), "FILE"),
     ],
 )
 def test_bad_words_are_one_error(words: tuple[str, ...], said: str, kernelwright: Command) -> None:

@@ -16,15 +16,18 @@ remove it all the same, as the papers have them; the report says how many of wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernelwright.corpus.fingerprint import Fingerprint, fingerprint
 from kernelwright.errors import ConfigError
+
+if TYPE_CHECKING:
+    from kernelwright.corpus.guard import Away
 
 AST_THRESHOLD = 0.9
 JACCARD_THRESHOLD = 0.8
@@ -59,7 +62,7 @@ class Near:
     """How near a task comes to a suite. Indices are into the suite's tasks; -1 where it has none."""
 
     reasons: tuple[str, ...]
-    """Rules that remove it: some of exact, ast, jaccard, embedding. Empty: it stays."""
+    """Rules that remove it: some of exact, ast, jaccard, embedding, name. Empty: it stays."""
     exact: int
     ast: float
     ast_index: int
@@ -68,6 +71,7 @@ class Near:
     one_operator: bool
     distance: float | None = None
     distance_index: int = -1
+    name_index: int = -1
 
     @property
     def nearest(self) -> int:
@@ -77,6 +81,7 @@ class Near:
             "ast": self.ast_index,
             "jaccard": self.jaccard_index,
             "embedding": self.distance_index,
+            "name": self.name_index,
         }
         return by_rule[self.reasons[0]] if self.reasons else self.ast_index
 
@@ -259,27 +264,15 @@ class Text:
     task_id: str
     source: str
     family: str = ""
+    code: str = ""
+    """What answers it, for suites of programs."""
 
 
-def decontaminate(
-    tasks: Iterable[Text],
-    suites: Mapping[str, Sequence[Text]],
-    rules: Rules | None = None,
-    embed: Embed | None = None,
-    on_task: Callable[[Text, Near], None] | None = None,
-) -> Report:
-    """Compares tasks with suites, by name. `on_task` sees each with what was found, so that the caller keeps it or not.
-
-    Raises `ConfigError` where no suite holds a task.
-    """
-    known = [t for suite in suites.values() for t in suite]
-    if not known:
-        raise ConfigError("there is no suite to keep away from", hint="name one with --against")
-    names = [f"{name}#{t.task_id}" if len(suites) > 1 else t.task_id for name, suite in suites.items() for t in suite]
-    index = Index([t.source for t in known], rules, embed)
-    report = Report({name: len(suite) for name, suite in suites.items()}, index.rules)
+def decontaminate(tasks: Iterable[Text], away: Away, on_task: Callable[[Text, Near], None] | None = None) -> Report:
+    """Compares tasks with suites. `on_task` sees each with what was found, so that the caller keeps it or not."""
+    report = Report(away.sizes, away.rules)
     for task in tasks:
-        near = index.near(task.source)
+        near, names = away.near(task.source, task.code)
         report.note(task.task_id, task.family, near, names)
         if on_task is not None:
             on_task(task, near)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Literal
 
-from kernelwright.corpus.decontaminate import Index, Rules, Text, removal
+from kernelwright.corpus.decontaminate import Embed, Index, Near, Rules, Text, removal
+from kernelwright.corpus.programs import Program, ProgramIndex
 from kernelwright.errors import ConfigError
 
 
@@ -24,13 +26,12 @@ class Guard:
 def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> dict[str, list[Text]]:
     """The tasks of suites given by path or name. Raises `TaskError`, and `ConfigError` where there is no task."""
     from kernelwright.tasks import load_suite
-    from kernelwright.tasks.cudabench import PREFIX, is_cudabench
 
     for suite in suites:
-        if suite.startswith(PREFIX) or is_cudabench(suite):
+        if of_programs(suite):
             raise ConfigError(
-                f"{suite!r} has whole CUDA programs, and tasks are compared by their references in Python",
-                hint="keep away from suites with references; what `reverse` writes are statements of such tasks",
+                f"{suite!r} has whole CUDA programs, which are compared with answers, and here are none yet",
+                hint="keep away from it with `decontaminate` or `curate --against`, when there are",
             )
     found = {
         suite: [Text(t.task_id, t.source) for t in load_suite(suite, reference_field=reference_field)]
@@ -40,6 +41,70 @@ def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> di
     if empty:
         raise ConfigError(f"the suite {empty[0]!r} holds no task", hint="name a suite with tasks in it")
     return found
+
+
+def of_programs(suite: str) -> bool:
+    """Whether a suite is one of whole programs, in CUDABench's format."""
+    from kernelwright.tasks.cudabench import PREFIX, is_cudabench
+
+    return suite.startswith(PREFIX) or is_cudabench(suite)
+
+
+def suite_programs(suite: str) -> list[Program]:
+    """The programs of `cudabench:FILE[:LEVEL]`, or of the file. Raises `TaskError`."""
+    from kernelwright.tasks.cudabench import PREFIX, read_programs
+
+    file = re.sub(r":[123]$", "", suite.removeprefix(PREFIX))
+    return [Program(t.task_id, t.name, t.program) for t in read_programs(file) if not t.problem]
+
+
+class Away:
+    """Suites of tasks and of programs that rows are kept away from."""
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Sequence[Text]],
+        programs: Mapping[str, Sequence[Program]] | None = None,
+        rules: Rules | None = None,
+        embed: Embed | None = None,
+    ) -> None:
+        """Suites by their names. Raises `ConfigError` where none of them holds anything."""
+        programs = programs or {}
+        self.sizes = {name: len(suite) for name, suite in (*tasks.items(), *programs.items())}
+        if not sum(self.sizes.values()):
+            raise ConfigError("there is no suite to keep away from", hint="name one with --against")
+        self.rules = rules or Rules()
+        self._names = [f"{suite}#{t.task_id}" for suite, texts in tasks.items() for t in texts]
+        self._programs = [f"{suite}#{p.task_id}" for suite, found in programs.items() for p in found]
+        self._index = Index([t.source for texts in tasks.values() for t in texts], self.rules, embed)
+        self._kernels = ProgramIndex([p for found in programs.values() for p in found], self.rules)
+        self._known: dict[str, Near] = {}
+
+    @classmethod
+    def of(
+        cls, suites: Sequence[str], rules: Rules, reference_field: str = "reference", embed: Embed | None = None
+    ) -> Away:
+        """Suites by path or name. Raises `TaskError` and `ConfigError`."""
+        programs = [suite for suite in suites if of_programs(suite)]
+        tasks = suite_texts([suite for suite in suites if suite not in programs], reference_field)
+        return cls(tasks, {suite: suite_programs(suite) for suite in programs}, rules, embed)
+
+    def near(self, reference: str, *code: str) -> tuple[Near, Sequence[str]]:
+        """How near a task, and code that answers it, come to a suite, and the names that `Near` counts by: those of
+        programs where no task is too near and there are programs."""
+        if reference not in self._known:
+            self._known[reference] = self._index.near(reference)
+        by_task = self._known[reference]
+        if by_task.reasons or not self._programs:
+            return by_task, self._names
+        found = [self._kernels.near(reference, text) for text in code or ("",)]
+        return next((near for near in found if near.reasons), found[0]), self._programs
+
+
+@cache
+def away(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Away:
+    """The same, made once a process."""
+    return Away.of(suites, Rules(one_operator=one_operator))
 
 
 @cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from kernelwright.corpus.guard import guard
+from kernelwright.corpus.guard import away
 from kernelwright.curation import deciles, pairing, reverse, select
 from kernelwright.curation.rows import Form, answer_text, completion_of, facts_of, message, prompt_of, sft_row
 from kernelwright.curation.samples import Episode, Sample
@@ -88,9 +88,8 @@ def _demonstrations(pool: Sequence[Sample], settings: Settings) -> list[Sample]:
     """The answers that may be shown to others: of no task that is too near to a suite to keep away from."""
     if not settings.few_shot or not settings.against:
         return list(pool)
-    index = guard(settings.against, settings.one_operator).index
-    near = {source: bool(index.near(source).reasons) for source in {s.task.source for s in pool if s.correct}}
-    return [s for s in pool if s.correct and not near[s.task.source]]
+    kept_away = away(settings.against, settings.one_operator)
+    return [s for s in pool if s.correct and not kept_away.near(s.task.source, s.code)[0].reasons]
 
 
 def _shown(row: dict[str, Any], sample: Sample, pool: Sequence[Sample], settings: Settings) -> dict[str, Any]:

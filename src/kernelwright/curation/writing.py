@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright import __version__
-from kernelwright.corpus.decontaminate import Index, Rules, removal
-from kernelwright.corpus.guard import removals_summary, suite_texts
+from kernelwright.corpus.decontaminate import removal
+from kernelwright.corpus.guard import away, removals_summary
 from kernelwright.corpus.shards import MANIFEST, write_whole
 from kernelwright.curation.methods import Rows, Settings
 from kernelwright.curation.samples import digest, tree_hash
@@ -108,16 +108,19 @@ def without_doubles(rows: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]
 def away_from(
     rows: Sequence[dict[str, Any]], suites: Sequence[str], one_operator: Literal["remove", "keep"]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Rows whose task is far enough from every suite, and the removals of the others' tasks."""
+    """Rows whose task, and whose code, is far enough from every suite, and the removals of the others, one a task."""
     if not suites:
         return list(rows), []
-    texts = [(f"{name}#{t.task_id}", t.source) for name, tasks in suite_texts(suites).items() for t in tasks]
-    index = Index([source for _, source in texts], Rules(one_operator=one_operator))
-    names = [name for name, _ in texts]
-    near = {source: index.near(source) for source in {r["reference"] for r in rows}}
-    kept = [r for r in rows if not near[r["reference"]].reasons]
-    tasks = {r["reference"]: r["task_id"] for r in rows if near[r["reference"]].reasons}
-    return kept, [removal(task_id, "", near[source], names) for source, task_id in tasks.items()]
+    kept_away, kept = away(tuple(suites), one_operator), []
+    removed: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        codes = [str(row[name]) for name in ("code", "rejected_code", "failed_code") if row.get(name)]
+        near, names = kept_away.near(row["reference"], *codes)
+        if near.reasons:
+            removed.setdefault(row["reference"], removal(row["task_id"], "", near, names))
+        else:
+            kept.append(row)
+    return kept, list(removed.values())
 
 
 _USES = {

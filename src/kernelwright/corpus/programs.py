@@ -1,0 +1,125 @@
+"""Which rows are too near to a suite of whole CUDA programs: kernel by kernel, and by the name of what is computed.
+
+A program has no reference in Python to be compared with; its kernels can be, with those that a row teaches. They are
+read by tree-sitter and executed by nobody. Three rules on two kernels, and one on names:
+
+- `exact`: equal sequences of words, and equal names.
+- `ast`: 2 l / (n + m) above the threshold, with n and m the lengths of the sequences of words and l their longest
+  common subsequence. Names of variables and parameters, numbers, comments and layout are gone; types, operators and
+  what is called stay.
+- `jaccard`: of the sets of names and numbers.
+- `name`: a task of one operator that is called as the program is, without case, underscores and such: `hardtanh`,
+  `Hard_Tanh`. Other names for one operator are not known. `one_operator="keep"` leaves this rule out, and tasks of one
+  operator out of `ast`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kernelwright.corpus.decontaminate import Near, Rules, common_subsequence
+from kernelwright.corpus.fingerprint import VIEWS, fingerprint
+from kernelwright.training.spans import cuda_spans
+
+FEWEST_WORDS = 12
+"""Kernels of fewer words say nothing."""
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_WORD = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|[-+*/%&|^<>=!]=|<<|>>|&&|\|\||[^\s\w]")
+_SILENT = frozenset("; , { } ( ) extern C const static inline __restrict__ __global__ __launch_bounds__ : \" '".split())
+_KEPT = frozenset(
+    """void bool char short int long unsigned signed float double half auto if else for while do return break continue
+    switch case struct template typename size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
+    __half __nv_bfloat16 float2 float4 int2 int4 double2 threadIdx blockIdx blockDim gridDim warpSize x y z w
+    __shared__ tl def lambda tile namespace""".split()
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """One program to keep away from; `name` is that of its task."""
+
+    task_id: str
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    words: tuple[str, ...]
+    names: frozenset[str]
+    text: tuple[str, ...]
+
+
+def _kernels(source: str) -> list[_Kernel]:
+    """The kernels of a text, each a piece of its own."""
+    spans = [s for s in cuda_spans(source, device_functions=False) if s.kind in ("kernel", "triton")]
+    found = [_kernel(source[s.start : s.end]) for s in spans]
+    return [kernel for kernel in found if len(kernel.words) >= FEWEST_WORDS]
+
+
+def _kernel(text: str) -> _Kernel:
+    tokens = _WORD.findall(_COMMENT.sub(" ", text))
+    words = []
+    for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
+        if token in _SILENT:
+            continue
+        named = token[0].isalpha() or token[0] == "_"
+        if named:
+            words.append(token if token in _KEPT or following == "(" else "v")
+        else:
+            words.append("n" if token[0].isdigit() or (token[0] == "." and len(token) > 1) else token)
+    # The kernel's own name stands before its first bracket, as what is called does.
+    if "(" in tokens and tokens.index("(") and (own := tokens[tokens.index("(") - 1]) in words:
+        words[words.index(own)] = "v"
+    names = frozenset(t for t in tokens if t[0].isalnum() or t[0] == "_")
+    return _Kernel(tuple(words), names - _SILENT, tuple(t for t in tokens if t not in _SILENT))
+
+
+class ProgramIndex:
+    """A suite of programs, prepared to be compared with many rows."""
+
+    def __init__(self, programs: Sequence[Program], rules: Rules | None = None) -> None:
+        self.rules = rules or Rules()
+        self._kernels = [(kernel, at) for at, program in enumerate(programs) for kernel in _kernels(program.text)]
+        self._names = {_plain(p.name): at for at, p in reversed(list(enumerate(programs))) if _plain(p.name)}
+
+    def near(self, reference: str, code: str) -> Near:
+        """How near a task and its answer's kernels come to the suite, and which rules remove them: the nearest pair of
+        kernels counts."""
+        operator = _operator(reference)
+        exact, ast, jaccard = -1, (0.0, -1), (0.0, -1)
+        for mine in _kernels(code):
+            for other, at in self._kernels:
+                exact = at if exact < 0 and mine.text == other.text else exact
+                jaccard = max(jaccard, (_overlap(mine.names, other.names), at), key=lambda found: found[0])
+                n, m = len(mine.words), len(other.words)
+                if 2 * min(n, m) / (n + m) > ast[0]:  # what it can be at most
+                    score = 2 * common_subsequence(mine.words, other.words) / (n + m)
+                    ast = max(ast, (score, at), key=lambda found: found[0])
+        spared = operator is not None and self.rules.one_operator == "keep"
+        named = self._names.get(_plain(operator or ""), -1)
+        hits = {
+            "exact": exact >= 0,
+            "ast": ast[0] > self.rules.ast and not spared,
+            "jaccard": jaccard[0] > self.rules.jaccard,
+            "name": named >= 0 and not spared,
+        }
+        reasons = tuple(rule for rule, hit in hits.items() if hit)
+        return Near(reasons, exact, *ast, *jaccard, one_operator=operator is not None, name_index=named)
+
+
+def _operator(reference: str) -> str | None:
+    """The name of a task's one operator; None where it has none, or several."""
+    view = fingerprint(reference)
+    named = [n for n in view.nodes if n not in ("input", "weight") and n not in VIEWS and ":" not in n]
+    return named[0] if len(named) == 1 else None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _overlap(a: frozenset[str], b: frozenset[str]) -> float:
+    return len(a & b) / len(a | b) if a or b else 0.0
