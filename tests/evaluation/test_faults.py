@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.errors import TaskError
+from kernelwright.errors import TaskError, WorkerDied
 from kernelwright.evaluation import EvalOptions, Evaluator, faults, gpus
 from kernelwright.evaluation.faults import Disturbed, Faults
 from kernelwright.evaluation.gpus import Gpu, Trusted
@@ -82,6 +82,19 @@ def test_a_child_that_does_not_come_up_is_opened_again(pool: Pool, monkeypatch: 
     child = faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, programs=False)
     assert child.launch_ms == 0.0 and child.fate().signal == signal.SIGKILL
     child.end()
+
+
+def test_what_nobody_wants_any_more_is_not_opened_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "OPEN_SECONDS", (0.0, 0.0, 60.0))
+    tried: list[bool] = []
+
+    def stopped() -> bool:
+        tried.append(True)
+        return len(tried) == 2
+
+    with pytest.raises(WorkerDied):
+        faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, False, stopped)
+    assert len(tried) == 2
 
 
 def test_processes_tell_each_other_of_faults(tmp_path: Path) -> None:

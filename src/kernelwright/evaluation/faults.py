@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +59,15 @@ class Faults:
             return 0.0
 
 
-def opened(pool: Pool, role: Role, device: dict[str, Any], programs: bool) -> Child:
-    """A child with the GPU opened, the second or third try where one did not come up. Raises `WorkerDied`."""
-    for seconds in OPEN_SECONDS[:-1]:
-        with contextlib.suppress(WorkerDied):
-            return _opened(pool, role, device, programs, seconds)
-    return _opened(pool, role, device, programs, OPEN_SECONDS[-1])
-
-
-def _opened(pool: Pool, role: Role, device: dict[str, Any], programs: bool, seconds: float) -> Child:
-    return pool.spawn(role, cpu_seconds=0, memory_mb=0, device=device, programs=programs, start_seconds=seconds)
+def opened(
+    pool: Pool, role: Role, device: dict[str, Any], programs: bool, stopped: Callable[[], bool] = lambda: False
+) -> Child:
+    """A child with the GPU opened, by the second or third try where one did not come up, until nobody wants it
+    (`stopped`). Raises `WorkerDied`."""
+    for number, seconds in enumerate(OPEN_SECONDS, 1):
+        try:
+            return pool.spawn(role, cpu_seconds=0, memory_mb=0, device=device, programs=programs, start_seconds=seconds)
+        except WorkerDied:
+            if number == len(OPEN_SECONDS) or stopped():
+                raise
+    raise HarnessError("unreachable: the last try returns or raises")

@@ -233,7 +233,7 @@ class Gpu:
 
     def _open(self, programs: bool = False, streams: bool = False) -> Child:
         device = {**self.device, "streams": streams}
-        return opened(self.pool, "gpu_runner", device, programs)
+        return opened(self.pool, "gpu_runner", device, programs, lambda: self._closed)
 
     def runner(self, programs: bool = False, streams: bool = False) -> Child:
         """A fresh runner with the device opened; raises `HarnessError`. `programs`: one that may start compilers;
