@@ -28,6 +28,7 @@ from undecided_model import rl_table  # noqa: E402
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, PolicyError, StoreError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
+from kernelwright.inference.engine import _has_bf16_units  # noqa: E402
 from kernelwright.prompts.contexts import converse, shown_turns  # noqa: E402
 from kernelwright.records import Evaluation, Message, Provenance, Task, Turn  # noqa: E402
 from kernelwright.training.advantages import ADVANTAGES  # noqa: E402
@@ -35,6 +36,9 @@ from kernelwright.training.policy_loss import policy_loss  # noqa: E402
 from kernelwright.training.post_settings import recipe_path  # noqa: E402
 from kernelwright.training.rl_rollouts import Rollouts, Row, read_rollouts  # noqa: E402
 from kernelwright.training.rl_settings import RlSettings  # noqa: E402
+
+ROUNDING = 2e-2 if _has_bf16_units() else 1e-3
+"""How far a mean ratio of trainer and sampler may be from 1: the engine computes in bfloat16 where it can."""
 
 # The loss, written out.
 
@@ -309,7 +313,7 @@ def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Pa
     assert all((row.reward == 0.3) == (row.verdict == "correct") for row in first)
     assert rows[0]["correct"] == sum(row.verdict == "correct" for row in first) / len(first)
     assert rows[0]["reward"] == pytest.approx(0.3 * rows[0]["correct"])
-    assert rows[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)  # engine and trainer agree on the tokens
+    assert rows[0]["sampler_ratio"] == pytest.approx(1.0, abs=ROUNDING)  # engine and trainer agree on the tokens
     assert rows[0]["trained_rows"] >= 2 and rows[0]["ask_s"] > 0 and rows[0]["judge_work_s"] > 0
     credit = [json.loads(line) for line in (out / "credit" / "step-000000.jsonl").read_text().splitlines()]
     wanted = ADVANTAGES["trloo"](*([getattr(r, n) for r in first] for n in ("reward", "group", "trajectory", "turn")))
@@ -534,7 +538,7 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
         train={"steps": 1, "lr": 1e-2},
     )
     train_rl(wanted, tmp_path, judges)
-    assert logged(tmp_path)[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)
+    assert logged(tmp_path)[0]["sampler_ratio"] == pytest.approx(1.0, abs=ROUNDING)
     base, tuned = load_file(undecided / "model" / "model.safetensors"), load_file(tmp_path / "model.safetensors")
     name = "model.layers.0.self_attn.q_proj.weight"
     assert (tmp_path / "adapter" / "adapter_config.json").is_file() and not torch.equal(base[name], tuned[name])
@@ -574,7 +578,7 @@ def test_a_model_that_our_engine_does_not_know_is_played_by_transformers(
     mine, theirs = (plain(played(out, 0)) for out in (tmp_path / "run", whole[0]))
     assert [rows[0] for rows in mine.values()] == [rows[0] for rows in theirs.values()]
     assert {len(rows) for rows in mine.values()} == {2}  # these differ: a template's tokens cross turns' seams
-    assert logged(tmp_path / "run")[0]["sampler_ratio"] == pytest.approx(1.0, abs=1e-3)
+    assert logged(tmp_path / "run")[0]["sampler_ratio"] == pytest.approx(1.0, abs=ROUNDING)
     before, after = (
         load_file(tmp_path / "model" / "model.safetensors"),
         load_file(tmp_path / "run" / "model.safetensors"),
