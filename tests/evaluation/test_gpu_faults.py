@@ -122,3 +122,20 @@ def test_who_ran_out_of_time_beside_a_fault_is_asked_again(pool: Pool, fault: bo
         found = evaluator.evaluate(task, candidate)
     assert found.verdict == "timeout"
     assert ("repeated-fault" in [f.rule for f in found.findings]) == fault
+
+
+def test_a_judgement_whose_referee_waits_for_ever_is_made_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "STUCK_SECONDS", 0.5)
+    options = EvalOptions(backend="cpu", trials=1, timeout=20, timing_seconds=0.0)
+    code = SLOW.replace("time.sleep(60)\n        return x", "return x.relu()")
+    candidate = Candidate(sources=(SourceFile(path="candidate.py", content=code),), language="cuda")
+    with Evaluator(options, device="cpu", pool=pool) as evaluator:
+        task = Task(task_id="t", source=TASK, policy="libraries")
+        evaluator._worker()
+        assert evaluator._gpu is not None
+        with evaluator._gpu.seat(task.content_hash, alone=False) as seat:
+            stop(seat.referee)
+        evaluator._gpu.faults.note()
+        os.utime(evaluator._gpu.faults._path, (time.time() + 2,) * 2)
+        found = evaluator.evaluate(task, candidate)
+    assert found.verdict == "correct", (found.verdict, found.reason)

@@ -22,7 +22,6 @@ import numpy as np
 from kernelwright.evaluation import gpus, guards, plain, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
-from kernelwright.evaluation.faults import Disturbed
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
@@ -83,9 +82,7 @@ def judge_on_gpu(
     if problem is None:
 
         def tried(alone: bool) -> Attempt:
-            with contextlib.suppress(Disturbed):
-                return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
-            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone=True)
+            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
 
         attempt, lost = _with_room(lambda: tried(alone))
         attempt.waited += lost
