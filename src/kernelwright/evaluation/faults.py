@@ -27,7 +27,7 @@ NOTICE_SECONDS = 1.0
 
 
 class Disturbed(HarnessError):
-    """A trusted child waits for ever, since another process has met a fault on its GPU. A worker judges again, alone."""
+    """A trusted child waits for ever, since another process has met a fault on the GPU. Workers judge again, alone."""
 
 
 class Faults:
