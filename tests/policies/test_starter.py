@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +15,18 @@ pytest.importorskip("torch")
 
 from inference.checkpoints import random_checkpoint
 from running import Command
+from safetensors import safe_open
 from training.sample_pairs import REFERENCE
 
 from kernelwright.errors import ConfigError, KernelwrightError, PolicyError
-from kernelwright.inference import load_engine
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.inference import STARTER, load_engine, starter_folder
 from kernelwright.inference.chat import task_prompt
 from kernelwright.policies import Request, load_policy
 from kernelwright.policies.starter import StarterPolicy
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
+from kernelwright.tasks import candidate_from_text
 
 SOURCE = REFERENCE.format(doc="Scaled.", arg="x", expression="torch.relu(x)", scale=2.0, rows=4, columns=5)
 TASK = Task(task_id="scaled", source=SOURCE)
@@ -41,6 +46,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def policy(folder: Path) -> StarterPolicy:
     return StarterPolicy(load_engine(f"starter:{folder}", device="cpu", dtype="fp32", threads=1), max_tokens=24)
+
+
+def test_the_model_that_ships_answers_a_task_right(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights belong to this copy, and are those that its card speaks of."""
+    monkeypatch.delenv(STARTER, raising=False)
+    stated = json.loads((starter_folder() / "training.json").read_text())["parameters"]
+    with safe_open(starter_folder() / "model.safetensors", "numpy") as file:
+        assert sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys()) == stated
+    answer = StarterPolicy(load_engine("starter", device="cpu", threads=1)).generate(ASK, seed=1, task=TASK)
+    with Evaluator(EvalOptions(backend="cpu", trials=2)) as evaluator:
+        found = evaluator.evaluate(TASK, candidate_from_text(answer.text, "answer"))
+    assert found.verdict == "correct", (found.reason, answer.text)
 
 
 def test_first_turn_is_greedy_and_later_ones_are_samples(policy: StarterPolicy) -> None:
