@@ -48,9 +48,11 @@ class Faults:
         """Whether there was one after `began`."""
         return self._last() >= began - NOTICE_SECONDS
 
-    def stuck(self, began: float) -> bool:
-        """Whether who has had no answer since `began` is to be taken for one that waits for ever."""
-        return self.since(began) and time.time() - max(self._last(), began) > STUCK_SECONDS
+    def stuck(self, began: float, seconds: float | None = None) -> bool:
+        """Whether who has had no answer since `began` is to be taken for one that waits for ever: after so many seconds
+        (`STUCK_SECONDS`)."""
+        limit = STUCK_SECONDS if seconds is None else seconds
+        return self.since(began) and time.time() - max(self._last(), began) > limit
 
     def _last(self) -> float:
         try:

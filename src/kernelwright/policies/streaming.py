@@ -38,6 +38,8 @@ class Stream:
         self._changed = threading.Condition()
         self._asked: list[_Asked] = []
         self._closed = False
+        self.stepping = 0.0
+        """Since when (`time.time()`) the back-end has been at a step; 0 between steps."""
         self._thread = threading.Thread(target=self._serve, name="stream", daemon=True)
         self._thread.start()
 
@@ -66,11 +68,14 @@ class Stream:
 
     def _answer(self) -> None:
         while asked := self._take():
+            self.stepping = time.time()
             try:
                 self.policy.engine.step()
             except BaseException as error:  # who waits is told, each in its own thread
                 self._fail(error)
                 return
+            finally:
+                self.stepping = 0.0
             done = {one for one in asked if one.running.finish_reason}
             for one in done:
                 seconds = time.monotonic() - one.began

@@ -10,18 +10,23 @@ import contextlib
 import fcntl
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from kernelwright.errors import ConfigError, TaskError
+from kernelwright.config import cache_dir
+from kernelwright.errors import ConfigError, HarnessError, TaskError
 from kernelwright.evaluation import EvalOptions
+from kernelwright.evaluation.faults import Faults
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
+from kernelwright.evaluation.gpus import lock_folder
+from kernelwright.evaluation.options import visible_gpus
 from kernelwright.executor import Executor, Job
 from kernelwright.executor.memory import question
 from kernelwright.policies import Answer, Request
@@ -36,6 +41,9 @@ from kernelwright.training.filters import varied_groups
 from kernelwright.training.progress import damaged, json_lines, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_settings import RlSettings
+
+WATCH_SECONDS, LOST_SECONDS = 10.0, 120.0
+"""How often is looked whether the policy is still at work, and how long a step of it may take after a fault."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +176,7 @@ class Rollouts:
         self.ranks = ranks or Ranks()
         self.judge_weight = 0.0
         self.clock = Clock()
+        self._faults = faults_of(getattr(policy, "engine", None))
         self._lock = threading.Lock()
         self._known: dict[str, Job] = {}
         """What is being judged, or was in this step, by the names of the results."""
@@ -212,8 +221,12 @@ class Rollouts:
         with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
             futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
             try:
-                for future in as_completed(futures):
-                    self._keep(path, future.result())
+                left = set(futures)
+                while left:
+                    done, left = wait(left, WATCH_SECONDS, FIRST_COMPLETED)
+                    for future in done:
+                        self._keep(path, future.result())
+                    self._watch(asker)
             except BaseException:
                 asker.close()
                 for future in futures:
@@ -222,6 +235,18 @@ class Rollouts:
                     for job in self._known.values():
                         job.cancel()
                 raise
+
+    def _watch(self, asker: Stream) -> None:
+        """Ends this process where a candidate's fault has taken the policy's work from the GPU: its thread would wait
+        for ever, and can neither be told nor joined. What is whole is on disk."""
+        if self._faults is None or not asker.stepping or not self._faults.stuck(asker.stepping, LOST_SECONDS):
+            return
+        error = HarnessError(
+            "the GPU has lost the policy's work, after a candidate had met a fault there",
+            hint="give the same command again: rollouts that are whole are kept",
+        )
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr, flush=True)
+        os._exit(error.exit_status)
 
     def _keep(self, path: Path, rows: list[Row]) -> None:
         """Appends a whole rollout in one write: other processes append to the same file."""
@@ -336,6 +361,16 @@ class Rollouts:
             score=lambda e: self._reward(e, **self.settings.reward.parameters).value,
             fits=self.policy.fits,
         )
+
+
+def faults_of(engine: object) -> Faults | None:
+    """Where faults on the GPU are noted that a back-end computes on; None where it names none."""
+    device = getattr(engine, "device", None)
+    if getattr(device, "type", "") != "cuda":
+        return None
+    names, index = visible_gpus(), getattr(device, "index", None) or 0
+    name = names[index] if index < len(names) else str(index)
+    return Faults((lock_folder(cache_dir()) / f"gpu-{name}").with_suffix(".fault"))
 
 
 def fitting(tasks: Sequence[Task], policy: ConversationPolicy) -> list[Task]:
