@@ -20,8 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelwright.prompts.spans import token_mask
 from kernelwright.training.losses import LOSSES, regions
-from kernelwright.training.spans import token_mask
 
 DATA = Path(str(resources.files("kernelwright") / "data"))
 BATCH, LONGEST, LEARNING_RATE, END = 2, 2048, 5e-3, 0

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from kernelwright.corpus.decontaminate import Near, Rules, common_subsequence
 from kernelwright.corpus.fingerprint import VIEWS, fingerprint
-from kernelwright.training.spans import cuda_spans
+from kernelwright.prompts.spans import cuda_spans
 
 FEWEST_WORDS = 12
 """Kernels of fewer words say nothing."""

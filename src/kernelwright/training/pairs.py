@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from kernelwright.errors import ConfigError
+from kernelwright.prompts.spans import token_mask
 from kernelwright.training.post_settings import DpoSettings, TextSettings
 from kernelwright.training.samples import Encoder, load_tokenizer
-from kernelwright.training.spans import token_mask
 from kernelwright.training.texts import BadRow, Conversation, Messages, Report, conversation, named_rows
 
 

@@ -30,9 +30,9 @@ from kernelwright.errors import ConfigError
 from kernelwright.generation.hub import tokenizer_kind
 from kernelwright.inference.chat import CHAT_TEMPLATE, task_prompt
 from kernelwright.prompts.answers import fenced, reasoning
+from kernelwright.prompts.spans import thought_mask, token_mask
 from kernelwright.records import Task
 from kernelwright.training.post_settings import SftSettings
-from kernelwright.training.spans import thought_mask, token_mask
 from kernelwright.training.texts import BadRow, Conversation, Report, conversations
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ import numpy as np
 
 from kernelwright.errors import ConfigError
 from kernelwright.prompts.answers import is_python, reasoning, whole_python
-from kernelwright.training.cuda_scan import MARKERS, Kind, Span, scan, scan_joined
+from kernelwright.prompts.cuda_scan import MARKERS, Kind, Span, scan, scan_joined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

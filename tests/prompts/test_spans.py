@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.spans import cuda_spans, thought_mask, token_mask
+from kernelwright.prompts.spans import cuda_spans, thought_mask, token_mask
 
 DATA = Path(__file__).parents[2] / "src" / "kernelwright" / "data" / "candidates"
 
