@@ -11,7 +11,6 @@ takes. Candidates are those of tests/evaluation/test_gpu_judging.py.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
@@ -20,12 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "evaluation"))
+
+import test_gpu_judging as candidates
 from gpu_machine import hardware
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.gpus import Gpu
 
-TESTS = Path(__file__).resolve().parents[1] / "tests" / "evaluation" / "test_gpu_judging.py"
 EXPLOIT = "work on a stream that nobody waits for"
 MATMUL = """
 import torch
@@ -51,24 +52,15 @@ LOADS = {"quiet": "", "matmul": MATMUL, "generation": GENERATION}
 OPENED_SECONDS = 30.0
 
 
-def candidates() -> Any:
-    """The module that has them."""
-    spec = importlib.util.spec_from_file_location("gpu_judging", TESTS)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 class Judge:
     """An evaluator that judges each text anew."""
 
-    def __init__(self, evaluator: Evaluator, module: Any) -> None:
-        self.evaluator, self.module, self.count = evaluator, module, 0
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator, self.count = evaluator, 0
 
     def __call__(self, text: str) -> dict[str, Any]:
         self.count += 1
-        found = self.module.judged(self.evaluator, f"# {self.count}\n{text}")
+        found = candidates.judged(self.evaluator, f"# {self.count}\n{text}")
         timing = found.timing
         speedup = (timing.speedup, *timing.interval) if timing and timing.interval else None
         return {"verdict": found.verdict, "reason": found.reason[:120], "speedup": speedup}
@@ -77,7 +69,7 @@ class Judge:
 def beside(judge: Judge, load: str, honest: int, exploits: int) -> dict[str, Any]:
     """Verdicts while another process computes."""
     with tempfile.NamedTemporaryFile("w", suffix=".py") as task:
-        task.write(judge.module.TASK)
+        task.write(candidates.TASK)
         task.flush()
         argv = [sys.executable, "-c", load, task.name]
         other = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) if load else None
@@ -85,8 +77,8 @@ def beside(judge: Judge, load: str, honest: int, exploits: int) -> dict[str, Any
             if other is not None and other.stdout is not None:
                 other.stdout.readline()
             rows = {
-                "honest": [judge(judge.module.text()) for _ in range(honest)],
-                "exploit": [judge(judge.module.EXPLOITS[EXPLOIT][0]) for _ in range(exploits)],
+                "honest": [judge(candidates.text()) for _ in range(honest)],
+                "exploit": [judge(candidates.EXPLOITS[EXPLOIT][0]) for _ in range(exploits)],
             }
             return {**rows, "other_lived": other is None or other.poll() is None}
         finally:
@@ -110,16 +102,16 @@ def main() -> int:
     parser.add_argument("--exploits", type=int, default=10)
     parser.add_argument("--parts", default="quiet,matmul,generation,faults")
     args = parser.parse_args()
-    module, found = candidates(), {"hardware": hardware()}
+    found = {"hardware": hardware()}
     with Evaluator(EvalOptions(backend="gpu", timeout=10, timing_seconds=0.1, trials=3)) as evaluator:
-        judge = Judge(evaluator, module)
-        judge(module.text())
+        judge = Judge(evaluator)
+        judge(candidates.text())
         for part in args.parts.split(","):
             if part in LOADS:
                 found[part] = beside(judge, LOADS[part], args.honest, args.exploits)
             else:
                 assert evaluator._gpu is not None
-                rows = [(name, judge(text), opened(evaluator._gpu)) for name, (text, _) in module.FAULTS.items()]
+                rows = [(name, judge(text), opened(evaluator._gpu)) for name, (text, _) in candidates.FAULTS.items()]
                 found["faults"] = [{"fault": name, **verdict, **after} for name, verdict, after in rows]
             args.out.write_text(json.dumps(found) + "\n")
             print(part, json.dumps(found[part])[:300], flush=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from kernelwright.corpus.decontaminate import Embed, Near, Rules, Text, decontaminate
-from kernelwright.corpus.guard import Away
+from kernelwright.corpus.decontaminate import Near, Rules, Text, decontaminate
+from kernelwright.corpus.guard import Away, taught
 from kernelwright.corpus.shards import MANIFEST, read_rows, unwritable, write_whole
 from kernelwright.errors import TaskError
 from kernelwright.tasks import load_suite
@@ -31,12 +31,7 @@ def clean(
     Returns the report. `fields` name the reference and the row in JSONL files. Raises `TaskError`, `ConfigError`,
     `StoreError`.
     """
-    model: Embed | None = None
-    if embed is not None:
-        from kernelwright.corpus.embedding import load_embedding
-
-        model = load_embedding(embed)
-    away = Away.of(against, rules or Rules(), fields[0], model)
+    away = Away.of(against, rules or Rules(), fields[0], embed)
     rows: dict[str, dict[str, Any]] = {}
     with _Output(out) as output:
 
@@ -51,18 +46,13 @@ def clean(
                 name = f"{row_name(row, fields[1], number)}"
                 name = name if name not in rows else f"{name}#{number}"
                 rows[name] = row
-                yield Text(name, source, str(row.get("family", "")), _code(row))
+                yield Text(name, source, str(row.get("family", "")), taught(row))
 
         found = decontaminate(texts(), away, keep).plain()
         output.finish()
     if report is not None:
         write_whole(report, (json.dumps(found, indent=1) + "\n").encode())
     return found
-
-
-def _code(row: dict[str, Any]) -> str:
-    """The code that a row teaches, whatever kind of row it is."""
-    return "\n".join(str(row[name]) for name in ("answer", "code", "kernel") if isinstance(row.get(name), str))
 
 
 def _rows(corpus: str, reference_field: str, id_field: str | None) -> Iterator[dict[str, Any]]:

@@ -264,7 +264,7 @@ class Text:
     task_id: str
     source: str
     family: str = ""
-    code: str = ""
+    code: tuple[str, ...] = ()
     """What answers it, for suites of programs."""
 
 
@@ -272,7 +272,7 @@ def decontaminate(tasks: Iterable[Text], away: Away, on_task: Callable[[Text, Ne
     """Compares tasks with suites. `on_task` sees each with what was found, so that the caller keeps it or not."""
     report = Report(away.sizes, away.rules)
     for task in tasks:
-        near, names = away.near(task.source, task.code)
+        near, names = away.near(task.source, *task.code)
         report.note(task.task_id, task.family, near, names)
         if on_task is not None:
             on_task(task, near)

@@ -62,9 +62,14 @@ class Fingerprint:
         return _exact(self.source)
 
     @property
+    def operators(self) -> tuple[str, ...]:
+        """What the model computes, in order: no inputs and weights, and nothing that computes nothing."""
+        return tuple(n for n in self.nodes if n not in _LEAVES and n not in VIEWS and ":" not in n)
+
+    @property
     def one_operator(self) -> bool:
         """Whether the model computes one operation only: such tasks look alike whoever writes them."""
-        return sum(n not in _LEAVES and n not in VIEWS and ":" not in n for n in self.nodes) <= 1
+        return len(self.operators) <= 1
 
 
 def fingerprint(source: str, api_names: bool = True) -> Fingerprint:

@@ -6,21 +6,15 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal
 
 from kernelwright.corpus.decontaminate import Embed, Index, Near, Rules, Text, removal
 from kernelwright.corpus.programs import Program, ProgramIndex
 from kernelwright.errors import ConfigError
 
-
-@dataclass(frozen=True)
-class Guard:
-    """An index over suites, with the names of their tasks."""
-
-    index: Index
-    names: tuple[str, ...]
-    suites: tuple[tuple[str, int], ...]
+KNOWN_TASKS = 4096
+"""Tasks whose nearness is kept: many rows in a row are about one."""
 
 
 def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> dict[str, list[Text]]:
@@ -58,6 +52,12 @@ def suite_programs(suite: str) -> list[Program]:
     return [Program(t.task_id, t.name, t.program) for t in read_programs(file) if not t.problem]
 
 
+def taught(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The code in a row, whatever kind of row it is; of a pair both."""
+    names = ("answer", "code", "kernel", "rejected_code", "failed_code")
+    return tuple(row[name] for name in names if isinstance(row.get(name), str))
+
+
 class Away:
     """Suites of tasks and of programs that rows are kept away from."""
 
@@ -76,25 +76,28 @@ class Away:
         self.rules = rules or Rules()
         self._names = [f"{suite}#{t.task_id}" for suite, texts in tasks.items() for t in texts]
         self._programs = [f"{suite}#{p.task_id}" for suite, found in programs.items() for p in found]
-        self._index = Index([t.source for texts in tasks.values() for t in texts], self.rules, embed)
+        index = Index([t.source for texts in tasks.values() for t in texts], self.rules, embed)
+        self._near = lru_cache(KNOWN_TASKS)(index.near)
         self._kernels = ProgramIndex([p for found in programs.values() for p in found], self.rules)
-        self._known: dict[str, Near] = {}
 
     @classmethod
     def of(
-        cls, suites: Sequence[str], rules: Rules, reference_field: str = "reference", embed: Embed | None = None
+        cls, suites: Sequence[str], rules: Rules, reference_field: str = "reference", embed: str | None = None
     ) -> Away:
-        """Suites by path or name. Raises `TaskError` and `ConfigError`."""
+        """Suites by path or name, and the model that embeds by its own. Raises `TaskError` and `ConfigError`."""
         programs = [suite for suite in suites if of_programs(suite)]
         tasks = suite_texts([suite for suite in suites if suite not in programs], reference_field)
-        return cls(tasks, {suite: suite_programs(suite) for suite in programs}, rules, embed)
+        found = {suite: suite_programs(suite) for suite in programs}
+        if embed is None:
+            return cls(tasks, found, rules)
+        from kernelwright.corpus.embedding import load_embedding
+
+        return cls(tasks, found, rules, load_embedding(embed))
 
     def near(self, reference: str, *code: str) -> tuple[Near, Sequence[str]]:
         """How near a task, and code that answers it, come to a suite, and the names that `Near` counts by: those of
         programs where no task is too near and there are programs."""
-        if reference not in self._known:
-            self._known[reference] = self._index.near(reference)
-        by_task = self._known[reference]
+        by_task = self._near(reference)
         if by_task.reasons or not self._programs:
             return by_task, self._names
         found = [self._kernels.near(reference, text) for text in code or ("",)]
@@ -108,26 +111,23 @@ def away(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Aw
 
 
 @cache
-def guard(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Guard:
-    """The guard against suites, made once a process."""
-    found = suite_texts(suites)
-    texts = [(f"{suite}#{t.task_id}", t.source) for suite, tasks in found.items() for t in tasks]
-    index = Index([source for _, source in texts], Rules(one_operator=one_operator))
-    return Guard(index, tuple(name for name, _ in texts), tuple((n, len(t)) for n, t in found.items()))
+def guard(suites: tuple[str, ...], one_operator: Literal["remove", "keep"]) -> Away:
+    """The same for suites of tasks alone, before there are answers."""
+    return Away(suite_texts(suites), rules=Rules(one_operator=one_operator))
 
 
 @dataclass
 class Watch:
     """What one chunk's tasks were found to be near to."""
 
-    guard: Guard
+    guard: Away
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def check(self, task_id: str, source: str, family: str) -> bool:
         """Whether a task is too near, noting it if so."""
-        near = self.guard.index.near(source)
+        near, names = self.guard.near(source)
         if near.reasons:
-            self.rows.append(removal(task_id, family, near, self.guard.names))
+            self.rows.append(removal(task_id, family, near, names))
         return bool(near.reasons)
 
 

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernelwright.corpus.decontaminate import Near, Rules, common_subsequence
-from kernelwright.corpus.fingerprint import VIEWS, fingerprint
+from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.spans import cuda_spans
 
 FEWEST_WORDS = 12
@@ -112,9 +112,8 @@ class ProgramIndex:
 
 def _operator(reference: str) -> str | None:
     """The name of a task's one operator; None where it has none, or several."""
-    view = fingerprint(reference)
-    named = [n for n in view.nodes if n not in ("input", "weight") and n not in VIEWS and ":" not in n]
-    return named[0] if len(named) == 1 else None
+    operators = fingerprint(reference).operators
+    return operators[0] if len(operators) == 1 else None
 
 
 def _plain(name: str) -> str:

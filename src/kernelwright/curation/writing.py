@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from kernelwright import __version__
 from kernelwright.corpus.decontaminate import removal
-from kernelwright.corpus.guard import away, removals_summary
+from kernelwright.corpus.guard import away, removals_summary, taught
 from kernelwright.corpus.shards import MANIFEST, write_whole
 from kernelwright.curation.methods import Rows, Settings
 from kernelwright.curation.samples import digest, tree_hash
@@ -114,8 +114,7 @@ def away_from(
     kept_away, kept = away(tuple(suites), one_operator), []
     removed: dict[str, dict[str, Any]] = {}
     for row in rows:
-        codes = [str(row[name]) for name in ("code", "rejected_code", "failed_code") if row.get(name)]
-        near, names = kept_away.near(row["reference"], *codes)
+        near, names = kept_away.near(row["reference"], *taught(row))
         if near.reasons:
             removed.setdefault(row["reference"], removal(row["task_id"], "", near, names))
         else:

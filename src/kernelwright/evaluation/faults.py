@@ -35,8 +35,8 @@ class Faults:
     `time.time()`."""
 
     def __init__(self, path: Path) -> None:
-        """`path` is the same for all of them."""
-        self._path = path
+        """`path` is what all of them name that share the GPU, as of their `Lease`."""
+        self._path = path.with_suffix(".fault")
 
     def note(self) -> None:
         """A candidate has just met one."""

@@ -91,6 +91,11 @@ def lock_folder(cache: Path) -> Path:
     return cache / "leases"
 
 
+def shared_path(cache: Path, index: str) -> Path:
+    """What all processes of this user name that share a GPU: for its lease, and where its faults are noted."""
+    return lock_folder(cache) / f"gpu-{index}"
+
+
 def _locked(path: Path, way: int, deadline: float) -> int:
     """A descriptor that holds the lock on a file; the lock ends with it, at the latest with the process."""
     try:
@@ -202,8 +207,8 @@ class Gpu:
         """`index` as CUDA_VISIBLE_DEVICES names the GPU: its children see this one only. `makers` open it at once."""
         self.pool = pool
         self.device = {"name": name, "index": index}
-        path = (lock_folder(pool.cache) if name == "cuda" else pool.home) / f"gpu-{index}"
-        self.lease, self.faults = Lease(path), Faults(path.with_suffix(".fault"))
+        path = shared_path(pool.cache, index) if name == "cuda" else pool.home / f"gpu-{index}"
+        self.lease, self.faults = Lease(path), Faults(path)
         self._needs: dict[str, int] = {}
         """Number of the room that a task needs, by hash, where it is not the first."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]

@@ -25,7 +25,7 @@ from kernelwright.errors import ConfigError, HarnessError, TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.faults import Faults
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
-from kernelwright.evaluation.gpus import lock_folder
+from kernelwright.evaluation.gpus import shared_path
 from kernelwright.evaluation.options import visible_gpus
 from kernelwright.executor import Executor, Job
 from kernelwright.executor.memory import question
@@ -369,8 +369,7 @@ def faults_of(engine: object) -> Faults | None:
     if getattr(device, "type", "") != "cuda":
         return None
     names, index = visible_gpus(), getattr(device, "index", None) or 0
-    name = names[index] if index < len(names) else str(index)
-    return Faults((lock_folder(cache_dir()) / f"gpu-{name}").with_suffix(".fault"))
+    return Faults(shared_path(cache_dir(), names[index] if index < len(names) else str(index)))
 
 
 def fitting(tasks: Sequence[Task], policy: ConversationPolicy) -> list[Task]:

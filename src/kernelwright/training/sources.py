@@ -134,9 +134,9 @@ class Corpus:
             return
         from kernelwright.corpus.guard import guard
 
-        index = guard(self.against, self.one_operator).index
+        kept_away = guard(self.against, self.one_operator)
         for pair in pairs:
-            if index.near(pair[0]).reasons:
+            if kept_away.near(pair[0])[0].reasons:
                 skipped["contaminated"] += 1
             else:
                 yield pair
