@@ -15,7 +15,13 @@ from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
 
 
 def random_checkpoint(
-    folder: Path, *, bias: bool = False, context: int = 512, seed: int = 0, schedules: Sequence[str] = ()
+    folder: Path,
+    *,
+    bias: bool = False,
+    context: int = 512,
+    seed: int = 0,
+    schedules: Sequence[str] = (),
+    heads: int = 4,
 ) -> Path:
     """A Llama-shaped (with `bias` Qwen2-shaped) checkpoint of 0.1 M parameters whose logits differ a lot."""
     rng = random.Random(0)
@@ -27,8 +33,8 @@ def random_checkpoint(
         tokenizer.get_vocab_size(),
         hidden=64,
         layers=2,
-        heads=4,
-        kv_heads=2,
+        heads=heads,
+        kv_heads=heads // 2,
         feed_forward=96,
         context=context,
         bias=bias,

@@ -1,16 +1,18 @@
-"""vLLM in this process, on one GPU. Written from vLLM's documentation; it has not been run by its authors.
+"""vLLM in this process, on one GPU or, with vLLM's build for processors, on none.
 
 Requests go to vLLM's engine one by one (`add_request`, `step`, `abort_request`), so that answers come as they end.
-After an update the weights go straight into the running model: `LLM.apply_model` with the model's own `load_weights`,
-which takes Hugging Face's names, then `reset_prefix_cache`. This needs vLLM's worker in this process
-(`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
+After an update the weights go straight into the running model by the worker's own `reload_weights`, which takes Hugging
+Face's names and brings them into the form that its kernels read (the model's `load_weights` alone does not), then
+`reset_prefix_cache`. This needs vLLM's worker in this process (`VLLM_ENABLE_V1_MULTIPROCESSING=0`).
 """
 
 from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Mapping
+import random
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from kernelwright.errors import ConfigError, HarnessError
@@ -50,6 +52,7 @@ class VllmBackend(Queued):
             )
         place, tokenizer = place_of(model), load_tokenizer(model, trust_remote_code)
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        os.environ.setdefault("VLLM_LOGGING_STREAM", "ext://sys.stderr")  # what is printed may be read by scripts
         from transformers import AutoConfig, GenerationConfig
 
         config = AutoConfig.from_pretrained(place, trust_remote_code=trust_remote_code)
@@ -58,15 +61,16 @@ class VllmBackend(Queued):
         except OSError:
             generation_config = GenerationConfig.from_model_config(config)
         try:
-            from vllm import LLM
+            with _draws_kept():
+                from vllm import LLM
 
-            llm = LLM(
-                model=place,
-                gpu_memory_utilization=MEMORY_SHARE,
-                max_num_seqs=ROWS,
-                logprobs_mode="processed_logprobs" if tempered else "raw_logprobs",
-                trust_remote_code=trust_remote_code,
-            )
+                llm = LLM(
+                    model=place,
+                    gpu_memory_utilization=MEMORY_SHARE,
+                    max_num_seqs=ROWS,
+                    logprobs_mode="processed_logprobs" if tempered else "raw_logprobs",
+                    trust_remote_code=trust_remote_code,
+                )
         except Exception as error:  # of many kinds: no GPU, too little memory, an unknown architecture
             raise ConfigError(
                 f"vLLM cannot load {model!r}: {str(error).strip()[:300]}", hint="use the back-end transformers"
@@ -89,7 +93,12 @@ class VllmBackend(Queued):
                 running.finish_reason = "cancelled"
         if not self._asked:
             return
-        for output in self._engine.step():
+        try:
+            outputs = self._engine.step()
+        except Exception as error:  # of the device, or of vLLM's own checks
+            self._lost()
+            raise HarnessError(f"vLLM's engine failed: {str(error).strip()[:300]}") from error
+        for output in outputs:
             if output.finished and output.request_id in self._asked:
                 self._take(self._asked.pop(output.request_id), output.outputs[0])
 
@@ -127,13 +136,40 @@ class VllmBackend(Queued):
         """Gives up what is on its way."""
         if self._asked:
             self._engine.abort_request(list(self._asked))
+        self._lost()
+
+    def _lost(self) -> None:
         for running in self._asked.values():
             running.finish_reason = "cancelled"
         self._asked = {}
 
     def load_weights(self, weights: Mapping[str, Any]) -> None:
-        """Takes weights over. The cache of prompts' beginnings is of the weights before, so it is emptied."""
+        """Takes weights over. The cache of prompts' beginnings is of the weights before, so it is emptied. Raises
+        `ConfigError` where they are none of this model's, or vLLM is too old to take any."""
         self.rest()
-        items = list(weights.items())
-        self._llm.apply_model(lambda model: bool(model.load_weights(items)))
+        try:
+            self._llm.collective_rpc("reload_weights", kwargs={"weights_iterator": list(weights.items())})
+        except Exception as error:  # its loaders assert, look up and compare
+            raise ConfigError(
+                f"vLLM does not take these weights: {type(error).__name__}: {str(error).strip()[:300]}",
+                hint="vLLM must know reload_weights with an iterator, as 0.32 does; or use the back-end transformers",
+            ) from error
         self._llm.reset_prefix_cache()
+
+
+@contextmanager
+def _draws_kept() -> Iterator[None]:
+    """Leaves the process's random numbers as they were: vLLM seeds all of them with 0 when its worker is in it."""
+    import numpy as np
+    import torch
+
+    states = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+        torch.set_rng_state(states[2])
+        if devices:
+            torch.cuda.set_rng_state_all(devices)
