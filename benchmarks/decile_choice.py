@@ -25,9 +25,9 @@ import torch
 from rl_schedule_choice import Choice, arguments, asked_for, chances, right, scores
 
 from kernelwright import metrics
-from kernelwright.curation.deciles import BEST_TAG, speed_deciles, speed_line
+from kernelwright.curation.deciles import BEST_TAG, speed_deciles
 from kernelwright.curation.samples import Sample
-from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.chat import speed_line, task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.records import Message
 
@@ -50,7 +50,7 @@ def tagged(tokenizer: ChatTokenizer, choice: Choice) -> list[Choice]:
     ]
     by_line: dict[str, list[int]] = defaultdict(list)
     for number, found in enumerate(speed_deciles(samples)):
-        by_line[found.line].append(number)
+        by_line[speed_line(found.tag)].append(number)
     return [
         replace(asked_with(tokenizer, choice, line), heads=[choice.heads[n] for n in numbers])
         for line, numbers in by_line.items()

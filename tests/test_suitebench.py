@@ -318,6 +318,8 @@ def test_ctrl_c_keeps_what_was_judged(kernelwright: Command, suite: Path, tmp_pa
         (("cudabench:nowhere.jsonl",), "cannot be read"),
         (("cudabench:x.jsonl:9",), "no level"),
         (("starter", "--trials", "0"), "--trials"),
+        (("starter", "--speed", "11/10"), "no speed decile"),
+        (("cudabench:x.jsonl", "--speed", "10/10"), "--speed is for tasks with a Python reference"),
     ],
 )
 def test_bad_words_are_refused_before_anything_is_made(

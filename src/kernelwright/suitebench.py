@@ -23,13 +23,24 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
 from kernelwright.executor import Job, load_executor
 from kernelwright.executor.memory import remembering
+from kernelwright.inference.chat import SPEED_TAGS, with_speed
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
 from kernelwright.prompts import ParseFailure, contexts
 from kernelwright.prompts.contexts import CONTEXTS
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
 from kernelwright.rewards import drkernel
-from kernelwright.rollout import CONTEXT_CHARACTERS, PYTHON, Budget, Exchange, parse_python, prompt_hash, rollout
+from kernelwright.rollout import (
+    CONTEXT_CHARACTERS,
+    PYTHON,
+    Budget,
+    Converse,
+    Exchange,
+    converse_python,
+    parse_python,
+    prompt_hash,
+    rollout,
+)
 from kernelwright.store import Store
 from kernelwright.tasks import load_suite
 
@@ -79,6 +90,8 @@ class BenchOptions:
     """Where a sample ends before its turns do: `correct`, or `never`, since later turns may be faster."""
     filter: bool = False
     """On a GPU: the functional machine judges first, and the GPU only what that does not find wrong."""
+    speed: str | None = None
+    """The speed decile to ask for, of a model that was trained on their tags (`chat.SPEED_TAGS`)."""
 
     def numbers(self) -> list[int]:
         """The samples of one task."""
@@ -119,10 +132,10 @@ def load_bench_suite(
     """
     exchange = exchange_of(options)
     if programbench.is_programs(options.suite):
-        if options.context is not None:
-            raise ConfigError("--context is for tasks with a Python reference", hint="leave it out for cudabench:FILE")
-        if verdicts is not None:
-            raise ConfigError("--verdicts is for tasks with a Python reference", hint="leave it out for cudabench:FILE")
+        for name, given in (("context", options.context), ("speed", options.speed), ("verdicts", verdicts)):
+            if given is not None:
+                what = f"--{name} is for tasks with a Python reference"
+                raise ConfigError(what, hint="leave it out for cudabench:FILE")
         return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
     tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
     return BenchSuite(tasks, exchange, lambda: remembering(load_executor(executor, jobs, judging.backend), verdicts))
@@ -152,9 +165,11 @@ def exchange_of(options: BenchOptions, policy: Policy | None = None) -> Exchange
         raise ConfigError(f"--form {form!r} is not a form", hint=f"use {' or '.join(FORMS)}")
     if options.stop not in STOPS:
         raise ConfigError(f"--stop {options.stop!r} is not known", hint=f"use {' or '.join(STOPS)}")
+    if options.speed is not None and options.speed not in SPEED_TAGS:
+        raise ConfigError(f"--speed {options.speed!r} is no speed decile", hint="use 1/10 to 10/10, the fastest")
     parse = parse_python if form == "module" else exported
     if options.context is None:
-        return Exchange(parse=parse)
+        return Exchange(_asked_for(options.speed, converse_python), parse)
     if options.context not in CONTEXTS:
         raise ConfigError(f"--context {options.context!r} is not known", hint=f"use {', '.join(CONTEXTS)}")
     bare = bool(getattr(policy, "bare", False))
@@ -172,7 +187,14 @@ def exchange_of(options: BenchOptions, policy: Policy | None = None) -> Exchange
             fits=fits,
         )
 
-    return Exchange(converse, parse)
+    return Exchange(_asked_for(options.speed, converse), parse)
+
+
+def _asked_for(speed: str | None, converse: Converse) -> Converse:
+    """The same conversations, with the line that asks for a speed."""
+    if speed is None:
+        return converse
+    return lambda task, turns, candidates: with_speed(converse(task, turns, candidates), speed)
 
 
 def _fits_characters(messages: Sequence[Message]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kernelwright.curation.reverse import statement
 from kernelwright.curation.samples import tree_hash
 from kernelwright.curation.writing import away_from, without_doubles, write
 from kernelwright.errors import ConfigError, StoreError
+from kernelwright.inference.chat import with_speed
 from kernelwright.records import Evaluation, Finding, Message, Task, Timing, WorkloadResult
 
 HEAD = "import torch\nimport torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return "
@@ -148,6 +150,21 @@ def test_speed_deciles_are_shares_of_the_best_of_the_task() -> None:
     assert [t.tag for t in tagged] == ["10/10", "5/10", "1/10", "1/10", "10/10"]
     rows = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0)), Settings()).rows
     assert rows[0]["prompt"][-1]["content"].startswith("Speed: 10/10 of the fastest known.\n\nimport torch")
+
+
+def test_speed_is_asked_for_where_bench_asks_for_it() -> None:
+    """In the first request, whatever follows it, and in place of a speed that was asked for then."""
+    roles = (
+        ("system", "s"),
+        ("user", "Speed: 10/10 of the fastest known.\n\ntask"),
+        ("assistant", "a"),
+        ("user", "wrong"),
+    )
+    asked = tuple(Message(role=role, content=text) for role, text in roles)  # type: ignore[arg-type]
+    slow = replace(sample(A, speedup=1.0), messages=asked, turn=1)
+    (_, row) = METHODS["speed-deciles"](episodes(sample(A, speedup=2.0), slow), Settings(form="chat")).rows
+    assert [m["content"] for m in row["prompt"]] == ["s", "Speed: 5/10 of the fastest known.\n\ntask", "a", "wrong"]
+    assert tuple(Message.model_validate(m) for m in row["prompt"]) == with_speed(asked, "5/10")
 
 
 def test_retrieval_shows_similar_tasks_and_never_the_task_itself() -> None:

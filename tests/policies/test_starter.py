@@ -21,7 +21,7 @@ from training.sample_pairs import REFERENCE
 from kernelwright.errors import ConfigError, KernelwrightError, PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.inference import STARTER, load_engine, starter_folder
-from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.chat import task_prompt, with_speed
 from kernelwright.policies import Request, load_policy
 from kernelwright.policies.starter import StarterPolicy
 from kernelwright.prompts import initial_messages
@@ -113,6 +113,17 @@ def test_tries_take_turns_with_the_schedules_of_the_model(choosing: Path, kind: 
     assert [begun_with(policy, ASK, seed, TASK) for seed in range(3)] == [fused, apart, fused]
     assert begun_with(policy, ASK, 1, TASK, 0.0) == fused, "a greedy first try has the first of them"
     assert begun_with(policy, LATER, 1, TASK, 0.0) == apart
+
+
+def test_a_speed_that_is_asked_for_stands_before_the_task_and_leaves_the_schedule_to_the_model(choosing: Path) -> None:
+    policy = StarterPolicy(load_engine(f"starter:{choosing}", device="cpu", threads=1), max_tokens=4)
+    line = "Speed: 10/10 of the fastest known."
+    words = f"{line}\n\n{task_prompt(SOURCE)}"
+    expected = policy.engine.tokenizer.prompt([Message(role="user", content=words)])
+    for messages in (ASK, LATER):
+        fast = with_speed(messages, "10/10")
+        assert policy.asked(Request(fast, 1, TASK)).ids == policy.asked(Request(fast, 1)).ids == expected
+    assert line not in policy.engine.tokenizer.decode(policy.asked(Request(ASK, 1, TASK)).ids)
 
 
 def test_the_schedule_may_be_stated_or_left_to_the_model(

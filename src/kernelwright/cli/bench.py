@@ -60,6 +60,9 @@ def bench(
     ),
     context: Context = None,
     top_w: TopW = None,
+    speed: Annotated[
+        str | None, typer.Option(metavar="D/10", help="Of a model trained on speed deciles: the one to ask for.")
+    ] = None,
     grid: Annotated[
         str | None, typer.Option(metavar="SHAPES", help="Samples x turns at equal budget: 16x1,4x4,1x16.")
     ] = None,
@@ -108,7 +111,7 @@ def bench(
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")
     drawn, deep = (1 if given is None else given for given in (samples, turns))
     asked = (policy, suite, drawn, greedy, temperature, top_p, deep, seed, form, context, top_w or 4, stop, filtered)
-    options = BenchOptions(*asked)
+    options = BenchOptions(*asked, speed)
     shapes = _shapes(grid, options)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one

@@ -25,16 +25,6 @@ class Tagged:
     def tag(self) -> str:
         return f"{self.decile}/10"
 
-    @property
-    def line(self) -> str:
-        """What stands before the task in the prompt."""
-        return speed_line(self.tag)
-
-
-def speed_line(tag: str) -> str:
-    """The sentence that conditions on speed; with `BEST_TAG` at inference."""
-    return f"Speed: {tag} of the fastest known."
-
 
 def speed_deciles(samples: Sequence[Sample]) -> list[Tagged]:
     """Tags correct answers by their share of the best speed known for the task: ceil(10 * speedup / best speedup).

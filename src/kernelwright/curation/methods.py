@@ -14,6 +14,8 @@ from kernelwright.curation import deciles, pairing, reverse, select
 from kernelwright.curation.rows import Form, answer_text, completion_of, facts_of, message, prompt_of, sft_row
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import ConfigError
+from kernelwright.inference.chat import with_speed
+from kernelwright.records import Message
 
 Kind = Literal["sft", "preference", "episodes"]
 
@@ -154,8 +156,8 @@ def speed_deciles(episodes: Sequence[Episode], settings: Settings) -> Rows:
     shown = _demonstrations(pool, settings)
     for tagged in deciles.speed_deciles(pool):
         row = sft_row(tagged.sample, settings.form, "speed-decile", tag=tagged.tag)
-        last = row["prompt"][-1]
-        row["prompt"] = [*row["prompt"][:-1], message(last["role"], f"{tagged.line}\n\n{last['content']}")]
+        asked = with_speed([Message.model_validate(m) for m in row["prompt"]], tagged.tag)
+        row["prompt"] = [message(m.role, m.content) for m in asked]
         rows.append(_shown(row, tagged.sample, shown, settings))
     return Rows("sft", rows, {**_failed(pool), "not-timed": sum(s.correct and not s.speedup for s in pool)})
 

@@ -39,6 +39,10 @@ OWN = "own"
 
 ROLES = ("system", "user", "assistant")
 
+SPEED_TAGS = tuple(f"{decile}/10" for decile in range(1, 11))
+"""How near an answer comes to the fastest known for its task (PIE, arXiv 2302.07867): what `speed_line` may name."""
+
+_SPEED = re.compile(r"\A(Speed: \d+/10 of the fastest known\.)\n\n")
 _BLOCK = re.compile(r"^[ \t]*```[ \t]*(?:python|py|python3)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.MULTILINE | re.DOTALL)
 _MODEL = re.compile(r"^class\s+Model\b", re.MULTILINE)
 
@@ -60,6 +64,25 @@ def begun(schedules: Sequence[str], number: int) -> str:
     if not schedules or stated == OWN:
         return ""
     return heading(named(stated).name if stated else schedules[number % len(schedules)])
+
+
+def speed_line(tag: str) -> str:
+    """What stands before the task for a model that was trained on speed deciles; with `10/10` at inference."""
+    return f"Speed: {tag} of the fastest known."
+
+
+def with_speed(messages: Sequence[Message], tag: str) -> tuple[Message, ...]:
+    """The conversation whose first request begins with the line of a tag, and with no other one's."""
+    first = next((at for at, m in enumerate(messages) if m.role == "user"), len(messages))
+    words = [f"{speed_line(tag)}\n\n{_SPEED.sub('', m.content, count=1)}" for m in messages[first : first + 1]]
+    return (*messages[:first], *(Message(role="user", content=text) for text in words), *messages[first + 1 :])
+
+
+def speed_asked(messages: Sequence[Message]) -> str:
+    """The line that the first request begins with; empty where it has none."""
+    first = next((m.content for m in messages if m.role == "user"), "")
+    found = _SPEED.match(first)
+    return found.group(1) if found else ""
 
 
 def source_of(messages: Sequence[Message]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
-from kernelwright.inference.chat import begun, source_of, task_prompt
+from kernelwright.inference.chat import begun, source_of, speed_asked, task_prompt
 from kernelwright.inference.repeating import Asking, asking
 from kernelwright.policies import Answer, Request
 from kernelwright.records import Message, Task, Usage
@@ -143,7 +143,10 @@ class StarterPolicy:
         return Prompt([*prompt.ids, *self.engine.tokenizer.encode(begin)], prompt.asked) if begin else prompt
 
     def begin(self, request: Request) -> str:
-        """What the answer to a request is begun with (`chat.begun`)."""
+        """What the answer to a request is begun with (`chat.begun`): nothing where it asks for a speed, which is what
+        the model is to choose its schedule by."""
+        if speed_asked(request.messages):
+            return ""
         first = not any(m.role == "assistant" for m in request.messages)
         greedy = self.sampling(request.seed, request.temperature).temperature == 0.0
         return begun(self.engine.schedules, 0 if first and greedy else request.seed)
@@ -153,7 +156,8 @@ class StarterPolicy:
         if not self.engine.bare_task:
             return Prompt(self.engine.tokenizer.prompt(messages))
         asked = asking(task_prompt(task.source) if task is not None else source_of(messages))
-        return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=asked.text)]), asked)
+        words = "\n\n".join(part for part in (speed_asked(messages), asked.text) if part)
+        return Prompt(self.engine.tokenizer.prompt([Message(role="user", content=words)]), asked)
 
     def fits(self, messages: Sequence[Message]) -> bool:
         """Whether a conversation leaves room for an answer."""
