@@ -34,6 +34,9 @@ SampleLarge = Annotated[
     bool, typer.Option("--sample-large/--no-sample-large", help="Without a GPU, sample sizes too large to run.")
 ]
 Context = Annotated[str | None, typer.Option(help="What later turns see of earlier ones: recent, top_w or summary.")]
+Speed = Annotated[
+    str | None, typer.Option("--speed", metavar="D/10", help="Of a model trained on speed deciles: what to ask for.")
+]
 TopW = Annotated[int | None, typer.Option("--top-w", min=1, help="What --context top_w shows; default: 4 turns.")]
 SmallSizes = Annotated[bool, typer.Option("--small-sizes", help="Without a GPU, judge at small sizes only.")]
 
@@ -52,17 +55,13 @@ def bench(
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns a sample may take; default: 1.")] = None,
-    filtered: Annotated[
-        bool, typer.Option("--filter", help="On a GPU, have the functional machine judge first.")
-    ] = False,
+    filtered: Annotated[bool, typer.Option("--filter", help="On a GPU: the functional machine judges first.")] = False,
     stop: Annotated[str, typer.Option(help="A sample ends when it is correct, or never before its turns do.")] = (
         "correct"
     ),
     context: Context = None,
     top_w: TopW = None,
-    speed: Annotated[
-        str | None, typer.Option(metavar="D/10", help="Of a model trained on speed deciles: the one to ask for.")
-    ] = None,
+    speed: Speed = None,
     grid: Annotated[
         str | None, typer.Option(metavar="SHAPES", help="Samples x turns at equal budget: 16x1,4x4,1x16.")
     ] = None,
@@ -110,8 +109,8 @@ def bench(
     if top_w is not None and context != "top_w":
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")
     drawn, deep = (1 if given is None else given for given in (samples, turns))
-    asked = (policy, suite, drawn, greedy, temperature, top_p, deep, seed, form, context, top_w or 4, stop, filtered)
-    options = BenchOptions(*asked, speed)
+    asked = (policy, suite, drawn, greedy, temperature, top_p, deep, seed, form, context, top_w or 4, stop)
+    options = BenchOptions(*asked, filter=filtered, speed=speed)
     shapes = _shapes(grid, options)
     if compare is not None:
         _bench_of(compare)  # which says now whether it is one
@@ -119,9 +118,9 @@ def bench(
     found = load_bench_suite(options, judging, jobs or cores(), executor, verdicts=verdicts, **rows)
     if shapes:
         _play_grid(found, shapes, options, judging, run, as_json)
-        return
-    _play(found, options, judging, run, as_json)
-    _show(run, compare, as_json)
+    else:
+        _play(found, options, judging, run, as_json)
+        _show(run, compare, as_json)
 
 
 def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
