@@ -1,11 +1,13 @@
 """Judging on a GPU that others use, too: verdicts beside a process that computes, and what a fault leaves behind.
 
-    python benchmarks/gpu_shared.py OUT.json [--honest 12] [--exploits 10] [--parts quiet,matmul,generation,faults]
+    python benchmarks/gpu_shared.py OUT.json [--honest 12] [--exploits 10]
+        [--parts quiet,matmul,generation,faults,crossfire] [--crossfire 48]
 
 `quiet`, `matmul` and `generation`: an honest kernel of 10 us and the same with 2 ms of work on a stream that nobody
 waits for, judged while nothing else computes, while another process multiplies matrices, and while the starter
 generates. `faults`: whether the runners that are opened ahead come up after candidates with faults, and how long that
-takes. Candidates are those of tests/evaluation/test_gpu_judging.py.
+takes. `crossfire`: so many candidates judged eight at once, every fourth of which reads an illegal address while the
+others are honest. Candidates are those of tests/evaluation/test_gpu_judging.py.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +27,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "evaluati
 import test_gpu_judging as candidates
 from gpu_machine import hardware
 
+from kernelwright.errors import KernelwrightError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.gpus import Gpu
+from kernelwright.executor import load_executor
+from kernelwright.records import Task
+from kernelwright.tasks import candidate_from_text
 
 EXPLOIT = "work on a stream that nobody waits for"
 MATMUL = """
@@ -95,11 +102,33 @@ def opened(gpu: Gpu) -> dict[str, Any]:
     return {"waiting": gpu._spares.qsize(), "of": wanted, "seconds": round(time.monotonic() - began, 2)}
 
 
+def crossfire(count: int) -> dict[str, Any]:
+    """Verdicts and seconds of honest candidates among such with a fault, eight at once."""
+    task = Task(task_id="crossfire", source=candidates.TASK)
+    texts = [candidates.FAULTS["illegal address"][0] if n % 4 == 3 else candidates.text() for n in range(count)]
+    began = time.monotonic()
+    rows: dict[str, list[dict[str, Any]]] = {"honest": [], "fault": []}
+    with load_executor("local", 8, "gpu") as executor:
+        options = executor.settle(EvalOptions(backend="gpu", timeout=10, timing_seconds=0.1, trials=3))
+        given = [candidate_from_text(f"# {number}\n{text}", "crossfire") for number, text in enumerate(texts)]
+        jobs = [executor.submit(task, candidate, options) for candidate in given]
+        for number, job in enumerate(jobs):
+            try:
+                found = job.result()
+                row = {"verdict": found.verdict, "reason": found.reason[:160], "seconds": found.seconds.total}
+            except KernelwrightError as error:
+                row = {"verdict": type(error).__name__, "reason": str(error)[:160], "seconds": None}
+            rows["fault" if number % 4 == 3 else "honest"].append(row)
+    counts = {name: dict(Counter(row["verdict"] for row in every)) for name, every in rows.items()}
+    return {"counts": counts, "seconds": round(time.monotonic() - began, 1), **rows}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--honest", type=int, default=12)
     parser.add_argument("--exploits", type=int, default=10)
+    parser.add_argument("--crossfire", type=int, default=48)
     parser.add_argument("--parts", default="quiet,matmul,generation,faults")
     args = parser.parse_args()
     found = {"hardware": hardware()}
@@ -107,7 +136,9 @@ def main() -> int:
         judge = Judge(evaluator)
         judge(candidates.text())
         for part in args.parts.split(","):
-            if part in LOADS:
+            if part == "crossfire":
+                found[part] = crossfire(args.crossfire)
+            elif part in LOADS:
                 found[part] = beside(judge, LOADS[part], args.honest, args.exploits)
             else:
                 assert evaluator._gpu is not None
