@@ -77,6 +77,12 @@ def test_a_kernel_is_known_again_whatever_its_names_and_numbers(
     assert near.reasons == reasons and (near.ast > 0.9) == bool(reasons)
 
 
+def test_what_a_kernel_may_be_launched_with_is_no_word_of_it() -> None:
+    bound = RENAMED.replace("void bounded", "void __launch_bounds__(256, 2) bounded")
+    scores = {ProgramIndex(SUITE).near(TWO, text).ast for text in (RENAMED, bound)}
+    assert len(scores) == 1 and scores.pop() > 0.9
+
+
 def test_a_helper_that_all_have_is_no_likeness() -> None:
     helper = "__device__ float twice(float a, float b, float c) { return 2.f * a + 3.f * b + 4.f * c - a * b * c; }\n"
     assert ProgramIndex([Program("1", "X", helper + OTHER)]).near(TWO, helper + KERNEL).reasons == ()

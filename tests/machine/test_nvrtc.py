@@ -69,6 +69,12 @@ def test_errors_name_the_authors_line(text: str, place: str, message: str) -> No
     assert place in line and message in line
 
 
+@pytest.mark.parametrize("bounds", ["", "__launch_bounds__(64) "])
+def test_a_kernel_may_have_the_name_of_a_type_whose_header_it_does_not_include(bounds: str) -> None:
+    assert compile_ptx(f"__global__ void {bounds}half(float* x) {{ x[threadIdx.x] *= 0.5f; }}").ok
+    assert compile_ptx("__global__ void k(half* x) { int half_of = 2; x[0] = __float2half(half_of); }").ok
+
+
 def test_an_unknown_header_is_named() -> None:
     result = compile_ptx(with_include("curand_kernel.h"))
     assert not result.ok

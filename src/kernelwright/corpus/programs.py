@@ -26,8 +26,9 @@ from kernelwright.prompts.spans import cuda_spans
 FEWEST_WORDS = 12
 """Kernels of fewer words say nothing."""
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
+_LAUNCH = re.compile(r"__(?:launch_bounds|cluster_dims|maxnreg|block_size)__\s*\([^()]*\)")
 _WORD = re.compile(r"[A-Za-z_]\w*|\.?\d[\w.]*|[-+*/%&|^<>=!]=|<<|>>|&&|\|\||[^\s\w]")
-_SILENT = frozenset("; , { } ( ) extern C const static inline __restrict__ __global__ __launch_bounds__ : \" '".split())
+_SILENT = frozenset("; , { } ( ) extern C const static inline __restrict__ __global__ : \" '".split())
 _KEPT = frozenset(
     """void bool char short int long unsigned signed float double half auto if else for while do return break continue
     switch case struct template typename size_t int8_t int16_t int32_t int64_t uint8_t uint16_t uint32_t uint64_t
@@ -60,7 +61,7 @@ def _kernels(source: str) -> list[_Kernel]:
 
 
 def _kernel(text: str) -> _Kernel:
-    tokens = _WORD.findall(_COMMENT.sub(" ", text))
+    tokens = _WORD.findall(_LAUNCH.sub(" ", _COMMENT.sub(" ", text)))
     words = []
     for token, following in zip(tokens, [*tokens[1:], ""], strict=True):
         if token in _SILENT:

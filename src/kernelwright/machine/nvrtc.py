@@ -201,11 +201,13 @@ def _compiled(source: str, chosen: Sequence[str], expressions: Sequence[str], na
 
 # torch/extension.h brings these to nvcc; here they are included where a text names what they declare, since parsing
 # them takes longer than compiling most kernels.
+_HALF = r"\b(?:void|bool|int|unsigned|float|double|auto)\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?half\s*\("
 _IMPLIED = (
     ("kernelwright_scalar.h", r"\b(?:Half|BFloat16|acc_type|opmath_type|AccumulateType|OpMathType)\b"),
     ("kernelwright_accessor.h", r"\b(?:\w*TensorAccessor(?:32|64)?|\w*PtrTraits)\b"),
     ("cuda.h", r"\A(?![\s\S]*\bstruct\b[^;{]*\bCUtensorMap\s*\{)[\s\S]*\bCUtensorMap\b"),
-    ("cuda_fp16.h", r"\b(?:__half2?|half2?|__half2float|__float2half\w*)\b"),
+    # A function of that name says that no header is there which has the type.
+    ("cuda_fp16.h", rf"\A(?![\s\S]*{_HALF})[\s\S]*\b(?:__half2?|half2?|__half2float|__float2half\w*)\b"),
     ("cuda_bf16.h", r"\b(?:__nv_bfloat162?|nv_bfloat162?|__bfloat162float|__float2bfloat16\w*)\b"),
 )
 
