@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -79,6 +80,10 @@ def load(
         raise TaskError(
             f"no row of {file!r} has a prompt of level {level}", hint="name another level: cudabench:FILE:1"
         )
+    missing = [row.task_id for row in rows if _task(row, Path(file).name, level) is None]
+    if missing:
+        few = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
+        print(f"left out: {len(missing)} of {len(rows)} rows have no prompt of level {level} ({few})", file=sys.stderr)
     tasks = [task for task, _ in programs.values()]
     by_hash = {name: row for name, (_, row) in programs.items()}
     return tasks, Exchange(_converse, parse_program), lambda: ProgramLanes(by_hash, jobs)

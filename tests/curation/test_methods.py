@@ -16,7 +16,7 @@ from kernelwright.curation.methods import load_method
 from kernelwright.curation.pairing import episode_pairs, preferences, repairs
 from kernelwright.curation.reverse import statement
 from kernelwright.curation.samples import tree_hash
-from kernelwright.curation.writing import away_from, without_doubles, write
+from kernelwright.curation.writing import away_from, features, without_doubles, write
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.inference.chat import with_speed
 from kernelwright.records import Evaluation, Finding, Message, Task, Timing, WorkloadResult
@@ -122,6 +122,34 @@ def test_concur_balances_with_one_operator_tasks() -> None:
     assert [(p.rule, p.sample.task.task_id) for p in picks] == [("a", "a"), ("a", "b"), ("a", "c"), ("c", "one")]
     assert picks[-1].sample.length == 10
     assert len(selecting.concur([*kept, *single], balance=1e308)) == 4
+
+
+def test_concur_goes_by_the_shortest_of_all_and_by_speed_among_equals() -> None:
+    untimed = [sample(A, words=3), sample(A, speedup=2.0, words=9)]
+    assert selecting.concur(untimed) == []  # nobody can say that the shortest is the fastest
+    equal = [sample(ONE, speedup=1.0, words=5), sample(ONE, speedup=1.2, words=5), sample(ONE, speedup=1.1, words=4)]
+    others = [sample(A, speedup=1.0, words=1), sample(A, speedup=9.0, words=2)]
+    picks = selecting.concur([*others, *equal[:2], sample(ONE, speedup=1.3, words=6)], balance=1.0)
+    assert [(p.rule, p.sample.speedup) for p in picks] == [("b", 9.0), ("c", 1.2)]
+
+
+def test_mdpo_pairs_what_was_said() -> None:
+    silent = replace(sample(A, "wrong"), answer="", code="", evaluation=None)
+    pool = [
+        rollout(sample(A, speedup=2.0), name="x"),
+        rollout(silent, name="y"),
+        rollout(sample(A, "wrong", words=3), name="z"),
+    ]
+    for form in ("plain", "chat"):
+        made = METHODS["mdpo"](pool, Settings(form=form))  # type: ignore[arg-type]
+        assert [m["content"] != "" and "```python\n\n```" not in m["content"] for m in made.rows[0]["rejected"]] == [
+            True
+        ]
+        assert made.left_out["rollouts-with-an-empty-answer"] == 1
+
+
+def test_speed_deciles_of_any_speed() -> None:
+    assert [t.tag for t in speed_deciles([sample(A, speedup=s) for s in (1e308, 1e-308)])] == ["10/10", "1/10"]
 
 
 def test_controls_take_one_a_task_by_their_order() -> None:
@@ -437,6 +465,20 @@ def test_nothing_left_is_an_error_and_writes_nothing(tmp_path: Path) -> None:
     assert caught.value.hint == "1 wrong" and not (tmp_path / "data").exists()
 
 
+def test_types_of_fields_are_those_of_all_rows() -> None:
+    rows = [
+        {"a": None, "b": [], "speedup": None},
+        {"a": 1, "b": [{"role": "x"}], "speedup": None},
+        {"a": 0.5, "c": [[True]]},
+    ]
+    assert features(rows) == [
+        {"name": "a", "dtype": "float64"},
+        {"name": "b", "list": [{"name": "role", "dtype": "string"}]},
+        {"name": "speedup", "dtype": "float64"},
+        {"name": "c", "list": {"list": "bool"}},
+    ]
+
+
 def test_what_is_written_loads(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     pool = [
@@ -452,5 +494,7 @@ def test_what_is_written_loads(tmp_path: Path) -> None:
         assert loaded.num_rows == manifest["rows"] == len((out / "data/train.jsonl").read_text().splitlines()) > 0
         assert json.loads((out / "manifest.json").read_text()) == manifest
         assert method in (out / "README.md").read_text()
+        texts = loaded.features["prompt"].feature if "prompt" in loaded.features else None
+        assert loaded.features["speedup"].dtype == "float64" and (texts is None or texts["role"].dtype == "string")
     with pytest.raises(StoreError):
         write(tmp_path / "rft", made, method="rft", runs=["r"], settings=Settings())

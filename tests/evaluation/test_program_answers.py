@@ -212,3 +212,7 @@ def test_bench_asks_for_programs_and_judges_them(tmp_path: Path, kernelwright: C
     assert len(turns) >= 3
     missing = kernelwright("bench", f"cudabench:{file}:2", "--policy", "template", "--run", tmp_path / "other")
     assert missing.returncode == 2 and "prompt of level 2" in missing.stderr
+    with open(file, "a") as rows:
+        rows.write(json.dumps({**row, "id": "mute", "level3_prompt": None}) + "\n")
+    other = kernelwright("bench", f"cudabench:{file}:3", *words[:3], 1, "--run", tmp_path / "third", timeout=300)
+    assert "left out: 1 of 3 rows have no prompt of level 3 (mute)" in other.stderr

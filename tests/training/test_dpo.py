@@ -79,6 +79,10 @@ def test_bad_pairs_are_named(home: Path, tmp_path: Path) -> None:
         ({**row("nothing asked", A, B), "prompt": ""}, "empty-prompt"),
         (row("words", "no kernel", B), "no-cuda"),
         (row("long", A * 9, B), "too-long"),
+        (
+            {**row("gap", A, B), "rejected": [say("assistant", ""), say("user", "go on"), say("assistant", B)]},
+            "empty-answer",
+        ),
         (row("torn \ufffd", A, B + "\ufffd"), "broken-utf8"),
         (row("special", A, B + "<|im_end|>"), "special-token"),
         (lost, "no-field"),
@@ -87,7 +91,8 @@ def test_bad_pairs_are_named(home: Path, tmp_path: Path) -> None:
     wanted = settings(tmp_path, home / "base", [row("good", A, B), *(r for r, _ in bad), row("words too", A, "none")])
     pairs, report = read_pairs(wanted)
     assert [pair.name for pair in pairs] == ["good", "words too"]  # a rejected answer may lack a kernel
-    assert report.counts == dict.fromkeys(sorted(reason for _, reason in bad), 1) and report.rows == len(bad) + 2
+    reasons = [reason for _, reason in bad]
+    assert report.counts == {r: reasons.count(r) for r in sorted(reasons)} and report.rows == len(bad) + 2
     with pytest.raises(ConfigError, match="no pairs to train on.*same-answers"):
         read_pairs(settings(tmp_path, home / "base", [bad[0][0]]))
     training, out = split_pairs(pairs * 2, 0)
@@ -113,6 +118,18 @@ def test_micro_batches_do_not_matter_and_lora_is_merged(home: Path, tmp_path: Pa
     assert set(merged) == set(base) and any(not torch.equal(merged[n], base[n]) for n in base)
     with pytest.raises(ConfigError, match="other settings"):
         train_dpo(settings(tmp_path, home / "base", rows), tmp_path / "lora")
+
+
+def test_pairs_of_an_update_count_alike_and_a_loss_that_is_no_number_ends_it(home: Path, tmp_path: Path) -> None:
+    """Three pairs are a micro-batch of two and one of one."""
+    rows = [row(r["row_id"], r["answer"], ROWS[i - 1]["answer"], r["reference"]) for i, r in enumerate(ROWS[:3])]
+    norms = {}
+    for size in (1, 2, 4):
+        train_dpo(settings(tmp_path, home / "base", rows, train={"micro_batch": size}), tmp_path / f"by{size}")
+        norms[size] = log(tmp_path / f"by{size}")[0]["grad_norm"]
+    assert norms[2] == pytest.approx(norms[4], rel=1e-4) and norms[1] == pytest.approx(norms[4], rel=1e-4)
+    with pytest.raises(ConfigError, match="diverged"):
+        train_dpo(settings(tmp_path, home / "base", rows, train={"lr": 1e20, "steps": 6}), tmp_path / "lost")
 
 
 def test_a_run_of_one_update_has_a_rate(home: Path, tmp_path: Path) -> None:

@@ -243,10 +243,15 @@ def test_bad_rows_are_named_and_never_trained_on(home: Path, tmp_path: Path) -> 
         (b'{"row_id": "asked", "messages": [{"role": "user", "content": "x"}]}', "no-field"),
         (b'{"row_id": "plain", "reference": "x", "answer": "just words"}', "no-cuda"),
         (b'{"row_id": "special", "reference": "<|im_end|>", "answer": "__global__ void k() {}"}', "special-token"),
+        (b'{"row_id": "twice", "reference": "x", "answer": "__global__ void k() {}", "answer": "y"}', "unreadable"),
+        (
+            b'{"row_id": "bot", "messages": [{"role": "bot", "content": "x"}, {"role": "assistant", "content": "y"}]}',
+            "role",
+        ),
         (json.dumps({"row_id": "long", "reference": "x", "answer": ROWS[0]["answer"] * 9}).encode(), "too-long"),
     ]
     path = tmp_path / "rows.jsonl"
-    path.write_bytes(b"\n".join([good[0], *(line for line, _ in bad), b"", good[1]]))
+    path.write_bytes(b"\xef\xbb\xbf" + b"\n".join([good[0], *(line for line, _ in bad), b"", good[1]]))
     result = train_sft(settings(home, data={"path": str(path)}, steps=1), tmp_path / "run")
     named = [json.loads(line) for line in (tmp_path / "run" / "bad_rows.jsonl").read_text().splitlines()]
     counts: dict[str, int] = {}
@@ -386,6 +391,13 @@ def test_a_model_that_has_diverged_stops_the_run(home: Path, tmp_path: Path) -> 
         train_sft(settings(home, model={"path": str(tmp_path / "broken")}), tmp_path / "run")
 
 
+def test_weights_that_are_no_numbers_are_not_saved(home: Path, tmp_path: Path) -> None:
+    """The last updates are not logged."""
+    with pytest.raises(ConfigError, match="weight tensors are not finite"):
+        train_sft(settings(home, steps=2, log_every=10, lr=1e39), tmp_path / "run")
+    assert not (tmp_path / "run" / "model.safetensors").exists()
+
+
 def test_heat_map(home: Path, tmp_path: Path) -> None:
     nasty = {
         "row_id": "<script>alert(1)</script>",
@@ -453,6 +465,9 @@ def test_settings_say_what_is_wrong(home: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=match):
             load_config(path, [override], SftSettings)
+    with pytest.raises(ConfigError, match="no layer of the model is 'nope'"):
+        wanted = {"path": str(home / "base"), "tune": "lora", "lora": {"targets": "q_proj,nope"}}
+        train_sft(settings(home, model=wanted), tmp_path / "run4")
     with pytest.raises(ConfigError, match="no settings file"):
         recipe_path("cusett")
     with pytest.raises(ConfigError, match="micro-batches of 2"):

@@ -40,7 +40,7 @@ def speed_deciles(samples: Sequence[Sample]) -> list[Tagged]:
     found: list[Tagged] = []
     for group in by_task(timed).values():
         best = max(s.speedup or 0.0 for s in group)
-        found += [Tagged(s, max(1, math.ceil(10 * (s.speedup or 0.0) / best - 1e-9))) for s in group]
+        found += [Tagged(s, max(1, math.ceil(10 * ((s.speedup or 0.0) / best) - 1e-9))) for s in group]
     return found
 
 

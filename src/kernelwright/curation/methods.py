@@ -227,7 +227,8 @@ def preferences(episodes: Sequence[Episode], settings: Settings) -> Rows:
 def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
     """Pairs of whole rollouts; only what the policy said is to be trained on."""
     reward = settings.reward or "kevin"
-    found = pairing.episode_pairs(episodes, margin=settings.margin, reward=reward, asked=_asked(settings))
+    said = [e for e in episodes if all(_said(turn, settings.form).strip() for turn in e.turns)]
+    found = pairing.episode_pairs(said, margin=settings.margin, reward=reward, asked=_asked(settings))
     rows = []
     for pair in found:
         better, worse = (_dialogue(e, settings.form) for e in (pair.chosen, pair.rejected))
@@ -245,7 +246,9 @@ def mdpo(episodes: Sequence[Episode], settings: Settings) -> Rows:
             }
         )
     paired = {p.chosen.task.problem_hash for p in found}
-    return Rows("episodes", rows, {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)})
+    lost = {"tasks-without-a-pair": len({e.task.problem_hash for e in episodes} - paired)}
+    lost |= {"rollouts-with-an-empty-answer": len(episodes) - len(said)} if len(said) < len(episodes) else {}
+    return Rows("episodes", rows, lost)
 
 
 def _best(episode: Episode) -> Sample:
@@ -254,11 +257,16 @@ def _best(episode: Episode) -> Sample:
     return max(right, key=lambda t: t.speedup or 0.0) if right else episode.turns[-1]
 
 
+def _said(turn: Sample, form: Form) -> str:
+    """A turn's answer; as it was given where it held no file."""
+    return answer_text(turn, form) or turn.answer
+
+
 def _dialogue(episode: Episode, form: Form) -> list[dict[str, str]]:
     """Answers and what was said to each, without the first request and what follows the last answer."""
     said: list[dict[str, str]] = []
     for at, turn in enumerate(episode.turns):
-        said.append(message("assistant", answer_text(turn, form) or turn.answer))
+        said.append(message("assistant", _said(turn, form)))
         if at + 1 < len(episode.turns):
             said.append(message("user", _told(turn, form)))
     return said

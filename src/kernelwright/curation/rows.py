@@ -40,7 +40,7 @@ def answer_text(sample: Sample, form: Form) -> str:
     """The answer's text. In `chat` form, a bare file is put in a code block, behind its notes where it has some."""
     if form == "plain":
         return sample.code
-    if sample.answer.strip() != sample.code.strip():
+    if not sample.code.strip() or sample.answer.strip() != sample.code.strip():
         return sample.answer
     thought = f"<think>\n{sample.note}\n</think>\n\n" if sample.note else ""
     return f"{thought}{fenced(sample.code)}\n"

@@ -103,7 +103,7 @@ def concur(
         timed = [s for s in group if s.correct and s.speedup is not None]
         if not timed:
             continue
-        shortest = min(timed, key=lambda s: (s.length, -(s.speedup or 0.0)))
+        shortest = min((s for s in group if s.correct), key=_short_and_fast)
         if shortest.speedup == max(s.speedup or 0.0 for s in timed):
             pick(shortest, key, "a")
         for sample in timed:
@@ -114,9 +114,14 @@ def concur(
     for key in sorted(single, key=lambda k: lengths[k]):
         correct = [s for s in groups[key] if s.correct]
         if correct and room > 0:
-            pick(min(correct, key=lambda s: s.length), key, "c")
+            pick(min(correct, key=_short_and_fast), key, "c")
             room -= 1
     return list(picked.values())
+
+
+def _short_and_fast(sample: Sample) -> tuple[int, float]:
+    """The order in which ConCuR prefers answers: the shortest reasoning, of equally short ones the fastest."""
+    return sample.length, -(sample.speedup or 0.0)
 
 
 def rft(episodes: Sequence[Episode], reward: str = "cuda_agent") -> tuple[list[Episode], dict[str, int]]:

@@ -76,7 +76,7 @@ def write(
         },
         "files": [{"file": FILE, "rows": len(rows), "sha256": hashlib.sha256(data).hexdigest()}],
     }
-    write_whole(folder / "README.md", datasheet(manifest, list(rows[0])).encode())
+    write_whole(folder / "README.md", datasheet(manifest, features(rows)).encode())
     write_whole(folder / MANIFEST, (json.dumps(manifest, indent=1) + "\n").encode())
     return manifest
 
@@ -130,9 +130,33 @@ _USES = {
 }
 
 
-def datasheet(manifest: dict[str, Any], fields: Sequence[str]) -> str:
-    """What the data set is, where it comes from, what it is for, and what it is not."""
-    licence = manifest["licence"]
+def features(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Names and types of the fields, as `datasets` reads them in a datasheet. It would guess them of the first rows,
+    and then fail on a speedup where those have none."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{"name": name, **_feature([row.get(name) for row in rows], _EMPTY.get(name, "string"))} for name in names]
+
+
+_EMPTY = {"speedup": "float64"}
+"""Types of fields without a value in any row that are no texts."""
+
+
+def _feature(values: Sequence[Any], empty: str) -> dict[str, Any]:
+    """The type of a field with these values."""
+    known = [v for v in values if v is not None]
+    if known and all(isinstance(v, list) for v in known):
+        inner = _feature([x for v in known for x in v], empty)
+        return {"list": inner.get("dtype") or inner.get("struct") or inner}
+    if known and all(isinstance(v, dict) for v in known):
+        return {"struct": features(known)}
+    kinds = {type(v) for v in known}
+    names = {bool: "bool", int: "int64", float: "float64", str: "string"}
+    return {"dtype": names[kinds.pop()] if len(kinds) == 1 else "float64" if kinds == {int, float} else empty}
+
+
+def datasheet(manifest: dict[str, Any], fields: Sequence[dict[str, Any]]) -> str:
+    """What the data set is, where it comes from, what it is for, and what it is not; `fields` are its `features`."""
+    licence, names = manifest["licence"], ", ".join(field["name"] for field in fields)
     removed = manifest["decontamination"]
     against = ", ".join(removed["against"]) or "no suite: check before you report results on one"
     settings = ", ".join(f"{k}={v}" for k, v in manifest["settings"].items() if v is not None)
@@ -142,11 +166,13 @@ license: {json.dumps((licence or "unknown").lower())}
 configs:
 - config_name: default
   data_files: {FILE}
+dataset_info:
+  features: {json.dumps(list(fields))}
 ---
 # {manifest["rows"]} rows by `{manifest["method"]}`
 
 - **Motivation**: training data for models that write GPU kernels, selected from judged answers.
-- **Composition**: {manifest["rows"]} rows over {manifest["tasks"]} tasks. Fields: {", ".join(fields)}.
+- **Composition**: {manifest["rows"]} rows over {manifest["tasks"]} tasks. Fields: {names}.
   Rules: {", ".join(f"{n} {w}" for w, n in manifest["rules"].items())}. {manifest["timed"]} rows have a speedup.
 - **Collection**: Kernelwright {manifest["kernelwright"]} judged every answer by execution; runs:
   {", ".join(manifest["runs"])}. Answers by: {", ".join(f"{n} {p}" for p, n in manifest["policies"].items())}.

@@ -76,6 +76,20 @@ _LAUNCHER = re.compile(r"#[ \t]*define[ \t]+(\w+)\(.*(?:<<<|cudaLaunch)", re.DOT
 _REACH = 500
 """Tokens that a signature or a statement has at most; what is longer is cut there, so that no text takes long."""
 _HEADERS = ("if", "for", "while", "switch")
+_HOPS = 50
+"""Places of a name that are looked at for one use of it, the nearest first."""
+_NO_TYPES = frozenset(
+    "return else new delete goto case throw sizeof do co_return co_yield using namespace typename".split()
+)
+
+
+def _is_name(text: str) -> bool:
+    return text.isidentifier() or text == ">"
+
+
+def _is_type(text: str) -> bool:
+    """Whether a name behind this one is declared."""
+    return text.isidentifier() and text not in _NO_TYPES
 
 
 @cache
@@ -209,12 +223,16 @@ class _Scanner:
     def _body(self, at: int) -> int | None:
         """The brace that opens the body of the function whose qualifier is token `at`; the last token where the text
         ends within the signature; None where it is a variable or a declaration."""
-        called = False
+        called = listed = False
         place = at
         while place < min(len(self.tokens), at + _REACH):
             text = self.tokens[place].text
-            if text == "{":
+            listed = listed or (called and text == ":")
+            if text == "{" and not (listed and _is_name(self.tokens[place - 1].text)):
                 return place if called else None
+            if text == "{":  # `: member{value}` of a constructor
+                place = self._closing(place, stop_at_semicolon=True) + 1
+                continue
             if text in (";", "=", "}") or (place > at and text == "__global__" and called):
                 return None
             if text in ("(", "["):
@@ -348,7 +366,10 @@ class _Scanner:
                 close = self._launch_brackets(at)
                 names += self._names(at + 1, close)
                 if not found or at > found[-1][1]:
-                    found.append((self._start_of_statement(at), self._end_of_statement(close)))
+                    first, last = self._start_of_statement(at), self._end_of_statement(close)
+                    # Within a call's brackets, as in `CHECK((k<<<1, 2>>>(x), last_error()));`: to the end of the call.
+                    last = max(last, self._end_of_statement(first)) if self._text(last + 1) in (")", "]") else last
+                    found.append((first, last))
             elif token.text.startswith(_LAUNCH_CALLS) or token.text in calls:
                 if found and at <= found[-1][1]:
                     continue
@@ -367,11 +388,16 @@ class _Scanner:
         """The token of `>>>`, or the last one before the statement ends or another launch begins: brackets do not nest,
         and looking past it each time would take long where many are never closed."""
         stop = min(len(self.tokens), at + _REACH)
+        braces = 0
         for place in range(at + 1, stop):
             token = self.tokens[place]
             if self.data[token.start : token.start + 3] == b">>>":
                 return place
-            if token.text in _BOUNDARIES or self._opens_launch(place):
+            if token.text == "{" and _is_name(self.tokens[place - 1].text):  # `dim3{blocks, 1}`
+                braces += 1
+            elif token.text == "}" and braces:
+                braces -= 1
+            elif token.text in _BOUNDARIES or self._opens_launch(place):
                 return place - 1
         return stop - 1
 
@@ -387,7 +413,7 @@ class _Scanner:
                 names += self._names(at + 3, last)
             if token.text == "dim3" and not inside[at] and self.tokens[at + 1].text.isidentifier():
                 first, last = self._start_of_statement(at), self._end_of_statement(at)
-                if self.tokens[first].text in ("dim3", "const", "static", "constexpr", "auto"):
+                if self.tokens[first].text in ("dim3", "::", "const", "static", "constexpr", "auto"):
                     declared.add(self.tokens[at + 1].text)
                     found.append((first, last))
                     names += self._names(at + 2, last)
@@ -411,22 +437,52 @@ class _Scanner:
         return found
 
     def _definitions(self, names: Sequence[tuple[str, int]], inside: Sequence[bool]) -> Iterator[tuple[int, int]]:
-        """The nearest definition before its use of each name: `name = …;`, or a directive that defines it."""
-        places: dict[str, list[int]] = {}
-        for at, token in enumerate(self.tokens[:-1]):
-            if token.text.startswith("#"):
-                places.setdefault(" ".join(token.text.split()[1:2]), []).append(at)
-            elif self.tokens[at + 1].text == "=" and not inside[at]:
-                places.setdefault(token.text, []).append(at)
+        """Where each name has its value from before its use: the nearest declaration around it and what is assigned
+        since; where none is seen (an argument), the nearest assignment; or a directive."""
+        places = self._places(inside)
         blocks = self._blocks()
         for name, used in dict.fromkeys(names):
-            known = places.get(name, [])
-            before = (known[i] for i in range(bisect_left(known, used) - 1, -1, -1))
-            seen = next((at for at in before if self._sees(blocks, used, at)), None)
-            if seen is None:
+            for seen in self._values_of(places.get(name, []), used, blocks):
+                directive = self.tokens[seen].text.startswith("#")
+                yield (seen, seen) if directive else (self._start_of_statement(seen), self._end_of_statement(seen))
+
+    def _places(self, inside: Sequence[bool]) -> dict[str, list[int]]:
+        """Where each name may get a value: `name = …`, `type name{…}`, `type name(…)`, `type name;`, `auto [name, …] =
+        …`, or a directive."""
+        places: dict[str, list[int]] = {}
+        for at, token in enumerate(self.tokens[:-1]):
+            before, after = self.tokens[at - 1].text if at else "", self.tokens[at + 1].text
+            if token.text.startswith("#"):
+                places.setdefault(" ".join(token.text.split()[1:2]), []).append(at)
+            elif inside[at]:
                 continue
-            directive = self.tokens[seen].text.startswith("#")
-            yield (seen, seen) if directive else (self._start_of_statement(seen), self._end_of_statement(seen))
+            elif token.text == "auto" and after == "[":
+                close = self._closing(at + 1, stop_at_semicolon=True)
+                for bound in self.tokens[at + 2 : close] if self._text(close + 1) == "=" else ():
+                    places.setdefault(bound.text, []).append(at)
+            elif before not in (".", "->", "::") and (after == "=" or (after in ("{", "(", ";") and _is_type(before))):
+                places.setdefault(token.text, []).append(at)
+        return places
+
+    def _values_of(self, known: Sequence[int], used: int, blocks: Sequence[int]) -> Iterator[int]:
+        """Which of a name's places say what it is where it is used."""
+        before = [known[i] for i in range(bisect_left(known, used) - 1, -1, -1)][:_HOPS]
+        declared = next((at for at in before if self._declares(at) and self._sees(blocks, used, at)), None)
+        if declared is None:
+            yield from [at for at in before if self._sees(blocks, used, at)][:1]
+            return
+        bare = self._text(declared + 1) == ";"
+        assigned = [at for at in before if at > declared and not self._declares(at)]
+        yield from assigned if bare and assigned else [*assigned, declared]
+
+    def _declares(self, at: int) -> bool:
+        """Whether the name at token `at` is declared there, and not only assigned to."""
+        return (
+            self.tokens[at].text.startswith("#") or self.tokens[at].text == "auto" or self._start_of_statement(at) < at
+        )
+
+    def _text(self, at: int) -> str:
+        return self.tokens[at].text if at < len(self.tokens) else ""
 
     def _blocks(self) -> list[int]:
         """For each token, the brace that opens the block it stands in; -1 outside of all."""

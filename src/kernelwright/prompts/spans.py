@@ -122,7 +122,8 @@ def _sources(text: str) -> Iterator[tuple[int, int, bool]]:
     if opened is not None:
         yield opened[2], len(text), is_python(text[opened[2] :], opened[1] in _PYTHON_LABELS)
     if not fenced:
-        yield 0, len(text), is_python(text, False)
+        undecided = is_python(text, True) and not is_python(text, False)  # a piece without a line that would say it
+        yield 0, len(text), whole_python(text) is not None if undecided else is_python(text)
 
 
 def _cuda_spans(source: str, device_functions: bool) -> list[Span]:
@@ -190,29 +191,51 @@ def _walk(root: Node) -> Iterator[Node]:
 
 def _texts(nodes: Sequence[Node], data: bytes) -> Iterator[tuple[list[tuple[int, int, bool]], bytes]]:
     """The texts of a file as pieces with what is between them: literals, those side by side or joined by `+`, what is
-    added to a name later, and `"…".join([…])`."""
+    added to a name later, and what `"…".join` puts together of a list, a name's too."""
     seen: set[int] = set()
     named: dict[bytes, list[Node]] = {}
-    found: list[tuple[list[Node], bytes]] = []
+    lists = dict(found for node in nodes if (found := _joined_name(node, data)) is not None)
+    texts: list[tuple[list[Node], bytes]] = []
     for node in nodes:
-        if node.type in ("assignment", "augmented_assignment"):
-            name = _text(node.child_by_field_name("left"), data)
-            strings = list(_added(node.child_by_field_name("right"), seen))
-            if node.type == "augmented_assignment" and name in named:
-                named[name] += strings
-            else:
-                named[name] = strings
-                found.append((strings, b""))
-        elif node.type == "call" and (listed := _joined(node, data)) is not None:
-            strings = [n for n in _walk(listed) if n.type == "string"]
-            seen |= {string.id for string in strings}
-            found.append((strings, b"\n" if b"\\n" in _text(node.child_by_field_name("function"), data) else b""))
+        grown = _grown(node, data)
+        if grown is not None and (name := grown[0]) in named:
+            named[name] += _strings(grown[1], seen) if name in lists else _added(grown[1], seen)
+        elif node.type == "assignment":
+            name, right = _text(node.child_by_field_name("left"), data), node.child_by_field_name("right")
+            listed = name in lists and right is not None and right.type in ("list", "tuple")
+            named[name] = _strings(right, seen) if listed else list(_added(right, seen))
+            texts.append((named[name], lists[name] if listed else b""))
+        elif node.type == "call" and (joined := _joined(node, data)) is not None:
+            texts.append((_strings(joined[0], seen), joined[1]))
         else:
-            found.append((list(_added(node, seen)), b""))
-    for strings, joint in found:
+            texts.append((list(_added(node, seen)), b""))
+    for strings, joint in texts:
         pieces = [piece for string in strings if (piece := _content(string, data))]
         if pieces:
             yield pieces, joint
+
+
+def _strings(node: Node | None, seen: set[int]) -> list[Node]:
+    """All literals within, which then are in `seen`."""
+    found = [n for n in _walk(node) if n.type == "string"] if node is not None else []
+    seen |= {string.id for string in found}
+    return found
+
+
+def _grown(node: Node, data: bytes) -> tuple[bytes, Node | None] | None:
+    """The name that grows here, and what by: `name += …`, `name = name + …`, `name.append(…)`, `name.extend(…)`."""
+    if node.type == "augmented_assignment":
+        return _text(node.child_by_field_name("left"), data), node.child_by_field_name("right")
+    if node.type == "assignment":
+        name, right = _text(node.child_by_field_name("left"), data), node.child_by_field_name("right")
+        first = right
+        while first is not None and first.type == "binary_operator":
+            first = first.child_by_field_name("left")
+        grows = first is not None and first is not right and first.type == "identifier" and _text(first, data) == name
+        return (name, right) if grows else None
+    function = node.child_by_field_name("function") if node.type == "call" else None
+    name, dot, method = _text(function, data).rpartition(b".") if function is not None else (b"", b"", b"")
+    return (name, node.child_by_field_name("arguments")) if dot and method in (b"append", b"extend") else None
 
 
 def _added(node: Node | None, seen: set[int]) -> Iterator[Node]:
@@ -240,13 +263,20 @@ def _filled(nodes: Sequence[Node], data: bytes) -> bytes:
     return bytes(filled)
 
 
-def _joined(call: Node, data: bytes) -> Node | None:
-    """The list or tuple in `"…".join([…])`."""
+def _joined(call: Node, data: bytes) -> tuple[Node, bytes] | None:
+    """What `"…".join(…)` is given, a list, a tuple or a name, and what it puts between them."""
     function, given = call.child_by_field_name("function"), call.child_by_field_name("arguments")
     owner = function.child_by_field_name("object") if function is not None and function.type == "attribute" else None
     if owner is None or owner.type != "string" or not _text(function, data).endswith(b".join") or given is None:
         return None
-    return next((n for n in given.named_children if n.type in ("list", "tuple")), None)
+    parts = next((n for n in given.named_children if n.type in ("list", "tuple", "identifier")), None)
+    return None if parts is None else (parts, b"\n" if b"\\n" in _text(function, data) else b"")
+
+
+def _joined_name(node: Node, data: bytes) -> tuple[bytes, bytes] | None:
+    """A name whose list is joined, and what is put between its parts."""
+    found = _joined(node, data) if node.type == "call" else None
+    return (_text(found[0], data), found[1]) if found is not None and found[0].type == "identifier" else None
 
 
 def _content(string: Node, data: bytes) -> tuple[int, int, bool] | None:

@@ -91,6 +91,7 @@ def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pai
             peft_config=post_run.adapter(settings.model),
             callbacks=called,
         )
+    post_run.check_targets(trainer.model, settings.model)
     return settle(trainer)
 
 

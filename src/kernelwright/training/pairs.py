@@ -113,6 +113,8 @@ def dialogue(encoder: Encoder, row: Conversation, asked: int) -> tuple[list[int]
     if bad is not None:
         return bad
     own = [at for at in range(asked, len(row.messages)) if row.messages[at]["role"] == "assistant"]
+    if any(not row.messages[at]["content"].strip() for at in own):
+        return BadRow(row.name, "empty-answer")
     found = encoder.segments(row, own)
     if isinstance(found, BadRow):
         return found

@@ -251,6 +251,7 @@ def arguments(
         "gradient_checkpointing": model.checkpointing,
         "logging_steps": train.log_every,
         "logging_first_step": True,
+        "logging_nan_inf_filter": False,  # a loss that is no number ends the run
         "eval_strategy": "steps" if held_out and train.eval_every else "no",
         "eval_steps": train.eval_every,
         "save_strategy": "steps",
@@ -374,8 +375,34 @@ def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, A
         (out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
+def _check_finite(trainer: Any) -> None:
+    import torch
+
+    weights = list(trainer.model.parameters())
+    lost = torch.tensor([sum(not bool(w.detach().isfinite().all()) for w in weights)], device=trainer.args.device)
+    count = int(trainer.accelerator.gather(lost).max())
+    if count:
+        raise ConfigError(
+            f"training has diverged: {count} of {len(weights)} weight tensors are not finite, and are not saved",
+            hint="lower train.lr, raise train.warm_up, or use train.precision=fp32",
+        )
+
+
+def check_targets(model: Any, settings: BaseModelSettings) -> None:
+    """Raises `ConfigError` for a name among the adapter's targets that no layer has: PEFT leaves it out in silence."""
+    targets = settings.lora.targets
+    if settings.tune == "full" or targets == "all-linear":
+        return
+    found = getattr(model, "targeted_module_names", None)
+    for name in [part.strip() for part in targets.split(",")]:
+        if found is not None and not any(place == name or place.endswith(f".{name}") for place in found):
+            raise ConfigError(f"model.lora.targets: no layer of the model is {name!r}", hint="or use all-linear")
+
+
 def save(trainer: Any, model: BaseModelSettings, out: Path) -> None:
-    """The trained model, ready for a policy: of a LoRA run the adapter in `adapter/`, and the merged model."""
+    """The trained model, ready for a policy: of a LoRA run the adapter in `adapter/`, and the merged model. Raises
+    `ConfigError` for weights that are not finite: updates after the last row of the log may have made them so."""
+    _check_finite(trainer)
     if model.tune == "full" and trainer.is_fsdp_enabled:
         write_model(trainer, out)  # transformers would write weights that are tied twice
     elif model.tune == "full":

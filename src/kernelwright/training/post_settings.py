@@ -94,7 +94,7 @@ class LossSettings(Table):
     name: str = "sft"
     tau: float | None = Field(default=None, allow_inf_nan=False)
     lam: float | None = Field(default=None, ge=0, allow_inf_nan=False)
-    window: int | None = Field(default=None, ge=1)
+    window: int | None = Field(default=None, ge=1, le=1_000_000)
     scope: Scope | None = None
     sample_weight: SampleWeight | None = None
     alpha: float | None = Field(default=None, ge=0, allow_inf_nan=False)

@@ -85,6 +85,7 @@ def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples,
             peft_config=post_run.adapter(settings.model),
             callbacks=called,
         )
+    post_run.check_targets(trainer.model, settings.model)
     check_runs(trainer)
     if packing:  # the rows of a micro-batch become one
         check_apart(trainer, min(settings.data.length * settings.train.micro_batch, int(training.lengths.sum())))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -342,9 +343,10 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
             if mode == "train":
                 self._total_train_tokens += int(found["seen"])
                 logs["num_tokens"] = self._total_train_tokens
-            if non_finite > 0.5 * tokens:
+            if non_finite > 0.5 * tokens or not math.isfinite(logs.get("loss", 0.0)):
+                what = "the loss is" if not math.isfinite(logs.get("loss", 0.0)) else "most log-probabilities are"
                 raise ConfigError(
-                    f"training has diverged at update {self.state.global_step}: most log-probabilities are not finite",
+                    f"training has diverged at update {self.state.global_step}: {what} not finite",
                     hint="lower train.lr, raise train.warm_up, or use train.precision=fp32",
                 )
         super().log(logs, start_time)

@@ -1,8 +1,9 @@
 """Rows of a data set for fine-tuning as conversations, and the rows that are none: counted, and each one named.
 
 A row is `{"messages": […]}` (with `actions`, marks of the messages that are trained on), or has a prompt and an answer
-under one of their usual names (texts, or lists of messages as TRL and `curate` write them), or `reference` and `answer`
-as a corpus of ours. What is wrong with a row is one of `REASONS`.
+under one of their usual names (texts, or lists of messages as TRL and `curate` write them; a `system` text beside a
+prompt and an `input` beside an `instruction` belong to it), or `reference` and `answer` as a corpus of ours. What is
+wrong with a row is one of `REASONS`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ REASONS = {
     "unreadable": "the line is no JSON object",
     "broken-utf8": "bytes that are no UTF-8, or their replacement character, in prompt or answer",
     "no-field": "a prompt or an answer is missing, or is no text",
+    "role": "a message is of nobody that chat templates know",
     "empty-prompt": "nothing is asked: the prompt is empty, or blank",
     "empty-answer": "the answer is empty, or blank",
     "special-token": "prompt or answer spell a special token of the tokenizer",
@@ -37,6 +39,9 @@ REASONS = {
 _PROMPTS = ("prompt", "question", "instruction", "input", "query")
 _ANSWERS = ("answer", "completion", "response", "output", "solution", "chosen")
 _NAMES = ("row_id", "id", "task_id", "name", "uuid")
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+"""Of whom messages may be."""
 
 Messages = list[dict[str, str]]
 
@@ -129,7 +134,7 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         whole = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in messages)
         if not whole or len(messages) < 2 or messages[-1]["role"] != "assistant":
             return BadRow(name, "no-field", "messages must end with one of the assistant, after another one")
-        messages = [{"role": str(m["role"]), "content": m["content"]} for m in messages]
+        messages = [{"role": m["role"], "content": m["content"]} for m in messages]
         if "actions" in row:
             marks = row["actions"]
             own = _marked(marks)
@@ -148,11 +153,15 @@ def conversation(row: Mapping[str, Any], name: str, settings: TextSettings) -> C
         # A task of ours: asked as its source alone, answered with the file alone.
         source = prompt[0]["content"] if len(prompt) == len(answer) == 1 else None
         reference = prompt_field == "reference" or source is not None and source in _asked_as(row)
+        if settings.prompt is None and isinstance(row.get(prompt_field or ""), str):
+            prompt = _with_its_context(row, prompt_field or "", prompt)
         asked, messages = prompt, [*prompt, *answer]
     if not any(m["content"].strip() for m in asked):
         return BadRow(name, "empty-prompt")
     if any(not messages[at]["content"].strip() for at in own or (-1,)):
         return BadRow(name, "empty-answer")
+    if any(m["role"] not in ROLES for m in messages):
+        return BadRow(name, "role", f"messages are of {', '.join(ROLES)}")
     if any(_broken(m["content"]) for m in messages):
         return BadRow(name, "broken-utf8")
     return Conversation(name, messages, reference, own)
@@ -172,7 +181,15 @@ def _turns(value: Any, role: str) -> Messages:
     if not isinstance(value, Sequence) or isinstance(value, bytes):
         return []
     whole = all(isinstance(m, Mapping) and isinstance(m.get("content"), str) and "role" in m for m in value)
-    return [{"role": str(m["role"]), "content": m["content"]} for m in value] if whole else []
+    return [{"role": m["role"], "content": m["content"]} for m in value] if whole else []
+
+
+def _with_its_context(row: Mapping[str, Any], field: str, prompt: Messages) -> Messages:
+    """A prompt with what other common fields say beside it: Alpaca's `input` to an `instruction`, and a `system`."""
+    (asked,), more, system = prompt, row.get("input"), row.get("system")
+    if field == "instruction" and isinstance(more, str) and more.strip():
+        asked = {**asked, "content": f"{asked['content']}\n\n{more}"}
+    return [{"role": "system", "content": system}, asked] if isinstance(system, str) and system.strip() else [asked]
 
 
 def _broken(text: str) -> bool:
@@ -199,7 +216,7 @@ def _rows(settings: TextSettings) -> Iterator[tuple[str, dict[str, Any] | BadRow
     """Each row with a name made from its place."""
     path = Path(settings.path).expanduser()
     if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet"))
+        files = sorted(p for p in path.rglob("*") if p.suffix in (".jsonl", ".parquet") and p.is_file())
         if not files:
             raise ConfigError(f"there is no .jsonl or .parquet file in {str(path)!r}")
     elif path.is_file():
@@ -223,8 +240,8 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
             if not line.strip():
                 continue
             name = f"{path.name}:{number}"
-            try:
-                row = json.loads(line.decode("utf-8"))
+            try:  # the first line of a file may begin with a byte order mark
+                row = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"), object_pairs_hook=_object)
             except UnicodeDecodeError as error:
                 yield name, BadRow(name, "broken-utf8", f"byte {error.start} of the line")
                 continue
@@ -232,6 +249,15 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
                 yield name, BadRow(name, "unreadable", str(error)[:200])
                 continue
             yield name, row if isinstance(row, dict) else BadRow(name, "unreadable", "not an object")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Raises `ValueError` for one with a key twice: nobody can say which of the values is meant."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands there twice")
+    return found
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
@@ -246,7 +272,7 @@ def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
                 number += 1
                 name = f"{path.name}:{number}"
                 yield name, BadRow(name, "broken-utf8", row) if isinstance(row, str) else row
-    except ArrowException as error:
+    except (ArrowException, OSError, OverflowError, ValueError) as error:  # damaged pages, and dates that Python lacks
         raise ConfigError(f"{str(path)!r} cannot be read: {str(error)[:200]}") from error
 
 

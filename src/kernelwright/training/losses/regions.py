@@ -25,13 +25,17 @@ class Regions:
     """Behind its last token, `(batch,)`."""
 
 
+MOST = 1_000_000
+"""Tokens of a window at most."""
+
+
 def regions(confidence: Tensor, mask: Tensor, window: int) -> Regions:
     """Window confidences of each row's tokens in `mask`, which need not be contiguous: gaps are closed first.
 
     With tokens counted from 1 to T, the window of token t is `max(1, t - floor(l/2)) .. min(T, t + ceil(l/2) - 1)`,
     and the whole row where T < l. Both tensors have shape `(batch, length)`. Raises `ConfigError`.
     """
-    if window < 1 or window != int(window):
+    if not isinstance(window, int | float) or not 1 <= window <= MOST or window != int(window):
         raise ConfigError(f"a window of {window} tokens", hint="use a whole number, at least 1")
     window = int(window)
     batch, length = mask.shape
