@@ -165,6 +165,7 @@ def test_launches_of_a_module() -> None:
         "void g(int b) { b = 3; }\nvoid h(int b) { «k<<<b, 2>>>(x);» }",
         "void h(int n) { «auto [g, b] = dims(n);» «::dim3 d(4);» «k<<<g, b>>>(x);» }",
         "void h() { «CHECK((k<<<1, 2>>>(x), last_error()));» g(); }",
+        "Write a __global__ kernel and launch it with <<<grid, block>>> syntax; good luck.",
         "```python\n#include <cuda.h>\n«__global__ void k() {}»\n```",
         '```cpp\nimport torch\ns = """«__global__ void k() {}»"""\n```',
         "#define DEV __device__ \\\n  __forceinline__ // fast\n#define GLOBAL __global__ void\n#define N 4\n"

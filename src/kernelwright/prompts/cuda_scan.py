@@ -364,6 +364,8 @@ class _Scanner:
                 found.append((at, at))
             elif self._opens_launch(at):
                 close = self._launch_brackets(at)
+                if self._is_prose(close):
+                    continue
                 names += self._names(at + 1, close)
                 if not found or at > found[-1][1]:
                     first, last = self._start_of_statement(at), self._end_of_statement(close)
@@ -400,6 +402,13 @@ class _Scanner:
             elif token.text in _BOUNDARIES or self._opens_launch(place):
                 return place - 1
         return stop - 1
+
+    def _is_prose(self, close: int) -> bool:
+        """Whether what follows `>>>` is a word: `use <<<grid, block>>> syntax` launches nothing."""
+        end = self.tokens[close].start + 3
+        closed = self.data[end - 3 : end] == b">>>"
+        following = next((t.text for t in self.tokens[close : close + 4] if t.start >= end), "")
+        return closed and following[:1].isalpha()
 
     def _dim3(self, inside: Sequence[bool]) -> tuple[list[tuple[int, int]], list[tuple[str, int]]]:
         """Declarations of `dim3` variables, and the names that they are made from."""
