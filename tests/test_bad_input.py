@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 import subprocess
 from pathlib import Path
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from running import Command
 
+from kernelwright.cli.options import eval_options
+from kernelwright.errors import ConfigError
 from kernelwright.evaluation.options import gpu_count
 
 REFERENCE = """
@@ -116,7 +119,11 @@ UNREADABLE = [
     ("eval task.py candidate.py --trials 0", "--trials"),
     ("eval task.py candidate.py --trials many", "--trials"),
     ("eval task.py candidate.py --timeout -1", "--timeout"),
+    ("eval task.py candidate.py --timeout inf", "--timeout"),
+    ("eval task.py candidate.py --timeout 1e300", "--timeout"),
+    ("eval task.py candidate.py --trials 101", "--trials"),
     ("eval task.py candidate.py --memory-mb 1", "--memory-mb"),
+    ("eval task.py candidate.py --memory-mb 99999999999999999999", "--memory-mb"),
     ("eval task.py candidate.py --bananas", "--bananas"),
     ("eval task.py candidate.py --run candidate.py", "candidate.py"),
     ("eval task.py candidate.py --run candidate.py/run", "candidate.py/run"),
@@ -152,6 +159,27 @@ def test_bad_usage_is_one_line_and_status_2(folder: Path, kernelwright: Command,
     before = sorted(p.name for p in folder.iterdir())
     one_clear_line(kernelwright(*command.split(), cwd=folder), 2, words)
     assert [name for name in before if not (folder / name).exists()] == []
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "hint"),
+    [
+        ("timeout", math.inf, "at most 86400 seconds"),
+        ("timeout", 1e300, "at most 86400 seconds"),
+        ("timeout", math.nan, "more than 0"),
+        ("timeout", -1.0, "more than 0"),
+        ("trials", 101, "at least 1 and at most 100"),
+        ("memory_mb", 2**80, "at least 256"),
+        ("timing_seconds", math.inf, "at most 86400"),
+        ("gpu_memory_gb", math.inf, "at least 0"),
+        ("kernelbench_tolerance", math.inf, "more than 0"),
+    ],
+)
+def test_a_number_out_of_range_is_named_with_what_it_may_be(flag: str, value: float, hint: str) -> None:
+    given = {"trials": 3, "timeout": 30.0, "memory_mb": 4096, flag: value}
+    with pytest.raises(ConfigError, match="--" + flag.replace("_", "-")) as error:
+        eval_options("cpu", None, False, seed=None, sandbox="auto", **given)  # type: ignore[arg-type]
+    assert hint in str(error.value.hint)
 
 
 def test_a_reference_that_raises(folder: Path, kernelwright: Command) -> None:

@@ -63,6 +63,7 @@ def stanford(
     `judge` is an opinion in [0, 1] (`rewards_judge`), paid whatever the verdict, but not to a candidate that broke a
     rule; see `annealed_judge_weight` for when to stop paying it.
     """
+    _check_finite(compiled=compiled, correct=correct, speed=speed, cap=cap, judge_weight=judge_weight)
     version, facts = "stanford-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -90,6 +91,8 @@ def annealed_judge_weight(
 ) -> float:
     """What a judge's opinion weighs: `start` until `begins` of all samples are correct, then linearly less, 0 from
     `ends` on; and 0 in a group that execution already tells apart. Otherwise the judge can be played."""
+    if not 0.0 <= mean_correctness <= 1.0:
+        raise ConfigError(f"a mean correctness of {mean_correctness}", hint="give a share, from 0 to 1")
     if not 0.0 <= begins <= ends:
         raise ConfigError(f"the judge's weight falls from {begins} to {ends}", hint="use 0 <= begins <= ends")
     if not 0.0 <= start < math.inf:
@@ -105,6 +108,7 @@ def kevin(
     evaluation: Evaluation | None, *, correct: float = 0.3, cap: float | None = None, timed_only: bool = False
 ) -> Reward:
     """`0.3 + eager/own` where correct, else 0 (arXiv 2507.11948, which caps nothing; 10 is a sensible `cap`)."""
+    _check_finite(correct=correct, cap=cap)
     version, facts = "kevin-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -128,6 +132,7 @@ def drkernel(
     PR is the share of the device's time that the candidate's own kernels take in a call: `own_share`, where a profile
     was made, else what the evaluation attests, else 0. `share=0` leaves it out, as the paper's ablation does.
     """
+    _check_finite(cap=cap, scale=scale, share=share)
     version, facts = "drkernel-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
         return unpaid
@@ -149,6 +154,7 @@ def cuda_agent(
     3 needs both baselines beaten: faster than torch.compile only is 1, as in the formula. `continuous` is the paper's
     ablation: compile/own, or -1.
     """
+    _check_finite(margin=margin)
     version, facts = "cuda_agent-3", _facts(evaluation)
     needs = ("compile_speedup",) if continuous else ("speedup", "compile_speedup")
     if unpaid := _unjudged(evaluation, version, facts, needs if timed_only else ()):
@@ -170,13 +176,15 @@ def cuda_agent(
 
 def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False) -> Reward:
     """`sigmoid(1 + compile/own - delta)` where correct, else 0 (arXiv 2602.11000): a kernel at par is worth 0.55."""
+    _check_finite(delta=delta)
     version, facts = "makora-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("compile_speedup",) if timed_only else ()):
         return unpaid
     if not _correct(evaluation):
         return _sum({}, facts, version)
     raw = 1.0 + facts.get("compile_speedup", 0.0) - delta
-    return _sum({"sigmoid": 1.0 / (1.0 + math.exp(-raw))}, facts, version)
+    # far below par the exponential of the other sign would be beyond all floats
+    return _sum({"sigmoid": math.exp(raw) if raw < -700.0 else 1.0 / (1.0 + math.exp(-raw))}, facts, version)
 
 
 REWARDS: dict[str, RewardFunction] = {
@@ -204,6 +212,13 @@ def load_reward(name: str) -> RewardFunction:
     raise ConfigError(
         f"there is no reward {name!r}", hint=did_you_mean(name, REWARDS, f"rewards: {', '.join(REWARDS)}")
     )
+
+
+def _check_finite(**parameters: float | None) -> None:
+    """Refuses NaN and infinity: with them comparisons are false in silence, and sums are no rewards."""
+    for name, value in parameters.items():
+        if value is not None and not math.isfinite(value):
+            raise ConfigError(f"the reward's parameter {name} = {value} is no finite number")
 
 
 def _unjudged(

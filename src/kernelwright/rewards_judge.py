@@ -1,20 +1,21 @@
 """An opinion about a candidate from any policy: the reward of a cold start, when no execution pays yet.
 
-An answer must hold a JSON object with three scores in [0, 1] and a `reasoning` text; anything else is a failure, worth
-0 and counted. An opinion is not evidence: see `rewards.annealed_judge_weight` for when to stop listening to it.
+An answer must hold a JSON object with three scores in [0, 1] and a `reasoning` text. Anything else is a failure, worth
+0 and counted, an object that has a key twice and a policy that raises among it. An opinion is not evidence: see
+`rewards.annealed_judge_weight` for when to stop listening to it.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kernelwright.errors import PolicyError
 from kernelwright.policies import Policy
 from kernelwright.prompts.answers import without_reasoning
 from kernelwright.records import Candidate, Message, Task
@@ -95,18 +96,18 @@ class Judge:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def __call__(self, task: Task, candidate: Candidate, *, seed: int = 0) -> Judgement:
-        """The policy's opinion. A policy that gives no answer is a failure like an answer that cannot be read."""
+        """The policy's opinion. A policy that gives no answer, whatever it raises, is a failure like an answer that
+        cannot be read: one judge's trouble must not end a run."""
         with self._lock:
             self.asked += 1
         failure = "not asked"
         messages = judge_messages(task, candidate)
         for attempt in range(self.attempts):
             try:
-                answer = self.policy.generate(messages, seed=seed + attempt, task=task)
-            except PolicyError as error:
-                failure = f"no answer: {error}"
+                read = read_judgement(self.policy.generate(messages, seed=seed + attempt, task=task).text)
+            except Exception as error:
+                failure = f"no answer: {str(error) or type(error).__name__}"
                 continue
-            read = read_judgement(answer.text)
             if read.failure is None:
                 return read
             failure = read.failure
@@ -118,7 +119,9 @@ class Judge:
 def read_judgement(text: str) -> Judgement:
     """The last JSON object in an answer that is an opinion, or why there is none. Reasoning does not count."""
     failure = "the answer holds no JSON object"
-    for value in reversed(list(_objects(without_reasoning(text)[-_READ:]))):
+    for value, twice in reversed(list(_objects(without_reasoning(text)[-_READ:]))):
+        if twice is not None:  # readers of JSON differ in which of the two counts
+            return Judgement(0.0, {}, failure=f"{twice!r} is there twice")
         try:
             opinion = _Opinion.model_validate(value)
         except ValidationError as error:
@@ -130,16 +133,28 @@ def read_judgement(text: str) -> Judgement:
     return Judgement(0.0, {}, failure=failure)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """JSON objects in a text that do not lie within another one."""
+def _objects(text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
+    """JSON objects in a text that do not lie within another one, each with a key that is in it twice, if there is."""
     decoder = json.JSONDecoder()
     at = text.find("{")
     while at >= 0:
         try:
             value, end = decoder.raw_decode(text, at)
+            twice = _twice(text[at:end])
         except (ValueError, RecursionError):
             end = at + 1
         else:
-            if isinstance(value, dict):
-                yield value
+            yield value, twice
         at = text.find("{", end)
+
+
+def _twice(text: str) -> str | None:
+    """A key that an object of this JSON has twice."""
+    repeated: list[str] = []
+
+    def read(pairs: list[tuple[str, Any]]) -> None:
+        counts = Counter(key for key, _ in pairs)
+        repeated.extend(key for key, count in counts.items() if count > 1)
+
+    json.loads(text, object_pairs_hook=read)
+    return repeated[0] if repeated else None

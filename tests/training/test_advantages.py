@@ -288,6 +288,51 @@ def test_equal_scores_give_exact_zeros() -> None:
         assert found.tolist() == [0.0, 0.0, 0.0], name
 
 
+@pytest.mark.parametrize("scale", [2.0**1000, 1e200, 1e100, 1e-200, 5e-324])
+def test_scores_of_any_size_are_credited_alike(scale: float) -> None:
+    """Their squares are beyond float64, on one side or the other."""
+    columns = ([0] * 6, [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1])
+    usual = [1.0, 3.0, 0.0, 2.0, 0.0, 0.0]
+    for name in ADVANTAGES:
+        parameters = {"eps": 0.0} if name in ("grpo", "kevin") else {}
+        if name == "kevin":
+            parameters["gamma"] = 1.0
+        factor = 1.0 if parameters else scale
+        expected = [factor * a for a in ADVANTAGES[name](usual, *columns, **parameters)]
+        found = ADVANTAGES[name]([scale * s for s in usual], *columns, **parameters)
+        assert found.tolist() == pytest.approx(expected, rel=1e-12, abs=5e-324), name
+
+
+def test_groups_of_other_sizes_are_not_touched() -> None:
+    columns = ([0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0])
+    for name in ADVANTAGES:
+        alone = ADVANTAGES[name]([1.0, 0.0], [1, 1], [0, 1], [0, 0]).tolist()
+        assert ADVANTAGES[name]([1e300, 0.0, 1.0, 0.0], *columns).tolist()[2:] == alone, name
+
+
+def test_returns_may_pass_the_range_on_the_way_but_not_in_the_end() -> None:
+    score, columns = [1e308, 1e308, 1e308, 0.9e308], ([0] * 4, [0, 0, 1, 1], [0, 1, 0, 1])
+    for name in ("trloo", "prefix_free"):
+        assert ADVANTAGES[name](score, *columns)[0] == pytest.approx(1e307)
+    for name in ("trloo", "prefix_free"):
+        with pytest.raises(ConfigError, match="beyond the range of float64") as error:
+            ADVANTAGES[name]([1e308, -1e308, 1e308], [0] * 3, [0, 1, 2], [0] * 3)
+        assert error.value.hint
+
+
+def test_half_precision_is_computed_in_full() -> None:
+    score, columns = [60000.0, -60000.0, 0.0], ([0] * 3, [0, 1, 2], [0] * 3)
+    half = torch.tensor(score, dtype=torch.float16)
+    for name in ADVANTAGES:
+        full = ADVANTAGES[name](score, *columns)
+        assert ADVANTAGES[name](np.float16(score), *columns).tolist() == full.tolist()
+        if name in ("trloo", "prefix_free"):  # 90,000, which float16 has not
+            with pytest.raises(ConfigError, match=r"beyond the range of torch.float16"):
+                ADVANTAGES[name](half, *columns)
+        else:
+            assert ADVANTAGES[name](half, *columns).tolist() == pytest.approx(full.tolist(), rel=1e-3)
+
+
 @pytest.mark.parametrize("name", list(ADVANTAGES))
 def test_tensors_come_back_as_tensors(name: str) -> None:
     score = torch.tensor([0.0, 1.0, float("nan"), 3.0])

@@ -81,6 +81,14 @@ def test_groups_of_one_score_are_skipped() -> None:
     assert varied_groups([], []).tolist() == []
 
 
+def test_dynamic_sampling_tells_labels_apart_by_type_and_leaves_padding_out() -> None:
+    group = [1, 1, "1", "1", True, True, None]
+    found = dynamic_sampling([0.0, 1.0, 2.0, 2.0, 3.0, 4.0, 9.0], group, [1, 1, 1, 1, 1, 1, 0], wanted=3)
+    assert (found.groups, found.missing, found.sampled) == ((1, True), 1, 3)
+    assert [type(label) for label in found.groups] == [int, bool]
+    assert found.keep.tolist() == [True, True, False, False, True, True, False]
+
+
 def test_dynamic_sampling_takes_groups_in_order_and_says_what_is_missing() -> None:
     score = [0.0, 0.0, 1.0, 0.0, 3.0, 2.0, 0.0, 7.0]
     group = [9, 9, 4, 4, 7, 7, 1, 1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,6 +26,7 @@ from kernelwright.solutions import write
 from kernelwright.store import Store
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.tasks import candidate_from_text
+from kernelwright.training import rl_rollouts
 from kernelwright.training.rl_rollouts import Rollouts, Row
 from kernelwright.training.rl_settings import RlSettings
 
@@ -82,6 +85,38 @@ def test_rollouts_of_another_task_are_not_gone_on_with(judges: Noting, tmp_path:
     with pytest.raises(ConfigError, match="'relu', where the settings' tasks now have 'square'") as error:
         rollouts.play(0, {0: TASK.changed(task_id="square")}, tmp_path / "step.jsonl")
     assert "another --out" in str(error.value.hint)
+
+
+@pytest.mark.parametrize(("backend", "wished"), [("gpu", ""), ("auto", "gpu")])
+def test_a_gpu_that_is_not_there_is_missed_before_the_model_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, wished: str
+) -> None:
+    from kernelwright.training import rl
+
+    monkeypatch.setattr(rl, "gpu_count", lambda: 0)
+    monkeypatch.setenv("KERNELWRIGHT_BACKEND", wished)
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "judging": {"backend": backend}}
+    with pytest.raises(ConfigError, match="no NVIDIA GPU") as error:
+        rl.train_rl(RlSettings.model_validate(table), tmp_path / "run")
+    assert "judging.backend=cpu" in str(error.value.hint) and not (tmp_path / "run").exists()
+
+
+def test_many_rollouts_are_played_by_some_threads(
+    judges: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rl_rollouts, "AT_ONCE", 3)
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "rollout": {"rollouts": 40}}
+    rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
+    seen: set[int] = set()
+
+    def played(asker: object, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
+        seen.add(threading.get_ident())
+        time.sleep(0.01)
+        return [Row(task.task_id, group, trajectory, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")]
+
+    monkeypatch.setattr(rollouts, "_play", played)
+    rows = rollouts.play(0, {0: TASK}, tmp_path / "step.jsonl")
+    assert [row.trajectory for row in rows] == list(range(40)) and 1 <= len(seen) <= 3
 
 
 def test_what_is_right_goes_on_to_the_gpu(judges: Noting) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from kernelwright.errors import ConfigError
+from kernelwright.evaluation import EvalOptions
 from kernelwright.rewards import BASELINES, REWARDS
 from kernelwright.training.rl_settings import RlSettings, judge_start
 
@@ -35,7 +36,11 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         (reward("kevin", timed_only="no"), "timed_only = 'no'"),
         (reward("stanford", correct=float("inf")), "no finite number"),
         (reward("stanford", compiled=float("nan")), "no finite number"),
-        (reward("makora", delta=1e4), "makora fails"),
+        (reward("makora", delta=1e4), "makora pays all answers alike"),
+        (reward("cuda_agent", margin=float("nan")), "margin = nan is no finite number"),
+        (reward("kevin", cap=float("inf")), "cap = inf is no finite number"),
+        (reward("stanford", judge_weight=float("nan")), "judge_weight = nan"),
+        (advantage("trloo", gamma=float("nan")), "gamma = nan"),
         (reward("kevin", cap=-1), "right answer less than a wrong one"),
         (reward("drkernel", scale=-0.5), "right answer less"),
         (reward("stanford", judge=0.5), "no parameter 'judge'"),
@@ -47,6 +52,19 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         ({"judging": {"baselines": "eager,compil"}}, "did you mean 'compile'"),
         ({"rejection": {"reward": "kevn"}}, "kevin"),
         ({"train": {"lr": float("inf")}}, "train.lr"),
+        ({"train": {"steps": 10**26}}, "train.steps"),
+        ({"rollout": {"rollouts": 100_000}}, "rollout.rollouts"),
+        ({"rollout": {"tasks": 1_000, "rollouts": 1_000}}, "1000 x 1000 rollouts: at most 65536"),
+        ({"rollout": {"temperature": float("inf")}}, "rollout.temperature"),
+        ({"filters": {"high": float("inf")}}, "filters.high"),
+        ({"alarms": {"hacked": float("nan")}}, "alarms.hacked"),
+        ({"judging": {"timeout": float("inf")}}, "judging.timeout"),
+        ({"judging": {"timeout": 1e300}}, "judging.timeout"),
+        ({"judging": {"timing_seconds": float("inf")}}, "judging.timing_seconds"),
+        ({"judging": {"trials": 101}}, "judging.trials"),
+        ({"judging": {"gpu_trials": 101}}, "judging.gpu_trials"),
+        ({"judging": {"jobs": 10**6}}, "judging.jobs"),
+        ({"rejection": {"collect": {"temperature": float("inf")}}}, "rejection.collect.temperature"),
         ({"seed": -1}, "seed"),
         ({"seed": 2**32}, "seed"),
     ],
@@ -54,6 +72,14 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
 def test_what_would_fail_after_a_step_is_refused_before_it(table: dict[str, Any], match: str) -> None:
     with pytest.raises(ValidationError, match=match):
         settings(**table)
+
+
+def test_what_a_run_may_say_of_judging_an_evaluation_takes() -> None:
+    """Else the first candidate would find out."""
+    most = settings(judging={"backend": "cpu", "trials": 100, "timeout": 86_400.0, "timing_seconds": 86_400.0})
+    fields = most.judging.model_dump(include={"backend", "trials", "timeout", "timing_seconds"})
+    asked = EvalOptions.model_validate(fields)
+    assert asked.changed(timeout=10 * asked.timeout, strict_kernelbench=True).trials == 100
 
 
 def test_every_reward_and_its_usual_parameters_pass() -> None:
@@ -68,6 +94,8 @@ def test_every_reward_and_its_usual_parameters_pass() -> None:
         advantage("grpo", eps=0.0, ddof=0),
         {"filters": {"low": 1, "high": 1}},
         {"seed": 2**32 - 1},
+        {"rollout": {"tasks": 64, "rollouts": 1024}},
+        {"judging": {"trials": 100, "gpu_trials": 100, "timeout": 86_400.0}},
     ):
         settings(**table)
 

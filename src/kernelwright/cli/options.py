@@ -35,11 +35,16 @@ def eval_options(
 
     from kernelwright.errors import ConfigError
     from kernelwright.evaluation import EvalOptions
+    from kernelwright.evaluation.options import MAX_SECONDS
 
     if sandbox not in ("auto", "strict", "none"):
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
     if libraries and policy not in (None, "libraries"):
         raise ConfigError(f"--libraries-allowed contradicts --policy {policy}", hint="give one of them")
+    if not 0.0 < timeout <= MAX_SECONDS:
+        raise ConfigError(
+            f"--timeout {timeout!r} is out of range", hint=f"use more than 0 and at most {MAX_SECONDS:g} seconds"
+        )
     fields: dict[str, Any] = {
         "backend": backend,
         "policy": "libraries" if libraries else policy,
@@ -58,8 +63,21 @@ def eval_options(
         return EvalOptions(**fields)
     except ValidationError as error:
         first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        raise ConfigError(f"{flag} {first['input']!r}: {first['msg']}") from error
+        name = str(first["loc"][0])
+        flag = "--" + name.replace("_", "-")
+        raise ConfigError(f"{flag} {first['input']!r}: {first['msg']}", hint=_bounds(name)) from error
+
+
+def _bounds(name: str) -> str | None:
+    """The hint for a number out of range: what an option of an evaluation may be; None for what is no number."""
+    from kernelwright.evaluation import EvalOptions
+
+    words = {"gt": "more than", "ge": "at least", "le": "at most"}
+    limits = EvalOptions.model_fields[name].metadata
+    said = [
+        f"{word} {getattr(limit, sign):g}" for limit in limits for sign, word in words.items() if hasattr(limit, sign)
+    ]
+    return f"use a number that is {' and '.join(said)}" if said else None
 
 
 def cores() -> int:

@@ -41,7 +41,7 @@ from kernelwright.corpus.shards import (
 )
 from kernelwright.errors import ConfigError, StoreError, UsageError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.options import visible_gpus
+from kernelwright.evaluation.options import MAX_SECONDS, visible_gpus
 
 CHUNK = {"canonical": 8, "apart": 8, "mixed": 8, "all": 2}
 """Tasks of a chunk by schedules: some seconds of judging, so that the last process does not work long alone."""
@@ -78,8 +78,10 @@ class Plan:
             raise ConfigError(f"--share-judged {self.share} is not a share", hint="use a number from 0 to 1")
         if self.format not in ("jsonl", "parquet"):
             raise ConfigError(f"--format {self.format!r} is not a choice", hint="use jsonl or parquet")
-        if self.timing_seconds < 0:
-            raise ConfigError(f"--timing-seconds {self.timing_seconds} is negative", hint="use 0 for no times")
+        if not 0 <= self.timing_seconds <= MAX_SECONDS:
+            raise ConfigError(
+                f"--timing-seconds {self.timing_seconds} is out of range", hint="use seconds, and 0 for no times"
+            )
 
     @property
     def chunk(self) -> int:

@@ -21,6 +21,9 @@ PROTOCOL = 4
 _GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
+MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
+"""The most that may be asked for: beyond, numbers of seconds and bytes no longer fit where they go."""
+
 SMALL_BUDGET = {"element_budget": 65_536, "flop_budget": 8_000_000}
 """Derived sizes of a cheap judgement on the processor, a corpus's among them: an eighth of the usual FLOPs, a third of
 the time, and the same of code that is right at every size."""
@@ -61,13 +64,14 @@ class EvalOptions(Record):
     backend: Literal["auto", "cpu", "gpu"] = "auto"
     policy: Policy | None = None
     """Overrides the task's own policy."""
-    trials: int = Field(default=5, ge=1, le=100)
+    trials: int = Field(default=5, ge=1, le=MAX_TRIALS)
     """Calls that are checked; the first size is always called twice when there are at least two."""
-    timeout: float = Field(default=30.0, gt=0)
-    """Wall seconds that the candidate may use, builds not counted."""
-    build_timeout: float = Field(default=60.0, gt=0)
+    timeout: float = Field(default=30.0, gt=0, le=10 * MAX_SECONDS, allow_inf_nan=False)
+    """Wall seconds that the candidate may use, builds not counted. KernelBench's protocol takes ten times what was
+    asked for, so that users may ask for `MAX_SECONDS`."""
+    build_timeout: float = Field(default=60.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that one build may take."""
-    memory_mb: int = Field(default=4096, ge=256)
+    memory_mb: int = Field(default=4096, ge=256, le=MAX_MEMORY_MB)
     """Address space that the candidate may add to that of a bare interpreter with torch."""
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
@@ -78,13 +82,13 @@ class EvalOptions(Record):
     cheaply. A candidate that is wrong costs a tenth of what it does else, when its task's own size is large."""
     baselines: tuple[Literal["eager", "compile", "max-autotune"], ...] = ("eager",)
     """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
-    timing_seconds: float = Field(default=1.0, ge=0)
+    timing_seconds: float = Field(default=1.0, ge=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
-    gpu_memory_gb: float = Field(default=0.0, ge=0)
+    gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
-    kernelbench_tolerance: float | None = Field(default=None, gt=0)
+    kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     """Absolute and relative tolerance of that verdict; by dtype when None, as KernelBench's main branch has it."""
     sandbox: str = "auto"
     """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""

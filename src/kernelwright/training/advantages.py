@@ -5,10 +5,13 @@
 All take columns of one length: `score` the turn's own reward (None or NaN: a harness fault, no reward at all), `group`
 the task, `trajectory` the rollout, `turn` its number in it, `mask` false for padding; and return an advantage for each
 row, in the caller's kind of array. Padding and rows without a score have advantage 0 and are in nobody's baseline.
+Groups and trajectories have labels of any kind, told apart by equality and type. All is computed in float64, whatever
+the scores are in; a result that the caller's kind cannot hold is a `ConfigError`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -36,14 +39,14 @@ def grpo(
     eps: float = 1e-4,
 ) -> Array:
     """`(s - mean) / (std + eps)` over all rows of a group. `ddof` and `eps` are those of TRL by default."""
-    rows = read_rows(score, group, trajectory, turn, mask)
-    return like(_standardised(rows.score, rows, ddof, eps), score)
+    rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
+    return like(_standardised(rows.score, rows, ddof, eps, unit), score)
 
 
 def mean(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None = None) -> Array:
     """`s - mean` over all rows of a group: Dr. GRPO, and the Stanford recipe."""
-    rows = read_rows(score, group, trajectory, turn, mask)
-    return like(_centred(rows.score, rows.group, _scored(rows.score, rows)), score)
+    rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
+    return like(_times(_centred(rows.score, rows.group, _scored(rows.score, rows)), unit), score)
 
 
 def kevin(
@@ -63,9 +66,9 @@ def kevin(
 
     `R_t = sum_{i >= t} gamma^(i-t) s_i`, or the maximum of these terms (`aggregate="max"`).
     """
-    rows = read_rows(score, group, trajectory, turn, mask)
+    rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
     returns = returns_to_go(rows, gamma, aggregate, missing)
-    return like(_standardised(returns, rows, ddof, eps), score)
+    return like(_standardised(returns, rows, ddof, eps, unit), score)
 
 
 def trloo(
@@ -85,10 +88,10 @@ def trloo(
     paper says; `"zero_baseline"` its whole return, as the authors' code does, and without which the estimate of the
     gradient is biased where rollouts may stop.
     """
-    rows = read_rows(score, group, trajectory, turn, mask)
+    rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
     returns = returns_to_go(rows, gamma, "sum", missing)
     place = numbered(rows.group * (len(rows.turn) + 1) + numbered(rows.turn))
-    return like(_leave_one_out(returns, place, _scored(returns, rows), single), score)
+    return like(_times(_leave_one_out(returns, place, _scored(returns, rows), single), unit), score)
 
 
 def prefix_free(
@@ -108,13 +111,13 @@ def prefix_free(
     The baseline looks at no prefix of the rollout, not even at which turns it has, so that it is the same whatever the
     policy did: unbiased, also where rollouts may stop.
     """
-    rows = read_rows(score, group, trajectory, turn, mask)
+    rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
     returns = returns_to_go(rows, gamma, aggregate, missing)
     scored = _scored(rows.score, rows)
     first = _first_rows(rows, scored if missing == "skip" else rows.real)
     at_first = _leave_one_out(returns, rows.group, first & ~np.isnan(returns), single)
     spread = sums(at_first, rows.trajectory, first)
-    return like(np.where(scored, spread, 0.0), score)
+    return like(_times(np.where(scored, spread, 0.0), unit), score)
 
 
 ADVANTAGES: dict[str, Advantage] = {
@@ -169,6 +172,24 @@ def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str
     return returns
 
 
+def _in_units(rows: Rows) -> tuple[Rows, NDArray[np.float64]]:
+    """The rows with each group's scores in units of a power of two near its largest, and each row's unit.
+
+    Sums and squares of scores in such units neither overflow nor vanish, and nothing is rounded that was not before.
+    """
+    largest = np.zeros(rows.group.max(initial=0) + 1)
+    scored = _scored(rows.score, rows)
+    np.maximum.at(largest, rows.group[scored], np.abs(rows.score[scored]))
+    unit = np.ldexp(1.0, np.frexp(largest)[1] - 1)  # one more would be infinite for the largest floats
+    unit = np.where(largest > 0.0, unit, 1.0)[rows.group]
+    return dataclasses.replace(rows, score=rows.score / unit), unit
+
+
+def _times(values: Floats, unit: Floats) -> Any:
+    with np.errstate(over="ignore"):  # `like` says so where it matters
+        return values * unit
+
+
 def _scored(values: NDArray[np.float64], rows: Rows) -> NDArray[np.bool_]:
     return rows.real & ~np.isnan(values)
 
@@ -187,14 +208,17 @@ def _constant(values: Floats, key: Floats, valid: Floats) -> Any:
     return (low >= high)[key]
 
 
-def _standardised(values: Floats, rows: Rows, ddof: int, eps: float) -> Any:
+def _standardised(values: Floats, rows: Rows, ddof: int, eps: float, unit: Floats) -> Any:
+    """`(v - mean) / (std + eps)` over each group; values are in units, `eps` is not."""
     if ddof < 0 or not 0.0 <= eps < math.inf:
         raise ConfigError(f"ddof = {ddof}, eps = {eps}", hint="use at least 0")
     valid = _scored(values, rows)
     centred = _centred(values, rows.group, valid)
     number = np.maximum(counts(rows.group, valid) - ddof, 1.0)
     deviation = np.sqrt(sums(centred**2, rows.group, valid) / number)
-    return np.divide(centred, deviation + eps, out=np.zeros_like(centred), where=deviation + eps > 0)
+    with np.errstate(over="ignore"):  # next to nothing over an infinite number is the 0 that it has to be
+        divisor = deviation + eps / unit
+    return np.divide(centred, divisor, out=np.zeros_like(centred), where=divisor > 0)
 
 
 def _leave_one_out(values: Floats, key: Floats, valid: Floats, single: str) -> Any:

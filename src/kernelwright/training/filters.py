@@ -137,12 +137,15 @@ def dynamic_sampling(score: Array, group: Array, mask: Array | None = None, *, w
     if wanted < 1:
         raise ConfigError(f"wanted = {wanted} groups", hint="use at least 1")
     labels = as_numpy(group)
-    varied = varied_groups(score, group, mask)
-    order = list(dict.fromkeys(labels.tolist()))
-    kinds = set(labels[varied].tolist())
-    chosen = tuple([label for label in order if label in kinds][:wanted])
-    keep = varied & np.isin(labels, np.asarray(chosen, dtype=labels.dtype))
-    return Selection(keep, chosen, wanted - len(chosen), len(order))
+    numbers, varied = numbered(labels), varied_groups(score, group, mask)
+    real = np.ones(len(numbers), dtype=bool) if mask is None else as_numpy(mask).astype(bool)
+    names: dict[int, Any] = {}
+    for number, label in zip(numbers[real].tolist(), labels[real].tolist(), strict=True):
+        names.setdefault(number, label)
+    kinds = set(numbers[varied].tolist())
+    chosen = [number for number in names if number in kinds][:wanted]
+    keep = varied & np.isin(numbers, chosen)
+    return Selection(keep, tuple(names[number] for number in chosen), wanted - len(chosen), len(names))
 
 
 def shares(keep: NDArray[np.bool_], group: Array) -> NDArray[np.float64]:

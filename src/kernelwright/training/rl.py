@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
-from kernelwright.evaluation.options import gpu_count
+from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.executor import Executor, load_executor
 from kernelwright.executor.memory import remembering
 from kernelwright.policies import load_policy
@@ -38,7 +38,7 @@ from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
-from kernelwright.training.rl_settings import RlSettings, TaskSettings, judge_start
+from kernelwright.training.rl_settings import JudgingSettings, RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
 from kernelwright.training.rl_update import Trained, groups_that_teach
 from kernelwright.training.rl_view import StepView
@@ -92,6 +92,8 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
 
     `executor` judges where it is given, else one that is made for the run.
     """
+    if executor is None:
+        _check_gpu(settings.judging)
     ranks = Ranks.join()
     begin(settings, out)
     ranks.wait()
@@ -112,6 +114,15 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
         write_json(out / "training.json", facts)
     ranks.leave()
     return RlResult(facts)
+
+
+def _check_gpu(judging: JudgingSettings) -> None:
+    """Refuses to judge on a GPU that is not there: before a model is loaded, and not with the first candidate."""
+    if EvalOptions(backend=judging.backend).resolved() == "gpu" and not gpu_count():
+        raise ConfigError(
+            "judging.backend is gpu, and there is no NVIDIA GPU that torch could use here",
+            hint="use judging.backend=cpu: candidates run on the functional CUDA machine, without timing",
+        )
 
 
 def judging_jobs(settings: RlSettings, processes: int = 1) -> int:

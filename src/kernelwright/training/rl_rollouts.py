@@ -1,7 +1,8 @@
 """Rollouts of a policy in training: the same `rollout` as in searching, with each turn's tokens kept.
 
-Every rollout is a thread: many wait for the back-end, which answers them together, while others are judged. A rollout
-is written to the step's file as soon as it is whole, so that a stopped step goes on without losing or repeating one.
+Every rollout has a thread while it is played: many wait for the back-end, which answers them together, while others are
+judged. A rollout is written to the step's file as soon as it is whole, so that a stopped step goes on without losing or
+repeating one.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ from kernelwright.training.rl_settings import RlSettings
 
 WATCH_SECONDS, LOST_SECONDS = 10.0, 120.0
 """How often is looked whether the policy is still at work, and how long a step of it may take after a fault."""
+AT_ONCE = 1024
+"""Rollouts that a process plays at once, a thread each. More would fill no batch better, and a machine has only so many
+threads; the others begin as these end."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +222,8 @@ class Rollouts:
 
     def _play_all(self, step: int, groups: Mapping[int, Task], wanted: Sequence[tuple[int, int]], path: Path) -> None:
         self._known = {}
-        with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(max(1, len(wanted))) as pool:
+        threads = min(max(1, len(wanted)), AT_ONCE)
+        with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(threads) as pool:
             futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
             try:
                 left = set(futures)

@@ -10,17 +10,31 @@ from typing import Any, Literal, get_type_hints
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from kernelwright.errors import ConfigError, did_you_mean
+from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
 from kernelwright.generation import Kind
 from kernelwright.training.post_settings import BaseModelSettings, LossSettings, Table, UpdateSettings
 
+MOST = 10_000_000
+"""Steps, updates and rows of whatever kind that a run may be told: more is a slip of the hand."""
+MOST_ROLLOUTS = 65_536
+"""Rollouts of one step. The largest step of the papers has 1,024."""
+MOST_JOBS = 4_096
+"""Candidates judged at once by one process, a thread each."""
 
-class TaskSettings(Table):
+
+class RlTable(Table):
+    """Base of the tables of these settings: numbers are finite, since nothing can be made of others."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+
+class TaskSettings(RlTable):
     """Where tasks come from: a suite, or the generator."""
 
     suite: str | None = None
     """A suite's name, a folder of tasks or a JSONL file."""
     seed: int = 0
-    count: int = Field(default=0, ge=0)
+    count: int = Field(default=0, ge=0, le=MOST)
     """Generated tasks, where there is no suite."""
     split: str = "train"
     families: list[str] | None = None
@@ -33,14 +47,14 @@ class TaskSettings(Table):
         return self
 
 
-class RolloutSettings(Table):
+class RolloutSettings(RlTable):
     """How the policy is let play."""
 
-    tasks: int = Field(default=8, ge=1)
+    tasks: int = Field(default=8, ge=1, le=MOST_ROLLOUTS)
     """Of one step."""
-    rollouts: int = Field(default=16, ge=2)
+    rollouts: int = Field(default=16, ge=2, le=MOST_ROLLOUTS)
     """Of each task."""
-    turns: int = Field(default=1, ge=1)
+    turns: int = Field(default=1, ge=1, le=10_000)
     stop_when_correct: bool = False
     """End a rollout at its first right candidate; else later turns may make it faster."""
     context: Literal["recent", "top_w", "summary"] = "recent"
@@ -50,19 +64,25 @@ class RolloutSettings(Table):
     """Earlier turns that `top_w` shows."""
     temperature: float = Field(default=1.0, gt=0)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    max_tokens: int = Field(default=2048, ge=1)
+    max_tokens: int = Field(default=2048, ge=1, le=MOST)
     backend: Kind = "auto"
     """What generates (`kernelwright.generation`): auto is our engine where it can read the model, else transformers."""
 
+    @model_validator(mode="after")
+    def _few_enough(self) -> RolloutSettings:
+        if self.tasks * self.rollouts > MOST_ROLLOUTS:
+            raise ValueError(f"a step of {self.tasks} x {self.rollouts} rollouts: at most {MOST_ROLLOUTS} are played")
+        return self
 
-class NamedSettings(Table):
+
+class NamedSettings(RlTable):
     """Something from a table by name, with those of its parameters that are not its defaults."""
 
     name: str
     parameters: dict[str, Any] = {}
 
 
-class FilterSettings(Table):
+class FilterSettings(RlTable):
     """Which rows are not trained on (`training.filters`)."""
 
     zero_variance: bool = True
@@ -75,11 +95,11 @@ class FilterSettings(Table):
     """Double the bounds' distance from 1 after a step in which more than 60 % were rejected."""
     profiling: bool = False
     """PRS: correct rows whose own kernels take little of the device's time."""
-    redraw: int = Field(default=0, ge=0)
+    redraw: int = Field(default=0, ge=0, le=1_000)
     """Dynamic sampling (DAPO): rounds at most in which groups whose rewards are all alike are replaced."""
 
 
-class AlarmSettings(Table):
+class AlarmSettings(RlTable):
     """Signs that come before a policy's answers turn to junk. Shares are of a step's rows."""
 
     hacked: float = Field(default=0.3, ge=0)
@@ -98,24 +118,23 @@ class AlarmSettings(Table):
     entropy_high: float = Field(default=3.0, gt=0)
     entropy_floor: float = Field(default=0.1, ge=0)
     """Entropy a token, in nats, that is never too high: a multiple of what is next to nothing is noise."""
-    stop_after: int = Field(default=0, ge=0)
+    stop_after: int = Field(default=0, ge=0, le=MOST)
     """Steps in a row with the same alarm after which the run ends; 0: never."""
 
 
-class RlUpdateSettings(Table):
+class RlUpdateSettings(RlTable):
     """The updates of a step."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
-    steps: int = Field(default=50, ge=1)
+    steps: int = Field(default=50, ge=1, le=MOST)
     seconds: float | None = Field(default=None, gt=0)
     """Wall seconds of steps within which the run ends: no step is begun that would go beyond, taking as long as the
     last one did; the first always is."""
-    updates: int = Field(default=1, ge=1)
+    updates: int = Field(default=1, ge=1, le=MOST_ROLLOUTS)
     """Gradient steps on each step's rows: 1 is on-policy."""
-    micro_tokens: int = Field(default=32_768, ge=1)
+    micro_tokens: int = Field(default=32_768, ge=1, le=2**40)
     """Tokens, padding included, of a forward pass."""
     lr: float = Field(default=1e-6, gt=0)
-    warm_up: int = Field(default=0, ge=0)
+    warm_up: int = Field(default=0, ge=0, le=MOST)
     """Updates until the full learning rate."""
     adam_epsilon: float = Field(default=1e-8, gt=0)
     """What AdamW adds to the root of the squared gradients. Those of rewards are small, and where most of them are
@@ -128,14 +147,14 @@ class RlUpdateSettings(Table):
     or each row's own tokens and then the rows."""
     clip: float = Field(default=1.0, ge=0)
     """Largest norm of the gradient; 0: no clipping."""
-    save_every: int = Field(default=10, ge=1)
+    save_every: int = Field(default=10, ge=1, le=MOST)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
 
 
 TIMED = ("eager", "compile", "max-autotune")
 
 
-class JudgingSettings(Table):
+class JudgingSettings(RlTable):
     """How candidates are judged (`kernelwright eval`)."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
@@ -143,16 +162,16 @@ class JudgingSettings(Table):
     """On a GPU: whether the functional machine judges first, and the GPU only what it does not find wrong."""
     small_sizes: bool = True
     """Without a GPU: at small sizes only (`EvalOptions.small_sizes`); a filter always is."""
-    jobs: int = Field(default=0, ge=0)
+    jobs: int = Field(default=0, ge=0, le=MOST_JOBS)
     """Candidates judged at once; 0: one a core, and some more that wait for a GPU."""
-    trials: int = Field(default=3, ge=1)
+    trials: int = Field(default=3, ge=1, le=MAX_TRIALS)
     """Calls that are checked."""
-    gpu_trials: int = Field(default=1, ge=1)
+    gpu_trials: int = Field(default=1, ge=1, le=MAX_TRIALS)
     """On a GPU behind the filter, which has checked `trials` calls."""
-    timeout: float = Field(default=30.0, gt=0)
+    timeout: float = Field(default=30.0, gt=0, le=MAX_SECONDS)
     baselines: str = "eager"
     """What a GPU times beside a candidate, comma-separated: eager, compile, max-autotune; or none."""
-    timing_seconds: float = Field(default=0.5, ge=0)
+    timing_seconds: float = Field(default=0.5, ge=0, le=MAX_SECONDS)
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
@@ -175,31 +194,31 @@ class JudgingSettings(Table):
         return self
 
 
-class CollectSettings(Table):
+class CollectSettings(RlTable):
     """Rollouts to choose from, after the warm-up."""
 
-    rollouts: int = Field(default=4, ge=1)
+    rollouts: int = Field(default=4, ge=1, le=MOST_ROLLOUTS)
     """Of each task."""
-    turns: int = Field(default=4, ge=1)
+    turns: int = Field(default=4, ge=1, le=10_000)
     context: Literal["recent", "top_w", "summary"] = "recent"
     temperature: float = Field(default=1.0, gt=0)
     limit: int | None = Field(default=None, ge=1)
     """Of the tasks, the first ones."""
 
 
-class RejectionSettings(Table):
+class RejectionSettings(RlTable):
     """After the warm-up: collect rollouts, keep those that paid off, fine-tune on their answers (CUDA Agent)."""
 
     collect: CollectSettings = CollectSettings()
     reward: str = "cuda_agent"
     """Kept are rollouts whose best turn has more than 0 of it, without loops and unreadable answers."""
     loss: LossSettings = LossSettings()
-    length: int = Field(default=4096, ge=8)
+    length: int = Field(default=4096, ge=8, le=MOST)
     """Tokens of prompt and answer together at most."""
     train: UpdateSettings = UpdateSettings(epochs=1.0)
 
 
-class RlSettings(Table):
+class RlSettings(RlTable):
     """A whole run of reinforcement learning."""
 
     name: str = "rl"
@@ -261,7 +280,13 @@ def _check_reward(settings: RlSettings) -> None:
     right = wrong.changed(verdict="correct", reason="", workloads=(WorkloadResult(name="w", passed=True),))
     timing = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
     judged = (None, wrong, right, right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
-    _check_finite(reward, lambda: [pays(evaluation, **parameters, **opinion).value for evaluation in judged])
+
+    def worth() -> list[float | None]:
+        return [pays(evaluation, **parameters, **opinion).value for evaluation in judged]
+
+    _check_finite(reward, worth)
+    if len({value for value in worth() if value is not None}) == 1:
+        raise ConfigError(f"{reward.name} pays all answers alike with the parameters {parameters}")
     _, lost, *won = (pays(evaluation, **parameters).value for evaluation in judged)
     if any(value is not None and lost is not None and value < lost for value in won):
         raise ConfigError(f"{reward.name} pays a right answer less than a wrong one with the parameters {parameters}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 
 Array = Any
 """What callers give: a list, a numpy array or a torch tensor, of one dimension."""
+
+
+_EXACT = {bool: "b", int: "iu", float: "f"}
+"""Kinds of numpy arrays that hold values of a type as they are."""
+_LAST_TURN = 2**62
+"""Turns have smaller numbers: so are their differences integers of 64 bits."""
 
 
 class ColumnError(ConfigError, ValueError):
@@ -37,43 +45,60 @@ class Rows:
     """Unique over all groups."""
     turn: NDArray[np.int64]
     real: NDArray[np.bool_]
-    """False for padding, which takes part in nothing."""
+    """False for padding, which takes part in nothing: it has no score, and 0 for its other numbers."""
 
 
 def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: Array | None) -> Rows:
     """Rows from what a caller has. Scores may be None; trajectories need be unique within their group only.
 
-    Raises `ConfigError` for lengths that differ, infinite scores and a turn that is there twice, and `ColumnError`,
-    which is one, for a column that holds what it cannot.
+    Padding may hold anything. Raises `ConfigError` for lengths that differ, infinite scores and a turn that is there
+    twice, and `ColumnError`, which is one, for a column that holds what it cannot.
     """
-    _check_columns(score, group, trajectory, turn)
-    values = scores(score)
-    real = np.ones(len(values), dtype=bool) if mask is None else as_numpy(mask).astype(bool)
-    names = {"group": group, "trajectory": trajectory, "turn": turn}
+    names = {"score": score, "group": group, "trajectory": trajectory, "turn": turn}
     columns = {name: as_numpy(column) for name, column in names.items()}
+    length = len(columns["score"])
+    real = np.ones(length, dtype=bool) if mask is None else as_numpy(mask).astype(bool)
     for name, column in [*columns.items(), ("mask", real)]:
-        if column.shape != values.shape:
-            raise ConfigError(f"{len(values)} scores of rows and {name} of shape {column.shape}")
-    if np.isinf(values[real]).any():
-        raise ConfigError(f"the score of row {int(np.flatnonzero(np.isinf(values) & real)[0])} is infinite")
-    groups = numbered(columns["group"])
-    pairs = groups * (len(values) + 1) + numbered(columns["trajectory"])
-    trajectories = numbered(pairs)
-    turns = columns["turn"].astype(np.int64)
-    _check_single(trajectories[real], turns[real])
-    return Rows(values, groups, trajectories, turns, real)
+        if column.shape != (length,):
+            raise ConfigError(f"{length} scores of rows and {name} of shape {column.shape}")
+    held = {name: column[real] for name, column in columns.items()}
+    _check_columns(held)
+    values = scores(held["score"])
+    if np.isinf(values).any():
+        raise ConfigError(f"the score of row {int(np.flatnonzero(real)[np.isinf(values)][0])} is infinite")
+    groups = numbered(held["group"])
+    trajectories = numbered(groups * (length + 1) + numbered(held["trajectory"]))
+    turns = np.asarray([int(number) for number in held["turn"].tolist()], dtype=np.int64)
+    _check_single(trajectories, turns)
+    padded = [_padded(numbers, real) for numbers in (groups, trajectories, turns)]
+    whole = np.full(length, np.nan)
+    whole[real] = values
+    return Rows(whole, padded[0], padded[1], padded[2], real)
 
 
-def _check_columns(score: Array, group: Array, trajectory: Array, turn: Array) -> None:
-    if any(not isinstance(value, (Real, np.bool_, type(None))) for value in as_numpy(score).tolist()):
+def _padded(numbers: NDArray[np.int64], real: NDArray[np.bool_]) -> NDArray[np.int64]:
+    whole = np.zeros(len(real), dtype=np.int64)
+    whole[real] = numbers
+    return whole
+
+
+def _check_columns(held: dict[str, NDArray[Any]]) -> None:
+    if any(not isinstance(value, (Real, np.bool_, type(None))) for value in held["score"].tolist()):
         raise ColumnError("the column score holds what is no number", hint="give numbers, None for no score")
-    for name, column in (("group", group), ("trajectory", trajectory)):
-        if any(label is None for label in as_numpy(column).tolist()):
+    for name in ("group", "trajectory"):
+        labels = held[name].tolist()
+        if any(label is None for label in labels):
             raise ColumnError(f"the column {name} holds None", hint="give each row a number or a name")
-    turns = as_numpy(turn)
-    whole = turns.dtype.kind in "iu" or (turns.dtype.kind == "f" and bool((turns == np.floor(turns)).all()))
-    if not whole:
+        if held[name].dtype == object:
+            _check_labels(labels, f"the column {name}")
+    if not all(_is_whole(number) for number in held["turn"].tolist()):
         raise ColumnError("the column turn holds what is no whole number", hint="give the turns' numbers")
+
+
+def _is_whole(number: Any) -> bool:
+    """Whether it is the number of a turn; NaN and infinity are within no bounds."""
+    real = isinstance(number, Real) and not isinstance(number, bool)
+    return real and bool(abs(number) < _LAST_TURN) and bool(number == math.floor(number))
 
 
 def _check_single(trajectory: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
@@ -85,11 +110,24 @@ def _check_single(trajectory: NDArray[np.int64], turn: NDArray[np.int64]) -> Non
 
 
 def as_numpy(column: Array) -> NDArray[Any]:
-    """A column as a numpy array of one dimension."""
+    """A column as a numpy array of one dimension, of Python's own objects where numpy would turn a list's into others:
+    integers beyond 64 bits into floats, numbers beside text into text."""
+    if isinstance(column, Sequence) and not isinstance(column, (str, bytes)):
+        values = [_plain(value) for value in column]
+        kinds = {type(value) for value in values}
+        array = np.asarray(values) if not values or (len(kinds) == 1 and kinds <= _EXACT.keys()) else None
+        if array is not None and (not values or array.dtype.kind in _EXACT[kinds.pop()]):
+            return array
+        return np.fromiter(values, dtype=object, count=len(values))
     array = unwrapped(column)
     if array.ndim != 1:
         raise ConfigError(f"a column of shape {array.shape}", hint="give flat rows, one a turn")
     return array
+
+
+def _plain(value: Any) -> Any:
+    """A number or text of numpy's or torch's as Python's: such are equal, and of one type."""
+    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
 
 
 def unwrapped(column: Array) -> NDArray[Any]:
@@ -102,12 +140,35 @@ def unwrapped(column: Array) -> NDArray[Any]:
 
 def scores(column: Array) -> NDArray[np.float64]:
     """Scores as float64, NaN for None."""
-    return as_numpy(column).astype(np.float64)
+    try:
+        return as_numpy(column).astype(np.float64)
+    except OverflowError as error:
+        raise ColumnError("a number is beyond float64", hint="scale the numbers") from error
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels of any kind as numbers from 0."""
-    return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    """Labels of any kind as numbers from 0. Labels are one where they are equal and of one type, as Python has it."""
+    if labels.dtype.kind in "biuf":
+        return np.unique(labels, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    values = [_plain(label) for label in labels.tolist()]
+    _check_labels(values, "a column of labels")
+    numbers: dict[Any, int] = {}
+    # a NaN is another NaN's equal here, as in numpy's own arrays
+    keys = [(type(v), None if isinstance(v, float) and math.isnan(v) else v) for v in values]
+    return np.asarray([numbers.setdefault(key, len(numbers)) for key in keys], dtype=np.int64)
+
+
+def _check_labels(labels: Sequence[Any], where: str) -> None:
+    """Refuses what cannot be told apart by a table; tuples too, which numpy takes for columns of their own."""
+    for label in labels:
+        try:
+            hash(label)
+        except TypeError:
+            pass
+        else:
+            if not isinstance(label, tuple):
+                continue
+        raise ColumnError(f"{where} holds a {type(label).__name__}", hint="give each row a number or a name")
 
 
 def sums(values: NDArray[np.float64], key: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -122,10 +183,22 @@ def counts(key: NDArray[np.int64], where: NDArray[np.bool_]) -> NDArray[np.float
 
 
 def like(result: NDArray[Any], column: Array) -> Array:
-    """The result as what the caller gave: a tensor on the same device for a tensor, else the numpy array."""
+    """The result as what the caller gave: a tensor on the same device for a tensor, else the numpy array.
+
+    Raises `ConfigError` where a number of the result is beyond that of the caller's kind.
+    """
     if not hasattr(column, "detach"):
-        return result
+        return _representable(result, np.isfinite(result))
     import torch
 
     dtype = column.dtype if column.is_floating_point() and result.dtype != bool else None
-    return torch.from_numpy(result).to(device=column.device, dtype=dtype)
+    tensor = torch.from_numpy(result).to(device=column.device, dtype=dtype)
+    return _representable(tensor, tensor.isfinite())
+
+
+def _representable(result: Any, finite: Any) -> Any:
+    if not finite.all():
+        raise ConfigError(
+            f"a result is beyond the range of {result.dtype}", hint="scale the scores, or widen their type"
+        )
+    return result
