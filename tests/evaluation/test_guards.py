@@ -50,3 +50,33 @@ def test_output_of_unknown_origin() -> None:
 def test_kernels_that_were_never_built() -> None:
     assert [f.rule for f in unfounded(facts(facts=RAN), False, "w")] == ["forged-answer"]
     assert unfounded(facts(facts=RAN), True, "w") == [] and unfounded(facts(), False, "w") == []
+
+
+def test_small_operators_count_together() -> None:
+    pieces = facts(facts=RAN, operators=[["gelu", 64]], pieces=[["gelu", 100_000], ["add", 10]])
+    assert [f.rule for f in call_findings(pieces, "from_scratch", 100_000, "w")] == ["library-op"]
+    assert call_findings(facts(facts=RAN, pieces=[["gelu", 40_000]]), "from_scratch", 100_000, "w") == []
+    assert library_work(facts(pieces=[["add", 900]]), 300) == []
+
+
+def test_small_operators_of_a_library_that_is_allowed_do_not_count_with_others() -> None:
+    pieces = facts(facts=RAN, pieces=[["mm", 100_000], ["add", 10_000]])
+    assert call_findings(pieces, "libraries:cublas", 100_000, "w") == []
+
+
+def test_kernels_that_work_on_values_of_unknown_origin() -> None:
+    found = call_findings(facts(facts=RAN, strangers=100_000), "from_scratch", 100_000, "w")
+    assert [f.rule for f in found] == ["foreign-output"] and "given" in found[0].evidence
+    assert call_findings(facts(facts=RAN, strangers=100), "from_scratch", 100_000, "w") == []
+
+
+def test_python_that_reaches_into_device_memory() -> None:
+    for policy in ("from_scratch", "libraries"):
+        found = call_findings(facts(facts=RAN, host_access=100_000), policy, 100_000, "w")
+        assert [f.rule for f in found] == ["host-access"]
+    assert call_findings(facts(facts=RAN, host_access=100), "from_scratch", 100_000, "w") == []
+
+
+def test_functions_that_are_others_than_before() -> None:
+    found = call_findings(facts(facts=RAN, patched=["time.time"]), "libraries", 100_000, "w")
+    assert [(f.rule, f.evidence) for f in found] == [("patched-function", "replaces time.time")]

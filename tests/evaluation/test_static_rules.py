@@ -41,10 +41,57 @@ def rules(text: str) -> set[tuple[str, str]]:
         ("import time\nsetattr(time, 'perf_counter', lambda: 0)", "patched-function"),
         ("import sys\nsys.modules['torch'] = None", "patched-function"),
         ("from kernelwright.evaluation import judge", "harness-access"),
+        ("import traceback\ntraceback.extract_stack()", "frame-walk"),
+        ("from traceback import walk_stack", "frame-walk"),
     ],
 )
 def test_rule_rejects(text: str, rule: str) -> None:
     assert (rule, "reject") in rules(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import time as clock\nclock.perf_counter = f",
+        "import torch as th\nth.equal = f",
+        "t = torch\nt.cuda.synchronize = f",
+        "from torch import cuda\ncuda.synchronize = f",
+        "from torch.cuda import Event as E\nE.elapsed_time = f",
+        "import time\ntime.perf_counter, time.time = f, f",
+        "import time\n[*time.kept] = f",
+        "import time\ntime.perf_counter: object = f",
+        "import time\ntime.count += 1",
+        "import time\nfor time.perf_counter in [f]:\n    pass",
+        "import time\nwith f() as time.perf_counter:\n    pass",
+        "import time\ndel time.perf_counter",
+        "import time\ntime.__dict__.update(perf_counter=f)",
+        "import time\ntime.__dict__['perf_counter'] = f",
+        "import time as m\nvars(m)['perf_counter'] = f",
+        "import torch\ntype.__setattr__(torch.Tensor, '__eq__', f)",
+        "from unittest import mock\nmock.patch('time.perf_counter', f).start()",
+        "from unittest.mock import patch\nimport time\npatch.object(time, 'perf_counter', f).start()",
+    ],
+)
+def test_functions_of_others_replaced_under_any_name_reject(text: str) -> None:
+    assert ("patched-function", "reject") in rules(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from torch.backends import cudnn\ncudnn.benchmark = True",
+        "import torch._inductor.config as config\nconfig.max_autotune = True",
+        "from torch.utils import cpp_extension\ncpp_extension.CUDA_HOME = '/usr/local/cuda'",
+        "import time\nself.torch.perf_counter = time.perf_counter",
+        "from torch import nn\nlayer = nn.Linear(3, 3)\nlayer.weight = None",
+        "t = x.torch\nt.count = 1",
+        "import os\nos.environ['X'] = '1'",
+        "self.__dict__.update(vars(options))",
+        "re.match('a', text).group(0)\nsome.patch('torch')",
+    ],
+)
+def test_settings_and_own_attributes_are_no_patches(text: str) -> None:
+    assert "patched-function" not in {rule for rule, _ in rules(text)}
 
 
 @pytest.mark.parametrize(
@@ -195,6 +242,19 @@ def test_modes_of_torch_are_out_of_bounds() -> None:
     text = "import torch\ntorch.utils._python_dispatch._get_current_dispatch_mode_stack()[0].seen.clear()"
     assert ("harness-access", "reject") in rules(text)
     assert ("harness-access", "reject") in rules("from torch._C import _DisableTorchDispatch as D")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "with torch._C._ExcludeDispatchKeyGuard(keys):\n    pass",
+        "getattr(torch._C, '_ExcludeDispatchKeyGuard')(keys)",
+        "y = torch.ops.aten.gelu.default.redispatch(keys, x)",
+        "with torch._C.DisableTorchFunction():\n    pass",
+    ],
+)
+def test_ways_past_the_modes_of_torch_are_out_of_bounds(text: str) -> None:
+    assert ("harness-access", "reject") in rules(text)
 
 
 def test_every_rule_is_documented() -> None:

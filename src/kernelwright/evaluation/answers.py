@@ -95,6 +95,7 @@ class _State(_Model):
     library_ops: _Sized = []
     prints: _Text = ""
     snooped: _Names = []
+    patched: _Names = []
 
 
 class _Loaded(_State):
@@ -110,6 +111,9 @@ class _Called(_State):
     kind: Literal["called"]
     facts: _CallFacts
     operators: _Sized
+    pieces: _Sized = []
+    strangers: _Count = 0
+    host_access: _Count = 0
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)
@@ -136,6 +140,9 @@ class _Ran(_State):
     kernels: list[tuple[_Text, _Count, float]] = Field(max_length=1000)
     outputs: list[tuple[_Text, list[_Count]]] = Field(max_length=1000)
     operators: _Sized
+    pieces: _Sized = []
+    strangers: _Count = 0
+    host_access: _Count = 0
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)
     problems: list[tuple[_Text, _Text]] = Field(max_length=100_000)

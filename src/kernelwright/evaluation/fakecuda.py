@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
@@ -117,20 +118,62 @@ def _libraries() -> frozenset[str]:
     return frozenset(name.split("::")[0] for name in torch._C._dispatch_get_all_op_names())
 
 
+class Memory:
+    """A set of tensors, by their memory; what was freed is not in it any more, although its address may come again."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, weakref.WeakSet[Any]] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        # torch keeps a storage's Python object for as long as its memory lives.
+        storage = tensor.untyped_storage()
+        self._places.setdefault(storage.data_ptr(), weakref.WeakSet()).add(storage)
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        self._places.pop(_address(tensor), None)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return bool(self._places.get(_address(tensor)))
+
+
 class OperatorLog(TorchDispatchMode):
     """Notes each library operator that computes, with the number of elements of its largest tensor.
 
     Also follows where data comes from: memory that no operator made and nobody `adopt`ed is foreign (numpy's, Python's,
-    another thread's), and so is what glue makes of it.
+    another thread's), and so is what glue makes of it. What follows from weights and sizes alone is `fixed`: work on it
+    prepares a call and cannot be the call's.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, int]] = []
+        self.pieces: dict[str, int] = {}
+        self.reads = 0
+        self.strangers: dict[int, int] = {}
         self._quiet = False
-        self._known: set[int] = set()
-        self._foreign: set[int] = set()
+        self._known = Memory()
+        self._foreign = Memory()
+        self._strange = Memory()
+        self._fixed = Memory()
         self._libraries = _libraries()
+
+    def begin(self) -> None:
+        """Starts the account of a new call."""
+        self.seen.clear()
+        self.pieces.clear()
+        self.reads = 0
+        self.strangers.clear()
+
+    def report(self) -> dict[str, Any]:
+        """What the call did: its largest operators, all elements that each operator worked on, and the elements of
+        tensors that device code was given although nothing is known of where they come from."""
+        seen = [*self.seen, *([("values read by the host", self.reads)] if self.reads > FEW else [])]
+        pieces = sorted(self.pieces.items(), key=lambda s: -s[1])
+        return {
+            "operators": sorted(seen, key=lambda s: -s[1])[:50],
+            "pieces": [list(piece) for piece in pieces[:50]],
+            "strangers": sum(self.strangers.values()),
+        }
 
     @contextlib.contextmanager
     def quietly(self) -> Iterator[None]:
@@ -141,32 +184,70 @@ class OperatorLog(TorchDispatchMode):
         finally:
             self._quiet = before
 
-    def adopt(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Memory that is known to be right: inputs, weights, results of the candidate's own host functions."""
+    def adopt(self, tensors: Iterable[torch.Tensor], fixed: bool = False) -> None:
+        """Memory that is known to be right: inputs, weights (`fixed`), results of a candidate's own host functions."""
         for tensor in tensors:
-            self._known.add(_address(tensor))
-            self._foreign.discard(_address(tensor))
+            self._known.add(tensor)
+            self._foreign.discard(tensor)
+            self._strange.discard(tensor)
+            (self._fixed.add if fixed else self._fixed.discard)(tensor)
+
+    def imported(self, tensor: torch.Tensor) -> None:
+        """A tensor was made of memory of Python or numpy by a function that no mode sees."""
+        self._known.add(tensor)
+        self._foreign.add(tensor)
+
+    def handed_over(self, tensor: torch.Tensor) -> None:
+        """Device code is given a tensor: it may be written to, and where its values come from must be known."""
+        self._fixed.discard(tensor)
+        if tensor in self._strange or tensor not in self._known:
+            address = _address(tensor)
+            self.strangers[address] = max(tensor.numel(), self.strangers.get(address, 0))
+
+    def read(self, name: str, numel: int, tensor: torch.Tensor | None = None) -> None:
+        """The host is handed values of a tensor, or of memory."""
+        self.seen.append((name, numel))
+        if tensor is None or tensor not in self._fixed:
+            self.reads += numel
 
     def is_foreign(self, tensor: torch.Tensor, written: bool) -> bool:
         """Whether a tensor holds foreign data; `written`: kernels stored into it."""
-        address = _address(tensor)
-        return address in self._foreign or not (written or address in self._known)
+        return tensor in self._foreign or not (written or tensor in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
         if own := func.namespace not in self._libraries:
-            result = self._inside(func, args, kwargs or {})
+            result = self._inside(func, args, kwargs)
         else:
-            result = self.compute(func, args, kwargs or {})
-        name = func.overloadpacket.__name__
-        if name not in _GLUE and not own and not self._quiet:
-            sizes = [_numel(value) for value in (*args, result)]
-            self.seen.append((name, max(sizes, default=0)))
-        # Views and writes in place come out as they went in; what is made anew, as its inputs are.
-        made = [_address(t) for t in tensors_in(result)]
-        strange = any(t.numel() > FEW and self.is_foreign(t, False) for t in tensors_in(args))
-        self._known.update(made)
-        (self._foreign.update if strange else self._foreign.difference_update)(made)
+            result = self.compute(func, args, kwargs)
+        given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
+        fixed = all(t in self._fixed for t in given)
+        if not own and not self._quiet:
+            self._note(func.overloadpacket.__name__, args, kwargs, result, fixed)
+        self._follow(func.overloadpacket.__name__, given, list(tensors_in(result)), fixed)
         return result
+
+    def _follow(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor], fixed: bool) -> None:
+        """Views and writes in place come out as they went in; what is made anew, as its inputs are."""
+        large = [t for t in given if t.numel() > FEW]
+        foreign = any(self.is_foreign(t, False) for t in large)
+        # Tensors of numpy's and Python's values come in by this operator; whoever reads no input may make tables so.
+        unseen = name not in _FROM_PYTHON and any(t not in self._known for t in large)
+        strange = unseen or any(t in self._strange for t in large)
+        for tensor in made:
+            self._known.add(tensor)
+            (self._foreign.add if foreign else self._foreign.discard)(tensor)
+            (self._strange.add if strange else self._strange.discard)(tensor)
+            (self._fixed.add if fixed else self._fixed.discard)(tensor)
+
+    def _note(self, name: str, args: Any, kwargs: Any, result: Any, fixed: bool) -> None:
+        if name in _ITEMS:
+            self.reads += not fixed
+        elif name not in _GLUE or (name == "index_put_" and _accumulates(args, kwargs)):
+            numel = max((_numel(value) for value in (*args, result)), default=0)
+            self.seen.append((name, numel))
+            if not fixed:
+                self.pieces[name] = self.pieces.get(name, 0) + numel
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Carries out a library operator."""
@@ -179,24 +260,14 @@ class OperatorLog(TorchDispatchMode):
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
 
-class HostReads(TorchFunctionMode):
-    """Notes in an operator log when the values of a tensor are handed to Python or numpy."""
-
-    def __init__(self, log: OperatorLog) -> None:
-        super().__init__()
-        self.log = log
-
-    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in _HOST_READS:
-            self.log.seen.append((_HOST_READS[func], args[0].numel()))
-        return func(*args, **(kwargs or {}))
+_FROM_PYTHON = ("lift_fresh", "lift_fresh_copy")
+_ITEMS = ("_local_scalar_dense", "item")
+"""Operators that hand a single value to the host."""
 
 
-_HOST_READS = {
-    torch.Tensor.numpy: "numpy",
-    torch.Tensor.__array__: "numpy",
-    torch.Tensor.tolist: "tolist",
-}
+def _accumulates(args: Any, kwargs: Any) -> bool:
+    """Whether an `index_put_` adds to what is there."""
+    return bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
 
 
 def _address(tensor: torch.Tensor) -> int:

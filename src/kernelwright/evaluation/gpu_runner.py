@@ -89,8 +89,9 @@ class GpuRunner(Runner):
         calls = timed_calls.bound(self.model, header, given)
         devices.poison(self.place, header["outputs"], len(given))
         self.place.soil()
-        self.operators.adopt((*[t for call in given for t in call], *weights_of(self.model)))
-        self.operators.seen.clear()
+        self.operators.adopt(t for call in given for t in call)
+        self.operators.adopt(weights_of(self.model), fixed=True)
+        self.operators.begin()
         self.runtime.begin_call()
         torch.manual_seed(header["call_seed"])
         results, report = self._called(header, calls, given)
@@ -176,7 +177,7 @@ class GpuRunner(Runner):
         """What only a checked call looks at: operators, and inputs that were written to."""
         originals = [self.calls.view(base, *place) for place in header["inputs"]]
         changed = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
-        return {"operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50], "mutated": changed}
+        return {**self.operators.report(), "mutated": changed}
 
     def _quiet(self) -> Any:
         watch = self._watching()

@@ -13,6 +13,8 @@ from typing import Any
 from kernelwright.evaluation.library_ops import allowed, owner
 from kernelwright.records import Finding, Policy
 
+FEW_IN_ALL = 1024
+"""Elements that all small library operators of a call may go over together, however small its inputs are."""
 SMALL_OP = 4096
 """A library operator on at most this many elements, and on at most a quarter of the largest input's, is glue."""
 
@@ -35,8 +37,7 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
                 workload=workload,
             )
         )
-    for event in facts.get("snooped", []):
-        found.append(Finding(rule="frame-walk", evidence=str(event), severity="reject", workload=workload))
+    found += _reaching_out(facts, largest_input, workload)
     libraries = allowed(policy)
     if policy == "libraries":
         return found
@@ -66,15 +67,8 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
                 workload=workload,
             )
         )
-    elif foreign := [i for i, numel in facts.get("foreign", []) if numel > _few(largest_input)]:
-        found.append(
-            Finding(
-                rule="foreign-output",
-                evidence=f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results",
-                severity="reject",
-                workload=workload,
-            )
-        )
+    elif evidence := _foreign(facts, largest_input):
+        found.append(Finding(rule="foreign-output", evidence=evidence, severity="reject", workload=workload))
     elif launches and not any(int(n) for n in call.get("written", {}).values()):
         found.append(
             Finding(
@@ -85,6 +79,26 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
             )
         )
     return found
+
+
+def _reaching_out(facts: dict[str, Any], largest_input: int, workload: str) -> list[Finding]:
+    """What Python code did to others' objects and to device memory, whatever it may call."""
+    seen = [("frame-walk", str(event)) for event in facts.get("snooped", [])]
+    seen += [("patched-function", f"replaces {name}") for name in facts.get("patched", [])]
+    if (reached := int(facts.get("host_access", 0))) > _few(largest_input):
+        what = f"Python code reaches {reached} elements of device memory through ctypes: a segmentation fault on a GPU"
+        seen.append(("host-access", what))
+    return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
+
+
+def _foreign(facts: dict[str, Any], largest_input: int) -> str:
+    """How values of unknown origin came into the outputs; empty where they did not."""
+    few = _few(largest_input)
+    if foreign := [i for i, numel in facts.get("foreign", []) if numel > few]:
+        return f"output {foreign[0]} holds values that neither a kernel nor glue made of a kernel's results"
+    if (strangers := int(facts.get("strangers", 0))) > few:
+        return f"kernels were given {strangers} values that neither a kernel, nor an operator that was seen, has made"
+    return ""
 
 
 def _permitted(libraries: frozenset[str]) -> str:
@@ -102,13 +116,22 @@ def _few(largest_input: int) -> int:
 
 
 def library_work(facts: dict[str, Any], largest_input: int) -> list[str]:
-    """Names of the library operators that did more than glue, largest first, each once."""
+    """Names of the library operators that did more than glue, largest first, each once.
+
+    Either by a single call, or by many small ones that together went over half of what the largest input holds. These
+    are added up by library, since a policy may allow one and not the others.
+    """
     small = _few(largest_input)
     names: list[str] = []
     for name, numel in [*facts.get("operators", []), *facts.get("library_ops", [])]:
         if int(numel) > small and name not in names:
             names.append(str(name))
-    return names
+    together: dict[str, int] = {}
+    pieces = [(str(name), int(numel)) for name, numel in facts.get("pieces", [])]
+    for name, numel in pieces:
+        together[owner(name)] = together.get(owner(name), 0) + numel
+    many = max(FEW_IN_ALL, largest_input // 2)
+    return names + [name for name, _ in pieces if name not in names and together[owner(name)] > many]
 
 
 def unfounded(facts: dict[str, Any], built: bool, workload: str) -> list[Finding]:

@@ -28,9 +28,12 @@ import torch
 
 from kernelwright.backends import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import fakecuda, prepared, wire
+from kernelwright.evaluation import fakecuda, host_reads, prepared, wire
 from kernelwright.evaluation.ahead import extension_request
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
+from kernelwright.evaluation.host_access import HostAccess
+from kernelwright.evaluation.originals import Originals
+from kernelwright.evaluation.snoops import Snoops
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
@@ -70,42 +73,6 @@ class _Tail(io.TextIOBase):
         return len(text)
 
 
-class _Snoops:
-    """An audit hook, which nothing can take off again: notes when candidate code reads the heap or others' frames."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.active = False
-
-    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self.active or event not in _SNOOPING_EVENTS:
-            return
-        if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
-            return
-        if event == "import":
-            # The package itself is still there; its inside is not, so that asking for it shows here.
-            if str(arguments[0]).startswith(_HIDDEN):
-                self.seen.append(f"the candidate imports {arguments[0]}")
-            return
-        self.active = False  # looking at frames is an event itself
-        try:
-            frame = sys._getframe(1)
-            if frame.f_code.co_filename.endswith("inspect.py") and frame.f_back is not None:
-                frame = frame.f_back
-            name = frame.f_code.co_filename
-            if name.endswith("candidate.py") or name.startswith("<string"):
-                self.seen.append(f"{event} called in line {frame.f_lineno} of the candidate")
-        finally:
-            self.active = True
-
-
-_SNOOPING_EVENTS = frozenset(
-    "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
-    "object.__getattr__".split()
-)
-_FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
-
-
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
 
@@ -120,9 +87,11 @@ class Runner:
         self.operators = fakecuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
+        self.access = HostAccess(getattr(self.runtime, "allocations", list))
         self.missing = _MissingLibraries()
-        self.snoops = _Snoops()
+        self.snoops = Snoops(self.access.touch)
         sys.addaudithook(self.snoops)
+        self.originals = Originals()
         self.prints = _Tail()
         self.module: types.ModuleType | None = None
         self.model: Any = None
@@ -163,6 +132,14 @@ class Runner:
         """Prepares this process for the candidate's module."""
         if self.on_cuda:
             fakecuda.install(self.runtime.unsupported)
+            self.access.install()
+            register = self.runtime.register
+
+            def handed_over(tensor: torch.Tensor) -> None:
+                register(tensor)
+                self.operators.handed_over(tensor)
+
+            self.runtime.register = handed_over
 
     def load(self, message: Message) -> dict[str, Any]:
         """Executes the candidate's module; there are no facts to it but that it worked."""
@@ -176,6 +153,7 @@ class Runner:
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
+        host_reads.install(self.operators)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
             if isinstance(self.runtime, Runtime):
@@ -192,6 +170,7 @@ class Runner:
         sys.modules["candidate"] = module
         self.module = module
         code = compile(text, module.__file__, "exec", dont_inherit=True)
+        self.originals.keep()
         with self._watching():
             exec(code, module.__dict__)
         if not callable(module.__dict__.get(self.entry)):
@@ -236,8 +215,10 @@ class Runner:
         before = [t.clone() for t in wire.tensors_of(inputs)]
         given = wire.tensors_of(inputs)
         self.runtime.given(given, weights_of(self.model))
-        self.operators.adopt((*given, *weights_of(self.model)))
-        self.operators.seen.clear()
+        self.operators.adopt(given)
+        self.operators.adopt(weights_of(self.model), fixed=True)
+        self.operators.begin()
+        self.access.elements = 0
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
         self.ready()
@@ -251,12 +232,9 @@ class Runner:
         report = {
             "facts": dataclasses.asdict(facts),
             "written": [written_bytes(facts, t) for t in outputs],
-            "foreign": [
-                [i, t.numel()]
-                for i, t in enumerate(outputs)
-                if self.operators.is_foreign(t, written_bytes(facts, t) > 0)
-            ],
-            "operators": sorted(self.operators.seen, key=lambda s: -s[1])[:50],
+            "foreign": self.foreign(outputs, facts),
+            "host_access": self.access.elements,
+            **self.operators.report(),
             "mutated": mutated,
             "problems": problems,
         }
@@ -299,6 +277,7 @@ class Runner:
             "library_ops": [list(op) for op in getattr(runtime, "library_ops", [])][:50],
             "prints": (self.prints.text + "".join(getattr(runtime, "printed", [])))[-MAX_PRINT:],
             "snooped": self.snoops.seen[:10],
+            "patched": self.originals.changed()[:10],
         }
 
 
@@ -324,7 +303,7 @@ class NoEntryPoint(Exception):
 class _Watch:
     def __init__(self, owner: Runner) -> None:
         self.owner = owner
-        self.modes: list[Any] = [*owner.pretend(), fakecuda.HostReads(owner.operators), owner.operators]
+        self.modes: list[Any] = [*owner.pretend(), host_reads.HostReads(owner.operators), owner.operators]
 
     def __enter__(self) -> None:
         self.streams = (sys.stdout, sys.stderr)

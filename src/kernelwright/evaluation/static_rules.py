@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from kernelwright import syntax
-from kernelwright.evaluation import cuda_rules, habits
+from kernelwright.evaluation import cuda_rules, habits, patches
 from kernelwright.records import Candidate, Finding, Task
 
 MOST_FINDINGS = 20
@@ -24,16 +24,17 @@ _SNOOPING = {
     "gc": {"get_objects", "get_referrers", "get_referents"},
     "sys": {"_getframe", "_current_frames", "settrace", "setprofile"},
     "inspect": {"stack", "currentframe", "getouterframes", "trace"},
+    "traceback": {"extract_stack", "walk_stack"},
 }
 _INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
 _INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
 """Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
 _MODES = {"_get_current_dispatch_mode_stack", "_get_dispatch_stack_at", "_pop_torch_dispatch_stack"}
 _MODES |= {"_get_current_function_mode_stack", "_pop_mode", "_disable_current_modes", "_DisableTorchDispatch"}
-"""Ways to the torch modes under which a candidate runs. No kernel has a use for them."""
+_MODES |= {"_ExcludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_dispatch_tls_set_dispatch_key_excluded"}
+_MODES |= {"_pop_torch_function_stack", "DisableTorchFunction"}
+"""Ways to the torch modes under which a candidate runs, or past them. No kernel has a use for them."""
 _OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
-_PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
-_PATCH_EXEMPT = {"backends", "_dynamo", "_inductor", "_C"}
 _CUDA_TEXT = re.compile(r"__global__|__device__|#\s*include|torch::Tensor|extern \"C\"|PYBIND11_MODULE")
 _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|autocast")
 
@@ -80,6 +81,8 @@ def _of_python(candidate: Candidate) -> Iterator[Finding]:
         return
     for node in ast.walk(tree):
         yield from _of_node(node)
+    for name, line in patches.of_tree(tree):
+        yield _patched(name, line)
     for habit in habits.of_tree(tree):
         yield Finding(rule=habit.rule, evidence=habit.evidence, line=habit.line)
 
@@ -111,17 +114,8 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
     elif isinstance(node, ast.Name) and node.id in _MODES:
         yield _reaching(f"names {node.id}", node.lineno)
     elif isinstance(node, ast.Constant):
-        if isinstance(node.value, str) and _OURS.fullmatch(node.value):
+        if isinstance(node.value, str) and (_OURS.fullmatch(node.value) or node.value in _MODES):
             yield _reaching(f"names {node.value}", node.lineno)
-    elif isinstance(node, ast.Assign):
-        for target in node.targets:
-            yield from _of_patch(target)
-    elif isinstance(node, ast.Call):
-        name = habits.dotted(node.func)
-        if name == ["setattr"] and node.args and isinstance(node.args[0], (ast.Name, ast.Attribute)):
-            root = habits.dotted(node.args[0])
-            if root and root[0] in _PATCHABLE and not _PATCH_EXEMPT & set(root):
-                yield _patched(".".join(root), node.lineno)
 
 
 def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
@@ -130,7 +124,7 @@ def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
         yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
     if node.attr in _INSIDE:
         yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
-    if node.attr in _MODES:
+    if node.attr in _MODES or (node.attr == "redispatch" and name[:1] != ["self"]):
         yield _reaching(f"names {node.attr}", node.lineno)
 
 
@@ -145,15 +139,6 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
                 yield _walking(f"imports {node.module}.{alias.name}", node.lineno)
             if alias.name in _MODES:
                 yield _reaching(f"imports {alias.name}", node.lineno)
-
-
-def _of_patch(target: ast.expr) -> Iterator[Finding]:
-    if isinstance(target, ast.Attribute):
-        name = habits.dotted(target)
-        if len(name) >= 2 and name[0] in _PATCHABLE and not _PATCH_EXEMPT & set(name):
-            yield _patched(".".join(name), target.lineno)
-    if isinstance(target, ast.Subscript) and habits.dotted(target.value) == ["sys", "modules"]:
-        yield _patched("sys.modules", target.lineno)
 
 
 def _walking(what: str, line: int) -> Finding:

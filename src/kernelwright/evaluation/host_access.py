@@ -1,0 +1,113 @@
+"""Python code that reaches into device memory through `ctypes`: on a GPU a crash, here a way to compute on the host.
+
+Addresses may be handed to launches, and be cast to pointers for that; only reading or writing through them counts.
+What this does not do: see C code that a candidate has built (the fence of `backends.extension` does), or judge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kernelwright.evaluation.snoops import candidates
+
+ENOUGH = 1 << 20
+"""More elements than any rule allows: looking up further addresses would only cost time."""
+_HOST_LIBRARIES = re.compile(r"(.*/)?lib(c|m|torch\w*|c10\w*|gomp|mkl\w*|\w*blas\w*|lapack\w*)(-[\w.]*)?\.so[\d.]*")
+"""Libraries whose functions work in host memory. Others may launch kernels with the addresses that they are given."""
+
+
+class HostAccess:
+    """Counts the elements (of four bytes) of device memory that came within the reach of a call's Python code."""
+
+    def __init__(self, allocations: Callable[[], Sequence[Any]]) -> None:
+        self._allocations = allocations
+        self.elements = 0
+        self.cast: Any = ctypes.cast
+
+    def touch(self, address: int, most: int = ENOUGH) -> None:
+        """Counts what lies from an address to the end of its tensor, `most` elements of it."""
+        if self.elements > ENOUGH or not address:
+            return
+        for block in self._allocations():
+            if block.address <= address < block.address + block.nbytes:
+                self.elements += min(most, -(-(block.address + block.nbytes - address) // 4))
+                return
+
+    def touch_value(self, value: Any, most: int = ENOUGH) -> None:
+        """The same for an integer, `c_void_p` or pointer."""
+        if isinstance(value, (ctypes.c_void_p, ctypes._Pointer)):
+            value = self.cast(value, ctypes.c_void_p).value
+        if isinstance(value, int):
+            self.touch(value, most)
+
+    def install(self) -> None:
+        """Takes the place of what in `ctypes` goes through addresses; once, in a process that never goes back."""
+        kinds: dict[Any, Any] = {}
+
+        def cast(value: Any, kind: Any) -> Any:
+            if isinstance(kind, type) and issubclass(kind, ctypes._Pointer):
+                if kind not in kinds:
+                    kinds[kind] = _watched(kind, self)
+                kind = kinds[kind]
+            return self.cast(value, kind)
+
+        ctypes.cast = cast  # type: ignore[assignment]
+        for name in ("memmove", "memset"):
+            setattr(ctypes, name, self._checked(getattr(ctypes, name)))
+        getitem = ctypes.CDLL.__getitem__
+
+        def found(library: Any, name: Any) -> Any:
+            if not isinstance(name, str) or not _host_library(library):
+                return getitem(library, name)
+            plain = library._FuncPtr
+            members = {
+                "_flags_": plain._flags_,
+                "_restype_": plain._restype_,
+                "__call__": self._checked(plain.__call__),
+            }
+            function = type("_FuncPtr", (plain,), members)((name, library))
+            function.__name__ = name
+            return function
+
+        ctypes.CDLL.__getitem__ = found  # type: ignore[method-assign]
+
+    def _checked(self, function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if candidates(sys._getframe(1)):
+                for value in args:
+                    self.touch_value(value)
+            return function(*args, **kwargs)
+
+        return call
+
+
+def _host_library(library: Any) -> bool:
+    return library._name is None or _HOST_LIBRARIES.fullmatch(str(library._name)) is not None
+
+
+def _watched(kind: Any, access: HostAccess) -> Any:
+    """A type of pointers that says when it is followed; it passes for the plain one as an argument."""
+
+    def get(self: Any, key: Any) -> Any:
+        access.touch_value(self, _length(key))
+        return kind.__getitem__(self, key)
+
+    def put(self: Any, key: Any, value: Any) -> None:
+        access.touch_value(self, _length(key))
+        kind.__setitem__(self, key, value)
+
+    def contents(self: Any) -> Any:
+        access.touch_value(self)
+        return kind.contents.__get__(self)
+
+    put_contents = kind.contents.__set__
+    members = {"__getitem__": get, "__setitem__": put, "contents": property(contents, put_contents)}
+    return type(kind.__name__, (kind,), {"_type_": kind._type_, **members})
+
+
+def _length(key: Any) -> int:
+    return len(range(*key.indices(key.stop or 0))) if isinstance(key, slice) else 1

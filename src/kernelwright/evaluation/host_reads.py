@@ -1,0 +1,100 @@
+"""Device values that Python code reads: by numpy, lists, single items, dlpack, pickles or printing.
+
+Some of that is honest, lengths and flags for instance; what is read in one call is added up, for `guards` to judge.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from kernelwright.evaluation.fakecuda import OperatorLog
+
+_READS: dict[Any, str] = {
+    torch.Tensor.numpy: "numpy",
+    torch.Tensor.__array__: "numpy",
+    torch.Tensor.tolist: "tolist",
+    torch.Tensor.__dlpack__: "dlpack",
+    torch.Tensor.__repr__: "repr",
+}
+_SHOWN = 1000
+"""Elements up to which torch shows all of a tensor, unless it is told otherwise."""
+
+
+class HostReads(TorchFunctionMode):
+    """Notes in an operator log when the values of a tensor are handed to Python or numpy."""
+
+    def __init__(self, log: OperatorLog) -> None:
+        super().__init__()
+        self.log = log
+
+    def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READS:
+            _note(self.log, _READS[func], args[0])
+        return func(*args, **(kwargs or {}))
+
+
+def _note(log: OperatorLog, name: str, value: Any) -> None:
+    if isinstance(value, torch.UntypedStorage):
+        log.read(name, value.nbytes() // 4)
+    if not isinstance(value, torch.Tensor):
+        return
+    if name == "dlpack" and _on_device(value):
+        return  # stays there
+    if name == "repr" and torch._tensor_str.PRINT_OPTS.threshold <= _SHOWN:
+        return  # large tensors are shown in part
+    log.read(name, value.numel(), value)
+
+
+def _on_device(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is in a device's memory in truth, whatever it is made to say."""
+    with torch._C.DisableTorchFunction():
+        return tensor.device.type != "cpu"
+
+
+def install(log: OperatorLog) -> None:
+    """Watches the ways that no mode sees; once, in a process that never goes back."""
+
+    def watch(owner: Any, method: str, name: str) -> None:
+        plain = getattr(owner, method, None)
+        if plain is not None:
+            setattr(owner, method, _noting(log, name, plain))
+
+    for kind in (torch.Tensor, torch.nn.Parameter):
+        watch(kind, "__reduce_ex__", "pickle")
+    for method in ("__reduce__", "_write_file"):
+        watch(torch.UntypedStorage, method, "pickle")
+    for method in ("_save", "_legacy_save"):
+        watch(torch.serialization, method, "pickle")
+    for owner in (torch, torch.utils.dlpack, torch._C):
+        for method in ("to_dlpack", "_to_dlpack", "_to_dlpack_versioned"):
+            watch(owner, method, "dlpack")
+    for module in (torch, torch.utils.dlpack):
+        for method in ("frombuffer", "from_dlpack"):
+            if plain := getattr(module, method, None):
+                setattr(module, method, _importing(log, plain))
+
+
+def _importing(log: OperatorLog, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def imported(*args: Any, **kwargs: Any) -> Any:
+        tensor = plain(*args, **kwargs)
+        if not _on_device(tensor):  # else it is what a library for GPUs has made there
+            log.imported(tensor)
+        return tensor
+
+    return imported
+
+
+def _noting(log: OperatorLog, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def noted(value: Any, *args: Any, **kwargs: Any) -> Any:
+        if name != "pickle" or plain.__name__ not in ("_save", "_legacy_save") or not isinstance(value, torch.Tensor):
+            _note(log, name, value)  # a tensor that is saved is pickled, and so is noted anyway
+        return plain(value, *args, **kwargs)
+
+    return noted

@@ -1,0 +1,74 @@
+"""The functions of Python and torch that others rely on, as they were before the candidate came.
+
+A comparison of objects sees every way to replace one, whatever the text looks like. What this does not do: see what was
+put back in time, or names that a module only gets when it is first used.
+"""
+
+from __future__ import annotations
+
+import builtins
+import json
+import os
+import time
+from typing import Any
+
+import torch
+
+_OWN_DOING = {("torch", "manual_seed"), ("torch.nn.Module", "__init__"), ("torch.nn.Module", "__setstate__")}
+"""What torch itself replaces when its compiler is imported."""
+_IGNORED = {"__dict__", "__weakref__", "__doc__", "__module__"}
+
+
+class Originals:
+    """Keeps who is called what, and says which names mean something else now."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
+
+    def keep(self) -> None:
+        """Takes everything as it is now for original."""
+        self._kept = {name: (owner, _functions(owner)) for name, owner in _owners().items()}
+
+    def changed(self) -> list[str]:
+        """Names of functions that are others than those kept."""
+        found = []
+        for name, (owner, kept) in self._kept.items():
+            now = _members(owner)
+            for member, original in kept.items():
+                if now.get(member) is not original and (name, member) not in _OWN_DOING:
+                    found.append(f"{name}.{member}")
+        return found
+
+
+def _owners() -> dict[str, Any]:
+    return {
+        "time": time,
+        "os": os,
+        "json": json,
+        "builtins": builtins,
+        "torch": torch,
+        "torch.cuda": torch.cuda,
+        "torch.cuda.Event": torch.cuda.Event,
+        "torch.Tensor": torch.Tensor,
+        "torch.nn.Module": torch.nn.Module,
+        "torch.nn.functional": torch.nn.functional,
+        "torch.testing": torch.testing,
+    }
+
+
+def _members(owner: Any) -> dict[str, Any]:
+    if not isinstance(owner, type):
+        return vars(owner)
+    members: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        members.update(vars(base))
+    return members
+
+
+def _functions(owner: Any) -> dict[str, Any]:
+    kinds = (staticmethod, classmethod, property)
+    return {
+        name: value
+        for name, value in _members(owner).items()
+        if name not in _IGNORED and (callable(value) or isinstance(value, kinds))
+    }

@@ -1,0 +1,69 @@
+"""What a candidate's Python code looks at that is not its own, seen by an audit hook, which nothing can take off again.
+
+Frames and the heap lead to the judge's own objects, and tell who calls; `ctypes` leads past torch to the memory of
+tensors, which on a GPU the host could not touch. What this does not do: judge (that is `guards`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+_HIDDEN = "kernelwright.evaluation"
+_EVENTS = frozenset(
+    "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
+    "object.__getattr__ ctypes.cdata ctypes.string_at ctypes.wstring_at".split()
+)
+_FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")
+_MEMORY = ("ctypes.cdata", "ctypes.string_at", "ctypes.wstring_at")
+_STACK_READERS = ("/inspect.py", "/traceback.py")
+"""Modules of Python that look at frames for their caller."""
+_POINTER_READERS = ("ctypes/__init__.py", "ctypes/_endian.py")
+
+
+class Snoops:
+    """Notes when candidate code reads the heap or others' frames; `touch` is told of addresses that it reads from."""
+
+    def __init__(self, touch: Callable[[int], None]) -> None:
+        self.seen: list[str] = []
+        self.active = False
+        self._touch = touch
+
+    def __call__(self, event: str, arguments: tuple[Any, ...]) -> None:
+        if not self.active or event not in _EVENTS:
+            return
+        if event == "object.__getattr__" and arguments[1] not in _FRAME_ATTRIBUTES:
+            return
+        if event == "import":
+            # The package itself is still there; its inside is not, so that asking for it shows here.
+            if str(arguments[0]).startswith(_HIDDEN):
+                self.seen.append(f"the candidate imports {arguments[0]}")
+            return
+        self.active = False  # looking at frames is an event itself
+        try:
+            # Printing an exception's traceback, as honest code does, reads frames too: those that it passed through.
+            through = _STACK_READERS if event.startswith("sys.") else _STACK_READERS[:1]
+            frame = _asking(sys._getframe(1), _POINTER_READERS if event in _MEMORY else through)
+            if not candidates(frame):
+                return
+            if event in _MEMORY:
+                self._touch(int(arguments[0]))
+            else:
+                self.seen.append(f"{event} called in line {frame.f_lineno} of the candidate")
+        finally:
+            self.active = True
+
+
+def _asking(frame: FrameType, through: tuple[str, ...]) -> FrameType:
+    """The frame that asks, behind those of modules that only do it for their caller."""
+    while frame.f_code.co_filename.endswith(through) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def candidates(frame: FrameType) -> bool:
+    """Whether a frame runs a candidate's code."""
+    name = frame.f_code.co_filename
+    return name.endswith("candidate.py") or name.startswith("<string")

@@ -1,0 +1,94 @@
+"""What a call's operators and the host's reads add up to, and where the data that kernels get comes from."""
+
+from __future__ import annotations
+
+import ctypes
+
+import numpy as np
+import torch
+
+from kernelwright.evaluation.fakecuda import FEW, Memory, OperatorLog
+from kernelwright.evaluation.host_access import HostAccess, _watched
+from kernelwright.machine.runtime import Allocation
+
+
+def log_of(given: torch.Tensor, weight: torch.Tensor | None = None) -> OperatorLog:
+    log = OperatorLog()
+    log.adopt([given])
+    log.adopt([weight] if weight is not None else [], fixed=True)
+    log.begin()
+    return log
+
+
+def test_pieces_add_up() -> None:
+    x = torch.randn(1000)
+    log = log_of(x)
+    with log:
+        for i in range(0, 1000, 50):
+            torch.relu(x[i : i + 50])
+    assert log.report()["pieces"] == [["relu", 1000]]
+
+
+def test_what_weights_and_sizes_alone_give_is_no_piece() -> None:
+    x, weight = torch.randn(1000), torch.randn(1000)
+    log = log_of(x, weight)
+    with log:
+        folded = weight * torch.rsqrt(weight.abs() + 1) + torch.arange(1000) * 2
+    assert log.report()["pieces"] == []
+    log.handed_over(folded)  # a kernel may have written the call's data there
+    with log:
+        folded.add_(1)
+    assert log.report()["pieces"] == [["add_", 1000]]
+
+
+def test_single_values_that_the_host_reads_add_up() -> None:
+    x = torch.randn(FEW + 1)
+    log = log_of(x)
+    with log:
+        assert len([v.item() for v in x[:FEW]]) == FEW
+        assert log.report()["operators"] == []
+        float(x[FEW])
+    assert log.report()["operators"] == [("values read by the host", FEW + 1)]
+
+
+def test_index_put_computes_where_it_adds() -> None:
+    x = torch.randn(500)
+    log = log_of(x)
+    with log:
+        y = torch.zeros(500)
+        y.index_put_((torch.arange(500),), x)
+        assert log.seen == []
+        y.index_put_((torch.arange(500),), x, accumulate=True)
+    assert log.seen == [("index_put_", 500)]
+
+
+def test_kernels_may_get_tables_of_numpy_but_not_what_nobody_made() -> None:
+    unseen = torch.zeros(1000)
+    log = log_of(torch.zeros(1))
+    with log:
+        log.handed_over(torch.from_numpy(np.ones(1000, dtype=np.float32)).reshape(10, 100))
+        assert log.report()["strangers"] == 0
+        log.handed_over(unseen.reshape(10, 100).contiguous())
+        log.handed_over(torch.cat([unseen, unseen]))
+    assert log.report()["strangers"] == 3000
+
+
+def test_freed_memory_is_forgotten() -> None:
+    memory, kept = Memory(), torch.zeros(100)
+    lost = torch.zeros(100)
+    memory.add(kept)
+    memory.add(lost)
+    address = lost.data_ptr()
+    del lost
+    assert kept.view(10, 10) in memory and not memory._places[address]
+
+
+def test_pointers_count_when_they_are_followed_and_pass_as_arguments() -> None:
+    x = torch.arange(8, dtype=torch.float32)
+    access = HostAccess(lambda: [Allocation(x.data_ptr(), 32, "x")])
+    pointer = ctypes.cast(x.data_ptr(), _watched(ctypes.POINTER(ctypes.c_float), access))
+    take = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_float))(lambda _p: 7)
+    assert take(pointer) == 7 and ctypes.c_void_p(x.data_ptr()).value == x.data_ptr()
+    assert access.elements == 0
+    assert (pointer[3], pointer[0:3]) == (3.0, [0.0, 1.0, 2.0]) and access.elements == 4
+    assert pointer.contents.value == 0.0 and access.elements == 12
