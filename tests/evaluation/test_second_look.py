@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from kernelwright.evaluation import EvalOptions, Evaluator, blockwise, second_look
 from kernelwright.evaluation.compare import Array, Comparison, OutputSpec, compare
 from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.referee import Referee
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import metric
@@ -439,3 +441,25 @@ def test_the_referee_looks_twice_as_well(pool: Pool) -> None:
             "libraries",
         )
         assert result.verdict == "wrong" and "differs" in result.reason
+
+
+class Cancelling(torch.nn.Module):
+    """Rows whose terms cancel but for a little, each sum given to a whole row: a segment has one error, not many."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        signs = torch.ones(64, dtype=x.dtype)
+        signs[1::2] = -1
+        return (x * signs).sum(-1, keepdim=True).expand(-1, 64) * 1
+
+
+@pytest.mark.parametrize(("error", "passes"), [(0.0, True), (0.001, True), (0.5, False)])
+def test_a_lucky_run_of_the_reference_refuses_nobody_in_later_calls(error: float, passes: bool) -> None:
+    x = torch.ones(4, 64, dtype=torch.float16)
+    x[:, 0] = 1.0625
+    referee = Referee(cast(Any, SimpleNamespace(name="cpu")))
+    referee.model, referee.state = Cancelling(), {}
+    exact = Cancelling()(x.double())
+    referee._honest = lambda values, seed: [exact.half()]  # type: ignore[method-assign]
+    header = {"call_seed": 0, "tolerance": None, "seed": 0}
+    (found,) = referee._compared(header, [(exact + error).half()], [[x]], lambda: [x], False)
+    assert found.passed == passes, found.reason
