@@ -25,7 +25,8 @@ Within the share of `few` an output may be off by what noise of GAIN * 2^-19 on 
 the inputs choose: 100 times less than TF32 does, in places where two honest kernels differ by as much. It buys no
 saved work: a skipped, stale or constant element lies near none of the runs. A lower precision fails by its other
 elements, since each one must be forgiven. Values that the next lower precision holds exactly (zeros, masks, small
-integers, a half) are not moved: comparing an input with its threshold stays exact, `>=` is not `>`. What stays: where
+integers, a half) are not moved: comparing an input with its threshold stays exact, `>=` is not `>`. The judge's own
+rows of constants, which have no other values, are moved: of such a value there are more than `few`. What stays: where
 full-precision inputs meet a threshold within 2^-19, or two are that near in an argmax, either side passes. A candidate
 that needs the look in every call costs the judge time, in bounded measure.
 

@@ -394,13 +394,22 @@ def _moved(tensor: torch.Tensor, move: Callable[[torch.Tensor], torch.Tensor]) -
     return torch.where(symbols, tensor.to(torch.float64), move(tensor))
 
 
+def _drawn_in_rows(tensor: torch.Tensor) -> bool:
+    """Whether each row has one value, none of them zero, and they are more than a mask's two."""
+    if tensor.dtype not in _BITS or tensor.dim() < 2 or tensor.shape[-1] < 2 or not tensor.numel():
+        return False
+    first = tensor[..., :1]
+    return bool((tensor == first).all()) and bool((first != 0).all()) and first.unique().numel() > 2
+
+
 def nearby_outputs(
     model: Any, state: dict[str, torch.Tensor], inputs: Sequence[Any], call_seed: int, noise_seed: int, sign: int
 ) -> list[torch.Tensor] | None:
     """Float64 outputs on inputs and weights moved by relative noise of `_NOISE`; `sign` -1 moves them the other way.
 
-    Two in three values move alike, as in `_nudge`; masks and the like stay (`_moved`). None where the reference fails
-    on such inputs.
+    Two in three values move alike, as in `_nudge`; masks and the like stay (`_moved`), but not rows of constants, as
+    the judge draws them: all of their values are such that any precision holds. None where the reference fails on such
+    inputs.
     """
     _restore(model, state)
     number = itertools.count()
@@ -410,7 +419,7 @@ def nearby_outputs(
         return tensor + sign * _NOISE[tensor.dtype] * _directions(tensor, key)
 
     try:
-        return _run_changed(model, inputs, lambda t: _moved(t, move), call_seed)
+        return _run_changed(model, inputs, lambda t: move(t) if _drawn_in_rows(t) else _moved(t, move), call_seed)
     except Exception:  # a reference may check what it is given, and raise anything; out of memory among it
         return None
 
