@@ -25,14 +25,14 @@ import torch
 from rl_schedule_choice import Choice, arguments, asked_for, chances, right, scores
 
 from kernelwright import metrics
-from kernelwright.curation.deciles import BEST_TAG, speed_deciles
+from kernelwright.curation.deciles import speed_deciles
 from kernelwright.curation.samples import Sample
 from kernelwright.inference.chat import speed_line, task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.records import Message
 
 ARMS = ("tags", "no tags")
-ASKED = {"tags": {"10/10": BEST_TAG, "1/10": "1/10"}, "no tags": {"none": ""}}
+ASKED = {"tags": {"10/10": "10/10", "1/10": "1/10"}, "no tags": {"none": ""}}
 
 
 def asked_with(tokenizer: ChatTokenizer, choice: Choice, line: str) -> Choice:

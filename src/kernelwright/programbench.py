@@ -75,12 +75,13 @@ def load(
     """Tasks, how to ask about them, and what judges them. Raises `TaskError`."""
     file, level = _parts(suite)
     rows = read_programs(file, id_field=id_field, limit=limit)
-    programs = {t.content_hash: (t, row) for row in rows for t in [_task(row, Path(file).name, level)] if t is not None}
+    asked = [(_task(row, Path(file).name, level), row) for row in rows]
+    programs = {task.content_hash: (task, row) for task, row in asked if task is not None}
     if not programs:
         raise TaskError(
             f"no row of {file!r} has a prompt of level {level}", hint="name another level: cudabench:FILE:1"
         )
-    missing = [row.task_id for row in rows if _task(row, Path(file).name, level) is None]
+    missing = [row.task_id for task, row in asked if task is None]
     if missing:
         few = ", ".join(missing[:5]) + (", …" if len(missing) > 5 else "")
         print(f"left out: {len(missing)} of {len(rows)} rows have no prompt of level {level} ({few})", file=sys.stderr)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kernelwright.policies import Policy
 from kernelwright.prompts.answers import without_reasoning
 from kernelwright.records import Candidate, Message, Task
+from kernelwright.syntax import repeated_key
 
 _ROLE = "You review GPU kernels. You are strict, you trace the code by hand, and you answer with one JSON object only."
 
@@ -135,26 +135,20 @@ def read_judgement(text: str) -> Judgement:
 
 def _objects(text: str) -> Iterator[tuple[dict[str, Any], str | None]]:
     """JSON objects in a text that do not lie within another one, each with a key that is in it twice, if there is."""
-    decoder = json.JSONDecoder()
+    repeated: list[str | None] = []
+
+    def read(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        repeated.append(repeated_key(pairs))
+        return dict(pairs)
+
+    decoder = json.JSONDecoder(object_pairs_hook=read)
     at = text.find("{")
     while at >= 0:
+        repeated.clear()
         try:
             value, end = decoder.raw_decode(text, at)
-            twice = _twice(text[at:end])
         except (ValueError, RecursionError):
             end = at + 1
         else:
-            yield value, twice
+            yield value, next((key for key in repeated if key is not None), None)
         at = text.find("{", end)
-
-
-def _twice(text: str) -> str | None:
-    """A key that an object of this JSON has twice."""
-    repeated: list[str] = []
-
-    def read(pairs: list[tuple[str, Any]]) -> None:
-        counts = Counter(key for key, _ in pairs)
-        repeated.extend(key for key, count in counts.items() if count > 1)
-
-    json.loads(text, object_pairs_hook=read)
-    return repeated[0] if repeated else None

@@ -443,28 +443,6 @@ def test_the_referee_looks_twice_as_well(pool: Pool) -> None:
         assert result.verdict == "wrong" and "differs" in result.reason
 
 
-class Cancelling(torch.nn.Module):
-    """Rows whose terms cancel but for a little, each sum given to a whole row: a segment has one error, not many."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        signs = torch.ones(64, dtype=x.dtype)
-        signs[1::2] = -1
-        return (x * signs).sum(-1, keepdim=True).expand(-1, 64) * 1
-
-
-@pytest.mark.parametrize(("error", "passes"), [(0.0, True), (0.001, True), (0.5, False)])
-def test_a_lucky_run_of_the_reference_refuses_nobody_in_later_calls(error: float, passes: bool) -> None:
-    x = torch.ones(4, 64, dtype=torch.float16)
-    x[:, 0] = 1.0625
-    referee = Referee(cast(Any, SimpleNamespace(name="cpu")))
-    referee.model, referee.state = Cancelling(), {}
-    exact = Cancelling()(x.double())
-    referee._honest = lambda values, seed: [exact.half()]  # type: ignore[method-assign]
-    header = {"call_seed": 0, "tolerance": None, "seed": 0}
-    (found,) = referee._compared(header, [(exact + error).half()], [[x]], lambda: [x], False)
-    assert found.passed == passes, found.reason
-
-
 class Attention(torch.nn.Module):
     def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         return F.scaled_dot_product_attention(q, k, v, is_causal=True)
@@ -478,8 +456,9 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, lower: torch.dtype)
     return ((parts.to(lower).float() @ v.float()) / parts.sum(-1, keepdim=True)).half()
 
 
+@pytest.mark.parametrize("thorough", [True, False])
 @pytest.mark.parametrize(("lower", "passes"), [(torch.float16, True), (torch.bfloat16, False)])
-def test_rows_of_constants_that_cancel_are_looked_at_twice(lower: torch.dtype, passes: bool) -> None:
+def test_rows_of_constants_that_cancel_are_looked_at_twice(lower: torch.dtype, passes: bool, thorough: bool) -> None:
     """Each row is one draw of rounding; the inputs, which any precision holds, are moved all the same."""
     generator = torch.Generator().manual_seed(0)
     values = [draws._constant_rows(torch.Size((2, 600, 64)), generator, False).contiguous().half() for _ in "qkv"]
@@ -487,5 +466,5 @@ def test_rows_of_constants_that_cancel_are_looked_at_twice(lower: torch.dtype, p
     referee.model, referee.state = Attention(), {}
     header = {"call_seed": 0, "tolerance": None, "seed": 0}
     got = flash(*values, lower)
-    (found,) = referee._compared(header, [got], [values], lambda: values, True)
+    (found,) = referee._compared(header, [got], [values], lambda: values, thorough)
     assert found.passed == passes and (found.forgiven > 0) == passes, found

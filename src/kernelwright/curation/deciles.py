@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from kernelwright.curation.samples import Sample, by_task
 from kernelwright.errors import ConfigError
 
-BEST_TAG = "10/10"
-"""What to ask for at inference."""
-
 
 @dataclass(frozen=True)
 class Tagged:

@@ -286,17 +286,10 @@ class Referee:
             )
         scale = _scale(values)
         del values
-
-        def against(own: Sequence[torch.Tensor]) -> list[compare.Comparison]:
-            return [
-                blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)
-                for k, (a, b, c) in enumerate(zip(got, exact, own, strict=True))
-            ]
-
-        results = against(honest)
-        if not thorough and not self._huge(got) and not all(r.passed for r in results):
-            # One honest run may be lucky, in rows of constants a row at a time: as carefully as the first call, then.
-            results = against(task_inputs.widen_honest(self.model, self.state, again(), exact, honest, call_seed))
+        results = [
+            blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)
+            for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
+        ]
         del honest
 
         def nearby(run: int) -> list[torch.Tensor] | None:

@@ -33,13 +33,12 @@ from kernelwright.evaluation.ahead import extension_request
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
 from kernelwright.evaluation.host_access import HostAccess
 from kernelwright.evaluation.originals import Originals
-from kernelwright.evaluation.snoops import Snoops
+from kernelwright.evaluation.snoops import HIDDEN, Snoops
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
 
 MAX_PRINT = 8192
-_HIDDEN = "kernelwright.evaluation"
 
 
 class _MissingLibraries(importlib.abc.MetaPathFinder):
@@ -289,9 +288,9 @@ def hide_harness() -> None:
     import kernelwright
 
     # By the package's own names: going through all modules would copy every page that holds one of their names.
-    package = sys.modules.pop(_HIDDEN, None)
+    package = sys.modules.pop(HIDDEN, None)
     for name in vars(package or types.ModuleType("")):
-        sys.modules.pop(f"{_HIDDEN}.{name}", None)
+        sys.modules.pop(f"{HIDDEN}.{name}", None)
     if hasattr(kernelwright, "evaluation"):
         del kernelwright.evaluation
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-_HIDDEN = "kernelwright.evaluation"
+HIDDEN = "kernelwright.evaluation"
+"""What a candidate must not import."""
 _EVENTS = frozenset(
     "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
     "object.__getattr__ ctypes.cdata ctypes.string_at ctypes.wstring_at".split()
@@ -38,7 +39,7 @@ class Snoops:
             return
         if event == "import":
             # The package itself is still there; its inside is not, so that asking for it shows here.
-            if str(arguments[0]).startswith(_HIDDEN):
+            if str(arguments[0]).startswith(HIDDEN):
                 self.seen.append(f"the candidate imports {arguments[0]}")
             return
         self.active = False  # looking at frames is an event itself

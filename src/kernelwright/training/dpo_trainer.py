@@ -11,7 +11,7 @@ import torch
 from trl import DPOTrainer
 from trl.trainer.dpo_trainer import DataCollatorForPreference
 
-from kernelwright.errors import ConfigError
+from kernelwright.training.post_run import diverged
 from kernelwright.training.short_runs import ShortRuns
 
 
@@ -65,10 +65,7 @@ class PairTrainer(ShortRuns, DPOTrainer):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         super().log(logs, start_time)
         if not math.isfinite(logs.get("loss", 0.0)):
-            raise ConfigError(
-                f"training has diverged at update {self.state.global_step}: the loss is not a number",
-                hint="lower train.lr, raise train.warm_up, or use train.precision=fp32",
-            )
+            raise diverged("the loss is not a number", self.state.global_step)
 
 
 def _pairs_in(batch: Any) -> int:

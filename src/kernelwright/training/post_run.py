@@ -375,6 +375,13 @@ def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, A
         (out / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
+def diverged(what: str, update: int | None = None) -> ConfigError:
+    """What to raise where numbers of training are none."""
+    where = "" if update is None else f" at update {update}"
+    hint = "lower train.lr, raise train.warm_up, or use train.precision=fp32"
+    return ConfigError(f"training has diverged{where}: {what}", hint=hint)
+
+
 def _check_finite(trainer: Any) -> None:
     import torch
 
@@ -382,10 +389,7 @@ def _check_finite(trainer: Any) -> None:
     lost = torch.tensor([sum(not bool(w.detach().isfinite().all()) for w in weights)], device=trainer.args.device)
     count = int(trainer.accelerator.gather(lost).max())
     if count:
-        raise ConfigError(
-            f"training has diverged: {count} of {len(weights)} weight tensors are not finite, and are not saved",
-            hint="lower train.lr, raise train.warm_up, or use train.precision=fp32",
-        )
+        raise diverged(f"{count} of {len(weights)} weight tensors are not finite, and are not saved")
 
 
 def check_targets(model: Any, settings: BaseModelSettings) -> None:

@@ -22,6 +22,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
+from kernelwright.training.post_run import diverged
 from kernelwright.training.post_settings import LossSettings
 from kernelwright.training.samples import CUDA, TARGET, THOUGHT
 from kernelwright.training.short_runs import ShortRuns
@@ -345,10 +346,7 @@ class WeightedSFTTrainer(ShortRuns, SFTTrainer):
                 logs["num_tokens"] = self._total_train_tokens
             if non_finite > 0.5 * tokens or not math.isfinite(logs.get("loss", 0.0)):
                 what = "the loss is" if not math.isfinite(logs.get("loss", 0.0)) else "most log-probabilities are"
-                raise ConfigError(
-                    f"training has diverged at update {self.state.global_step}: {what} not finite",
-                    hint="lower train.lr, raise train.warm_up, or use train.precision=fp32",
-                )
+                raise diverged(f"{what} not finite", self.state.global_step)
         super().log(logs, start_time)
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from kernelwright.errors import ConfigError
 from kernelwright.inference.chat import task_prompt
+from kernelwright.syntax import repeated_key
 from kernelwright.training.post_settings import TextSettings
 
 REASONS = {
@@ -252,12 +253,10 @@ def _jsonl(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object. Raises `ValueError` for one with a key twice: nobody can say which of the values is meant."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)!r} stands there twice")
-    return found
+    """A JSON object. Raises `ValueError` for one with a key twice."""
+    if (twice := repeated_key(pairs)) is not None:
+        raise ValueError(f"the key {twice!r} stands there twice")
+    return dict(pairs)
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, dict[str, Any] | BadRow]]:
