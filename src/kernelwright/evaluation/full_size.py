@@ -129,6 +129,8 @@ def _attempt(
         session.load(task)
         others = _other_sizes(bench, plan, oracle)
         bench.ruler = next((data.low_error for _, data in others), None)
+        if not options.derived_sizes:
+            others = [other for other in others if other[0].workload.scope == "declared"]
         waiting = time.monotonic()
         with gpu.seat(task.content_hash, alone) as bench.seat:
             bench.took("seat", waiting)

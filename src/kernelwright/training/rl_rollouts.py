@@ -322,8 +322,9 @@ class Rollouts:
         if evaluation.verdict in AGAINST:
             return evaluation
         # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
-        fewer = options.changed(trials=min(options.trials, judging.gpu_trials))  # most calls were checked before
-        return self._judged(task, candidate, fewer, priority=1)
+        # Most calls were checked before, and what is right at other sizes needs no second machine to say so.
+        fewer = {"trials": min(options.trials, judging.gpu_trials), "derived_sizes": evaluation.verdict != "correct"}
+        return self._judged(task, candidate, options.changed(**fewer), priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
         """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
