@@ -99,7 +99,7 @@ class Judgement:
 @pytest.fixture
 def referee(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Referee:
     monkeypatch.chdir(tmp_path)
-    return Referee(HostDevice())
+    return Referee(HostDevice(), 1 << 20)
 
 
 def whole(referee: Referee, seed: int, wrong: float = 0.0) -> list[Any]:
@@ -125,7 +125,7 @@ def test_the_next_candidate_of_the_group_is_judged_by_what_was_worked_out(refere
     assert (referee.namespace["calls"], referee.namespace["made"]) == (calls, made)
     wrong = whole(referee, 10, wrong=0.1)
     assert not any(one["passed"] for one in wrong[:3]) and wrong[3] == [False]
-    assert wrong == whole(Referee(HostDevice()), 10, wrong=0.1)
+    assert wrong == whole(Referee(HostDevice(), 0), 10, wrong=0.1)
 
 
 def test_other_inputs_weights_sizes_and_tasks_are_other_questions(referee: Referee) -> None:

@@ -26,9 +26,13 @@ class Kept:
         self._entries.move_to_end(key)
         return self._entries[key][0]
 
+    def has_room(self, nbytes: int) -> bool:
+        """Whether a result of so many bytes would be kept."""
+        return 2 * nbytes <= self.limit
+
     def keep(self, key: Hashable, value: Any, nbytes: int) -> None:
-        """Keeps a result that was not kept."""
-        if 2 * nbytes > self.limit or key in self._entries:
+        """Keeps a result that was not kept, where there is room for it."""
+        if not self.has_room(nbytes) or key in self._entries:
             return
         self._entries[key] = value, nbytes
         self.nbytes += nbytes

@@ -50,8 +50,8 @@ TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
 """The shared block holds the tensors of several calls, one slot each, as far as they are small."""
-REMEMBERED_BYTES = 2 * SLOT_BYTES
-"""Models, inputs and expected outputs that are kept for the task's next candidate."""
+REMEMBERED_SHARE = 64
+"""Models, inputs and expected outputs may take this part of the device's memory between a task's candidates."""
 
 
 Expected = tuple[list[torch.Tensor], list[torch.Tensor], list[float | None] | None, float]
@@ -78,7 +78,8 @@ class Place:
 class Referee:
     """The task at hand: its model on the device, the shared block, and how it is divided."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, remembered: int = 0) -> None:
+        """`remembered`: bytes that may be kept for a task's next candidate."""
         self.device = device
         draws.home = gradients.device = device.name
         self.namespace: dict[str, Any] = {}
@@ -96,7 +97,7 @@ class Referee:
         """Source and constants of the task at hand, or of the one before while none is."""
         self.weights = (0, False)
         """Seed of the model's weights, and whether they are random in the task's place."""
-        self.kept = Kept(REMEMBERED_BYTES)
+        self.kept = Kept(remembered)
         """Of the task at hand: models, inputs, outputs."""
         self.slots, self.stride = 1, 0
         self.slicing: slicing.Slicing | None = None
@@ -240,8 +241,9 @@ class Referee:
             key = "inputs", kind, seed
             if (values := self.kept.find(key)) is None:
                 values = task_inputs.make_inputs(self.namespace, kind, seed)
-                if self.stride <= SLOT_BYTES:  # a copy: get_inputs may give out the same tensors every time
-                    self.kept.keep(key, _copied(values), _nbytes(wire.tensors_of(values)))
+                nbytes = _nbytes(wire.tensors_of(values))
+                if self.kept.has_room(nbytes):  # a copy: get_inputs may give out the same tensors every time
+                    self.kept.keep(key, _copied(values), nbytes)
             given = wire.tensors_of(values)
             if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
                 raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes always")
@@ -544,7 +546,7 @@ def _scale(values: Any) -> float:
 
 def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel."""
-    referee = Referee(device)
+    referee = Referee(device, device.facts()["total_bytes"] // REMEMBERED_SHARE)
     channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
     answer_all(
         channel,
