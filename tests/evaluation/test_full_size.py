@@ -239,7 +239,7 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
 
 def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked with little memory first, beside others; the verdict is that of a judgement that had enough."""
-    monkeypatch.setattr(gpus, "ROOMS", ((1, 1 << 10), (2, 1 << 11), (gpus.SEATS, 0)))
+    monkeypatch.setattr(gpus, "ROOMS", ((1, 2**-23), (2, 2**-22), (gpus.SEATS, 0)))
     task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
     text = model("return torch.relu(x) * self.scale")
     candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")

@@ -188,9 +188,9 @@ def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
             rooms.append(seat.room)
             free.append(len(gpu._free))
         gpu.more_room("a")
-    assert rooms == [4 << 30, 12 << 30, 0, 0] and free == [3, 2, 0, 0]
+    assert rooms == [0.1, 0.25, 0, 0] and free == [3, 2, 0, 0]
     with gpu.seat("b", alone=False) as seat:
-        assert seat.room == 4 << 30 and len(gpu._free) == 3
+        assert seat.room == 0.1 and len(gpu._free) == 3
 
 
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:

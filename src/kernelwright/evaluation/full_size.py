@@ -285,7 +285,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
 
 def _memory(bench: Bench) -> tuple[int, bool]:
     """Bytes that checking may take (0: all that are free), and whether it may have more when it asks again."""
-    asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
+    asked, room = int(bench.options.gpu_memory_gb * 2**30), int(bench.seat.room * bench.session.child.total_bytes)
     beside = room > 0 and (not asked or asked > room)
     return room if beside else asked, beside
 

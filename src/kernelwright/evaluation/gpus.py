@@ -32,9 +32,9 @@ LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
 SEATS = 4
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 4 << 30), (2, 12 << 30), (SEATS, 0))
-"""Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
-bytes) it has the GPU to itself."""
+ROOMS = ((1, 0.1), (2, 0.25), (SEATS, 0.0))
+"""Seats that a judgement takes, and the part of the memory that checking may take then, beside others; with all seats (0:
+what is free) it has the GPU to itself."""
 PATIENCE = 8
 """So many who came later may be let to a seat before one who waits."""
 LOCKS = Path("/tmp/kernelwright-locks")
@@ -186,8 +186,8 @@ class Seat:
         self.baseline = Trusted(pool, "baseline", device, faults)
         self.key = ""
         """The task that was judged here last."""
-        self.room = 0
-        """Bytes that checking may take now; 0 for who has the GPU alone."""
+        self.room = 0.0
+        """The part of the device's memory that checking may take now; 0 for who has the GPU alone."""
 
     def rest(self) -> None:
         """Gives the memory back that the task before has left."""

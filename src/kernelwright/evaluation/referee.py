@@ -50,7 +50,7 @@ TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
 """The shared block holds the tensors of several calls, one slot each, as far as they are small."""
-REMEMBERED_SHARE = 64
+REMEMBERED_SHARE = 20
 """Models, inputs and expected outputs may take this part of the device's memory between a task's candidates."""
 
 
@@ -546,7 +546,7 @@ def _scale(values: Any) -> float:
 
 def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel."""
-    referee = Referee(device, device.facts()["total_bytes"] // REMEMBERED_SHARE)
+    referee = Referee(device, device.total_bytes // REMEMBERED_SHARE)
     channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
     answer_all(
         channel,

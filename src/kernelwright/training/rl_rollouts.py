@@ -323,7 +323,7 @@ class Rollouts:
         first = before_gpu(options) if judging.filter else None
         if first is None:
             return self._judged(task, candidate, options)
-        evaluation = self._judged(task, candidate, first)
+        evaluation = self._judged(task, candidate, first, priority=-group)
         if evaluation.verdict in AGAINST:
             return evaluation
         # Most calls were checked before, and what is right at other sizes needs no second machine to say so.
