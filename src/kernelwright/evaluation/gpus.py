@@ -33,8 +33,8 @@ LEASE_SECONDS = 3600.0
 SEATS = 4
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
 ROOMS = ((1, 0.1), (2, 0.25), (SEATS, 0.0))
-"""Seats that a judgement takes, and the part of the memory that checking may take then, beside others; with all seats (0:
-what is free) it has the GPU to itself."""
+"""Seats that a judgement takes, and the part of the memory that checking may take then, beside others; with all seats
+(0: what is free) it has the GPU to itself."""
 PATIENCE = 8
 """So many who came later may be let to a seat before one who waits."""
 LOCKS = Path("/tmp/kernelwright-locks")
