@@ -53,20 +53,6 @@ def test_what_was_compiled_is_kept_and_given_new_weights() -> None:
     assert prepared(made, 3) is first
 
 
-def test_the_next_candidate_of_the_group_finds_the_same_model() -> None:
-    made = Baseline(HostDevice())
-    prepared(made, 1)
-    model, eager = made.model, made._baseline("eager")
-    prepared(made, 1)
-    assert made.model is model and made._baseline("eager") is not eager  # what is called is a copy
-    prepared(made, 2)
-    assert made.model is not model
-    model = made.model
-    made.release(Message({"kind": "release", "all": True}))
-    prepared(made, 2)
-    assert made.model is not model
-
-
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(baseline, "KEPT_TASKS", 2)
     made = Baseline(HostDevice())

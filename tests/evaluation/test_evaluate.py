@@ -179,13 +179,6 @@ def test_small_sizes_have_a_key_of_their_own() -> None:
     assert len(on_gpus) == 1, "a GPU knows nothing of it"
 
 
-def test_without_derived_sizes_a_gpu_is_asked_something_else() -> None:
-    task, candidate = Task(task_id="t", source=SCALE), python(RIGHT)
-    for usual, questions in ((EvalOptions(backend="gpu"), 2), (EvalOptions(backend="cpu"), 1)):
-        keys = {usual.changed(derived_sizes=derived).key(task, candidate) for derived in (False, True)}
-        assert len(keys) == questions and usual.key(task, candidate) in keys
-
-
 def test_missing_tail_is_wrong_where_the_task_declares_that_size(evaluator: Evaluator) -> None:
     text = EXTENSION.format(body="if (i < n) y[i] = x[i] * 3.0f + 1.0f;", grid="n / 256")
     sizes = (Workload(name="odd", constants={"batch_size": 3, "dim": 101}),)

@@ -104,31 +104,6 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
     assert "fill" in result.environment["gpu_seconds"] and "scaled_relu" in result.launches[0].kernel
 
 
-def test_answers_of_a_group_are_judged_by_what_one_has_made_known(evaluator: Evaluator) -> None:
-    """Right and wrong ones by turns on equal inputs: the verdicts are those of any order."""
-    task, wrong = Task(task_id="scaled-relu", source=TASK, policy="libraries"), model("return torch.relu(x)")
-    late = model("return torch.relu(x) * self.scale * (1.0 if self.calls < 4 else 1.01)")
-    options = EvalOptions(timing_seconds=0.1, trials=3, timeout=20, seed=11, derived_sizes=False)
-    found = []
-    for text in (CUDA, wrong, late, CUDA, late, wrong):
-        candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
-        found.append(evaluator.evaluate(task, candidate, options))
-    assert [r.verdict for r in found] == ["correct", "wrong", "wrong", "correct", "wrong", "wrong"]
-    assert found[0].workloads == found[3].workloads and found[1].reason == found[5].reason
-    assert found[2].reason == found[4].reason
-
-
-@pytest.mark.parametrize("derived", [True, False])
-def test_derived_sizes_are_called_unless_somebody_has_done_so(evaluator: Evaluator, derived: bool) -> None:
-    task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
-    text = model("return torch.relu(x) * self.scale * (1.0 if x.shape == (48, 160) else 2.0)")
-    options = EvalOptions(timing_seconds=0.1, trials=2, timeout=20, derived_sizes=derived)
-    candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
-    result = evaluator.evaluate(task, candidate, options)
-    assert result.verdict == "correct"
-    assert ("shape-specialised" in [f.rule for f in result.findings]) == derived
-
-
 def test_weights_are_the_judges(evaluator: Evaluator) -> None:
     result = judged(evaluator, model("return torch.relu(x)"))
     assert result.verdict == "wrong", "a scale of ones was left out"
@@ -239,7 +214,7 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
 
 def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked with little memory first, beside others; the verdict is that of a judgement that had enough."""
-    monkeypatch.setattr(gpus, "ROOMS", ((1, 2**-23), (2, 2**-22), (gpus.SEATS, 0)))
+    monkeypatch.setattr(gpus, "ROOMS", ((1, 1 << 10), (2, 1 << 11), (gpus.SEATS, 0)))
     task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
     text = model("return torch.relu(x) * self.scale")
     candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")

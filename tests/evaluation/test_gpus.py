@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.evaluation.gpus import PATIENCE, SEATS, Gpu, Lease, Waiting
+from kernelwright.evaluation.gpus import SEATS, Gpu, Lease
 from kernelwright.evaluation.pool import Pool
 
 WAIT = 20.0
@@ -95,62 +95,6 @@ def test_a_task_comes_back_to_its_seat(gpu: Gpu) -> None:
         assert other is first
 
 
-def served(gpu: Gpu, busy: list[str], free: list[str], waiting: list[Waiting]) -> list[str]:
-    """Who gets a seat one after another, where each of them keeps it: of seats with these tasks, the last ones free."""
-    for seat, key in zip(gpu._seats, [*busy, *free], strict=True):
-        seat.key = key
-    gpu._free, gpu._waiting = gpu._seats[len(busy) :], list(waiting)
-    order = []
-    while gpu._waiting and (turn := gpu._turn()) is not None:
-        order.append(turn.key)
-        seat = next((s for s in reversed(gpu._free) if s.key == turn.key), gpu._free[-1])
-        seat.key = turn.key
-        gpu._free.remove(seat)
-        gpu._waiting.remove(turn)
-    return order
-
-
-def test_who_has_the_task_of_a_free_seat_comes_first(gpu: Gpu) -> None:
-    a, b, c, d = (Waiting(key, 1) for key in "abcd")
-    assert served(gpu, ["x", "y"], ["c", "d"], [a, b, c, d]) == ["c", "d"]
-    assert served(gpu, ["a", "y"], ["p", "q"], [a, b, c, d]) == ["b", "c"]  # another seat will know a's task soon
-    assert served(gpu, ["a", "b"], ["p", "q"], [a, b]) == ["a", "b"]  # nobody else wants the seats
-    assert served(gpu, ["w", "x", "y", "z"], [], [a, b]) == []
-
-
-def test_who_wants_more_or_has_waited_long_is_not_passed_over(gpu: Gpu) -> None:
-    many, tired, a, c = Waiting("m", 3), Waiting("t", 1, PATIENCE), Waiting("a", 1), Waiting("c", 1)
-    assert served(gpu, ["x", "y"], ["p", "c"], [many, c]) == []
-    assert served(gpu, ["x", "y"], ["p", "c"], [a, many, c]) == ["a"]
-    assert served(gpu, ["t", "y"], ["p", "c"], [tired, c]) == ["t", "c"]
-
-
-def test_nobody_waits_for_ever_behind_one_task(gpu: Gpu) -> None:
-    """Threads that come back at once with the task of their seat, and one with another task."""
-    end, got = threading.Event(), threading.Event()
-
-    def again(key: str) -> None:
-        while not end.is_set():
-            with gpu.seat(key, alone=False):
-                time.sleep(0.001)
-
-    def once() -> None:
-        with gpu.seat("other", alone=False):
-            got.set()
-
-    threads = [threading.Thread(target=again, args=(f"t{n % SEATS}",), daemon=True) for n in range(3 * SEATS)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.1)
-    last = threading.Thread(target=once, daemon=True)
-    last.start()
-    assert got.wait(WAIT)
-    end.set()
-    for thread in (*threads, last):
-        thread.join(WAIT)
-    assert len(gpu._free) == SEATS and not gpu._waiting
-
-
 def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None:
     events: list[str] = []
     held = threading.Event()
@@ -188,9 +132,9 @@ def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
             rooms.append(seat.room)
             free.append(len(gpu._free))
         gpu.more_room("a")
-    assert rooms == [0.1, 0.25, 0, 0] and free == [3, 2, 0, 0]
+    assert rooms == [4 << 30, 12 << 30, 0, 0] and free == [3, 2, 0, 0]
     with gpu.seat("b", alone=False) as seat:
-        assert seat.room == 0.1 and len(gpu._free) == 3
+        assert seat.room == 4 << 30 and len(gpu._free) == 3
 
 
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:

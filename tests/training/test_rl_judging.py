@@ -62,7 +62,7 @@ def judged(judges: Noting, text: str, **judging: object) -> tuple[str, list[str]
     rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
     options = rollouts._options.changed(seed=1)
     judges.asked.clear()
-    found = rollouts._evaluate(TASK, candidate_from_text(text, "test"), options, 0)
+    found = rollouts._evaluate(TASK, candidate_from_text(text, "test"), options)
     return found.verdict, list(judges.asked)
 
 

@@ -43,8 +43,6 @@ class Baseline:
         self.model: Any = None
         self.callables: dict[str, Any] = {}
         self.key: tuple[str, str] = ("", "")
-        self.last: tuple[tuple[Any, ...], Any] | None = None
-        """The model of the judgement before, and what it was made of."""
         self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         """What `torch.compile` made, by task and size, the latest last."""
 
@@ -52,36 +50,21 @@ class Baseline:
         """Makes the model with the weights that referee and candidate have, and opens the block of inputs."""
         header = message.header
         self.release(message)
+        namespace = task_workloads.instantiate(header["source"], header["constants"])
+        model = task_inputs.construct(namespace, header["weight_seed"])
+        if header["randomise"] and isinstance(model, torch.nn.Module):
+            task_inputs.randomise_weights(model, header["weight_seed"])
+        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
         self.key = (header["source"], repr(header["constants"]))
-        self.model = self._made(header)
         kept = self.kept.pop(self.key, {})
         self.callables = {name: compiled for name, compiled in kept.items() if _given_state(compiled, self.model)}
         self.calls.exchange(header["handle"], header["nbytes"])
         return {}
 
-    def _made(self, header: dict[str, Any]) -> Any:
-        """The model; that of the judgement before, where it is the same."""
-        what = (*self.key, header["weight_seed"], header["randomise"])
-        if self.last is not None and self.last[0] == what:
-            return self.last[1]
-        self.last = None
-        namespace = task_workloads.instantiate(header["source"], header["constants"])
-        model = task_inputs.construct(namespace, header["weight_seed"])
-        if not isinstance(model, torch.nn.Module):
-            return model
-        if header["randomise"]:
-            task_inputs.randomise_weights(model, header["weight_seed"])
-        model = model.to(self.device.name)
-        if _weights(model) <= KEPT_BYTES:  # what is called changes copies of it only
-            self.last = what, model
-        return model
-
     def release(self, message: Message) -> dict[str, Any]:
         """Forgets the task before; with `all`, gives all memory back that is not of a model that is kept."""
-        if message.header.get("all", False):
-            self.last = None
         if self.model is not None:
-            if _weights(self.model) <= KEPT_BYTES:
+            if sum(t.nbytes for t in _state(self.model).values()) <= KEPT_BYTES:
                 self.kept[self.key] = {name: call for name, call in self.callables.items() if name != "eager"}
             while len(self.kept) > KEPT_TASKS:
                 self.kept.popitem(last=False)
@@ -129,11 +112,6 @@ class Baseline:
             mode = None if name == "compile" else "max-autotune-no-cudagraphs"
             self.callables[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
         return self.callables[name]  # type: ignore[no-any-return]
-
-
-def _weights(model: Any) -> int:
-    """Bytes of parameters and buffers."""
-    return sum(t.nbytes for t in _state(model).values())
 
 
 def _state(model: Any) -> dict[str, torch.Tensor]:

@@ -129,8 +129,6 @@ def _attempt(
         session.load(task)
         others = _other_sizes(bench, plan, oracle)
         bench.ruler = next((data.low_error for _, data in others), None)
-        if not options.derived_sizes:
-            others = [other for other in others if other[0].workload.scope == "declared"]
         waiting = time.monotonic()
         with gpu.seat(task.content_hash, alone) as bench.seat:
             bench.took("seat", waiting)
@@ -285,7 +283,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
 
 def _memory(bench: Bench) -> tuple[int, bool]:
     """Bytes that checking may take (0: all that are free), and whether it may have more when it asks again."""
-    asked, room = int(bench.options.gpu_memory_gb * 2**30), int(bench.seat.room * bench.session.child.total_bytes)
+    asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
     beside = room > 0 and (not asked or asked > room)
     return room if beside else asked, beside
 

@@ -33,7 +33,7 @@ class GpuRunner(Runner):
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device
-        self.launch_ms, self.total_bytes = device.launch_ms, device.total_bytes
+        self.launch_ms = device.launch_ms
         gradients.device = device.name
         super().__init__(channel)
         self.calls = TimedCalls(device)

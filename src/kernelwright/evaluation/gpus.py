@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import os
 import queue
 import stat
@@ -18,7 +17,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,11 +30,9 @@ LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
 SEATS = 4
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 0.1), (2, 0.25), (SEATS, 0.0))
-"""Seats that a judgement takes, and the part of the memory that checking may take then, beside others; with all seats
-(0: what is free) it has the GPU to itself."""
-PATIENCE = 8
-"""So many who came later may be let to a seat before one who waits."""
+ROOMS = ((1, 4 << 30), (2, 12 << 30), (SEATS, 0))
+"""Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
+bytes) it has the GPU to itself."""
 LOCKS = Path("/tmp/kernelwright-locks")
 """A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
 
@@ -186,8 +182,8 @@ class Seat:
         self.baseline = Trusted(pool, "baseline", device, faults)
         self.key = ""
         """The task that was judged here last."""
-        self.room = 0.0
-        """The part of the device's memory that checking may take now; 0 for who has the GPU alone."""
+        self.room = 0
+        """Bytes that checking may take now; 0 for who has the GPU alone."""
 
     def rest(self) -> None:
         """Gives the memory back that the task before has left."""
@@ -204,15 +200,6 @@ class Seat:
         self.baseline.close()
 
 
-@dataclass(eq=False)
-class Waiting:
-    """A judgement that waits for so many seats; `passed` of those who came later have got one since."""
-
-    key: str
-    wanted: int
-    passed: int = 0
-
-
 class Gpu:
     """One GPU. Threads share it; what needs the device is done in a turn of `lease`, with a `seat`."""
 
@@ -226,7 +213,7 @@ class Gpu:
         """Number of the room that a task needs, by hash, where it is not the first."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
-        self._waiting: list[Waiting] = []
+        self._next = threading.Lock()
         self._spares: queue.Queue[Child | HarnessError] = queue.Queue()
         self._wanted = threading.Semaphore(makers + 1)
         self._closed = False
@@ -271,26 +258,13 @@ class Gpu:
     @contextlib.contextmanager
     def seat(self, key: str, alone: bool) -> Iterator[Seat]:
         """A seat for one judgement of the task of that hash: the one that has judged it last, where that is free, else
-        the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own.
-
-        A seat knows what is expected of the task that it has judged last, so who has that task comes before others.
-        """
-        with self._left:
+        the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
+        with self._next, self._left:  # first come, first served, also for who wants all of them
             wanted, room = ROOMS[-1 if alone else self._needs.get(key, 0)]
-            me = Waiting(key, min(wanted, SEATS))
-            self._waiting.append(me)
-            try:
-                self._left.wait_for(lambda: self._turn() is me)
-            finally:
-                before = self._waiting[: self._waiting.index(me)]
-                self._waiting.remove(me)
-                self._left.notify_all()
-            for one in before:
-                one.passed += 1
+            self._left.wait_for(lambda: len(self._free) >= min(wanted, SEATS))
             seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
             self._free.remove(seat)
-            others = [self._free.pop(0) for _ in range(me.wanted - 1)]
-            seat.key = key
+            others = [self._free.pop(0) for _ in range(min(wanted, SEATS) - 1)]
         seat.room = room
         seat.referee.beside = seat.baseline.beside = room > 0
         try:
@@ -298,26 +272,12 @@ class Gpu:
                 with self.lease.beside():
                     for other in others:
                         other.rest()
+            seat.key = key
             yield seat
         finally:
             with self._left:
                 self._free += [*others, seat]
-                self._left.notify_all()
-
-    def _turn(self) -> Waiting | None:
-        """Who gets a seat now: whose task a free seat has judged last, else the first whose task is judged nowhere.
-
-        Who wants several, and who has been passed over too often, comes in the order of coming, and nobody before them.
-        """
-        first, keys = self._waiting[0], {s.key for s in self._free}
-        if first.wanted > 1 or first.passed >= PATIENCE:
-            return first if len(self._free) >= first.wanted else None
-        if not self._free:
-            return None
-        busy = {s.key for s in self._seats} - keys
-        ahead = list(itertools.takewhile(lambda one: one.wanted == 1, self._waiting))
-        known = next((one for one in ahead if one.key in keys), None)
-        return known or next((one for one in ahead if one.key not in busy), first)
+                self._left.notify()
 
     def close(self) -> None:
         """Ends seats and the runners that wait. May be called twice."""

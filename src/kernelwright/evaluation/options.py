@@ -18,7 +18,7 @@ PROTOCOL = 4
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
 
 
-_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "derived_sizes")
+_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
@@ -84,8 +84,6 @@ class EvalOptions(Record):
     """What a GPU times beside the candidate: `eager`, `compile`, `max-autotune`; the first gives the speedup."""
     timing_seconds: float = Field(default=1.0, ge=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
-    derived_sizes: bool = True
-    """On a GPU: call at sizes that no task declares, too. Training does without where the functional machine did."""
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
     strict_kernelbench: bool = False
@@ -112,8 +110,6 @@ class EvalOptions(Record):
             del fields[name]
         if not self.small_sizes:
             fields.pop("small_sizes", None)
-        if self.derived_sizes:
-            fields.pop("derived_sizes", None)
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

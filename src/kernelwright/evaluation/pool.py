@@ -57,7 +57,7 @@ class Child:
         self.scratch = scratch
         self.role = role
         self.level = "none"
-        self.launch_ms, self.total_bytes = 0.0, 0
+        self.launch_ms = 0.0
 
     def ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> Message:
         """Sends one message and waits for the answer; raises `ChannelClosed` or `ChannelTimeout`."""
@@ -266,7 +266,6 @@ class Pool:
             raise WorkerDied(f"a {role} did not come up: it {fate}; {self._last_words()}") from error
         child.level = str(ready.header.get("level", "none"))
         child.launch_ms = float(ready.header.get("launch_ms", 0.0))
-        child.total_bytes = int(ready.header.get("total_bytes", 0))
         return child
 
     def warm(self) -> None:

@@ -20,7 +20,7 @@ import io
 import math
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,6 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, slicing, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.devices import Device
-from kernelwright.evaluation.kept import Kept
 from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
@@ -50,13 +49,6 @@ TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
 """The shared block holds the tensors of several calls, one slot each, as far as they are small."""
-REMEMBERED_SHARE = 20
-"""Models, inputs and expected outputs may take this part of the device's memory between a task's candidates."""
-
-
-Expected = tuple[list[torch.Tensor], list[torch.Tensor], list[float | None] | None, float]
-"""What a call's outputs are held against: in float64, in the reference's own dtype, the rulers where they were looked
-for, and the size of the inputs."""
 
 
 class TooLarge(Exception):
@@ -78,8 +70,7 @@ class Place:
 class Referee:
     """The task at hand: its model on the device, the shared block, and how it is divided."""
 
-    def __init__(self, device: Device, remembered: int = 0) -> None:
-        """`remembered`: bytes that may be kept for a task's next candidate."""
+    def __init__(self, device: Device) -> None:
         self.device = device
         draws.home = gradients.device = device.name
         self.namespace: dict[str, Any] = {}
@@ -93,28 +84,24 @@ class Referee:
         self.aside: torch.Tensor | None = None
         """The baselines' block."""
         self.before: list[torch.Tensor] | None = None
-        self.task = ("", "")
-        """Source and constants of the task at hand, or of the one before while none is."""
-        self.weights = (0, False)
-        """Seed of the model's weights, and whether they are random in the task's place."""
-        self.kept = Kept(remembered)
-        """Of the task at hand: models, inputs, outputs."""
+        self.made: dict[tuple[Distribution, int], Any] = {}
+        """Inputs of the last calls whose blocks were filled, by kind and seed, where they are small."""
         self.slots, self.stride = 1, 0
         self.slicing: slicing.Slicing | None = None
-        self.counted: dict[tuple[str, str], tuple[int, bool]] = {}
+        self.counted: dict[str, tuple[int, bool]] = {}
         """FLOPs of tasks of before, and whether their references draw no numbers; many answers are to one task."""
 
     def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Makes the model and the shared block; answers with constructor arguments and weights for the runner."""
         header = message.header
-        task = header["source"], repr(header["constants"])
-        self.drop(task=task)
-        if self.task != task:
-            self.namespace, self.task = task_workloads.instantiate(header["source"], header["constants"]), task
+        self.drop()
+        self.namespace = task_workloads.instantiate(header["source"], header["constants"])
         nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
-        budget = header["memory_bytes"]
-        values, made, flops, steady = self._first(header["input_seed"], budget)
+        values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
+        budget = header["memory_bytes"]
+        self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
+        made, flops, steady = self._first_run(f"{header['source']}\n{header['constants']}", values)
         self.slicing = self._sliced(values, made, budget, whole=header["beside"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
@@ -152,21 +139,8 @@ class Referee:
         }
         return facts, tensors
 
-    def _first(self, seed: int, budget: int) -> tuple[Any, list[torch.Tensor], int, bool]:
-        """Inputs of that seed, and what `_first_run` says of them. Raises `TooLarge`."""
-        key = "first", self.weights, seed
-        if (found := self.kept.find(key)) is None:
-            values = task_inputs.make_inputs(self.namespace, "own", seed)
-            nbytes = _nbytes(wire.tensors_of(values))
-            self._room(nbytes, budget, SLICED_COPIES)
-            made, flops, steady = self._first_run(values)
-            found = values, made, flops, steady
-            self.kept.keep(key, found, nbytes + _nbytes(made))
-        return found
-
-    def _first_run(self, values: Any) -> tuple[list[torch.Tensor], int, bool]:
+    def _first_run(self, key: str, values: Any) -> tuple[list[torch.Tensor], int, bool]:
         """The reference's outputs, its FLOPs, and whether it gives the same with another seed (on small tensors)."""
-        key = self.task
         if key in self.counted:
             return self._honest(values, 0), *self.counted[key]
         with FlopCounterMode(display=False) as counter:
@@ -179,15 +153,12 @@ class Referee:
 
     def reweigh(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         """Other weights for the task at hand; answers with constructor arguments and weights for the runner."""
+        self.model, self.twin = None, None
         nodes, tensors = self._make_model(message.header["weight_seed"], randomise=True)
         return {"values": nodes}, tensors
 
     def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[Tensor, ...]]:
         """The model on the device; its constructor's arguments and weights, packed."""
-        self.model, self.twin, self.weights = None, None, (seed, randomise)
-        if (found := self.kept.find(("model", self.weights))) is not None:
-            self.model, self.state, kept = found
-            return kept  # type: ignore[no-any-return]
         model = task_inputs.construct(self.namespace, seed)
         torch.manual_seed(seed)
         init = task_inputs.init_arguments(self.namespace)
@@ -197,8 +168,6 @@ class Referee:
         packed: tuple[list[Any], tuple[Tensor, ...]] = wire.pack_values([], init, state)
         self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
         self.state = {k: v.to(self.device.name) for k, v in state.items()}
-        if isinstance(model, torch.nn.Module):  # what is called changes copies of it only
-            self.kept.keep(("model", self.weights), (self.model, self.state, packed), 2 * _nbytes(state.values()))
         return packed
 
     def _room(self, nbytes: int, budget: int, copies: int) -> int:
@@ -236,14 +205,12 @@ class Referee:
     def fill(self, message: Message) -> dict[str, Any]:
         """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
         block = self.aside if message.header["aside"] else self.shared
-        kind, calls = message.header["distribution"], []
+        kind, calls, made = message.header["distribution"], [], {}
         for slot, seed in enumerate(message.header["seeds"]):
-            key = "inputs", kind, seed
-            if (values := self.kept.find(key)) is None:
-                values = task_inputs.make_inputs(self.namespace, kind, seed)
-                nbytes = _nbytes(wire.tensors_of(values))
-                if self.kept.has_room(nbytes):  # a copy: get_inputs may give out the same tensors every time
-                    self.kept.keep(key, _copied(values), nbytes)
+            kept = self.made.get((kind, seed))
+            values = task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else kept
+            if self.stride <= SLOT_BYTES:  # a copy: get_inputs may give out the same tensors every time
+                made[kind, seed] = _copied(values) if kept is None else kept
             given = wire.tensors_of(values)
             if [[wire.dtype_name(t.dtype), list(t.shape)] for t in given] != [[p.dtype, p.shape] for p in self.inputs]:
                 raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes always")
@@ -252,6 +219,7 @@ class Referee:
             for place in self.outputs:
                 self._at(place, slot, block).view(-1).view(torch.uint8).fill_(0xFF)
             calls.append(_structure(values))
+        self.made = made
         self.device.synchronize()
         return {"calls": calls}
 
@@ -293,41 +261,31 @@ class Referee:
         return self._compared_whole(header, got)
 
     def _compared_whole(self, header: dict[str, Any], got: list[torch.Tensor]) -> list[dict[str, Any]]:
-        kind, seed, call_seed, thorough = (header[name] for name in ("distribution", "seed", "call_seed", "thorough"))
+        values = self._values(header["distribution"], header["seed"])
         if self.slicing is not None:
-            return [_facts(r) for r in self._by_turns(header, got, self._values(kind, seed), self.slicing)]
+            return [_facts(r) for r in self._by_turns(header, got, values, self.slicing)]
 
         def again() -> Any:  # what is compared has the room that the inputs had
-            return task_inputs.make_inputs(self.namespace, kind, seed)
+            return task_inputs.make_inputs(self.namespace, header["distribution"], header["seed"])
 
-        key = "expected", self.weights, kind, seed, call_seed, thorough
-        if (expected := self.kept.find(key)) is None:
-            expected = self._expected([self._values(kind, seed)], call_seed, thorough)
-            self.kept.keep(key, expected, _nbytes([*expected[0], *expected[1]]))
-        held = [expected]
-        del expected
-        return [_facts(r) for r in self._compared(header, got, held, again)]
+        held = [values]
+        del values
+        return [_facts(r) for r in self._compared(header, got, held, again, header["thorough"])]
 
-    def _expected(self, held: list[Any], call_seed: int, thorough: bool) -> Expected:
-        """What outputs are held against, from inputs that are taken out of `held`."""
-        values, low = held.pop(), None
+    def _compared(
+        self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
+    ) -> list[compare.Comparison]:
+        """Outputs against the reference's. `held` has the inputs, taken out of it here; `again` makes them anew."""
+        values, call_seed, tolerance = held.pop(), header["call_seed"], header["tolerance"]
         exact = self._exact(values, call_seed)
         honest = self._honest(values, call_seed)
         if thorough:
             honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
-            low = task_inputs.low_precision_error(
+            self.low_error = task_inputs.low_precision_error(
                 self.model, self.state, values, exact, call_seed, worst=blockwise.worst
             )
-        return exact, honest, low, _scale(values)
-
-    def _compared(
-        self, header: dict[str, Any], got: list[torch.Tensor], held: list[Expected], again: Callable[[], Any]
-    ) -> list[compare.Comparison]:
-        """Outputs against what is expected, taken out of `held`; `again` makes the inputs anew."""
-        call_seed, tolerance = header["call_seed"], header["tolerance"]
-        exact, honest, low, scale = held.pop()
-        if low is not None:
-            self.low_error = low
+        scale = _scale(values)
+        del values
         results = [
             blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)
             for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
@@ -349,9 +307,7 @@ class Referee:
             cut = way.inputs(values, part)
             again = functools.partial(way.inputs, values, part)
             rows = [t[part] for t in got]
-            expected = [self._expected([cut], header["call_seed"], header["thorough"] and part.start == 0)]
-            del cut
-            turns.append(self._compared(header, rows, expected, again))
+            turns.append(self._compared(header, rows, [cut], again, header["thorough"] and part.start == 0))
             if not all(r.passed for r in turns[-1]):
                 where = f"in rows {part.start} to {part.stop - 1} of {way.rows}, counted from there: "
                 turns[-1] = [r if r.passed else dataclasses.replace(r, reason=where + r.reason) for r in turns[-1]]
@@ -405,18 +361,14 @@ class Referee:
 
     def _own_run(self, kind: Distribution, seed: int, call_seed: int) -> list[torch.Tensor]:
         """The reference's outputs in its own dtype, on inputs that were never in a block."""
-        key = "own", self.weights, kind, seed, call_seed
-        if (found := self.kept.find(key)) is None:
-            values = self._values(kind, seed)
-            draws.seed_all(call_seed)
-            with torch.no_grad(), draws.OnDevice(self.device.name):
-                found = [t.clone() for t in task_inputs.flatten_outputs(self._eager()(*values))]
-            self.kept.keep(key, found, _nbytes(found))
-        return found  # type: ignore[no-any-return]
+        values = self._values(kind, seed)
+        draws.seed_all(call_seed)
+        with torch.no_grad(), draws.OnDevice(self.device.name):
+            return task_inputs.flatten_outputs(self._eager()(*values))
 
     def _values(self, kind: Distribution, seed: int) -> Any:
         """The inputs of a call, made anew or copied: a reference may write to them."""
-        kept = self.kept.find(("inputs", kind, seed))
+        kept = self.made.get((kind, seed))
         return task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else _copied(kept)
 
     def share(self, message: Message) -> dict[str, Any]:
@@ -453,23 +405,17 @@ class Referee:
         self.drop(everything=True)
         return {}
 
-    def drop(self, everything: bool = False, task: tuple[str, str] = ("", "")) -> None:
-        """Forgets the task before, unless it is `task`; with `everything`, keeps none of its memory."""
-        self.model, self.state, self.twin = None, {}, None
+    def drop(self, everything: bool = False) -> None:
+        """Forgets the task before; with `everything`, keeps none of its memory for the next one."""
+        self.model, self.state, self.namespace, self.twin = None, {}, {}, None
         self.low_error, self.before, self.slicing = None, None, None
-        if task != self.task:
-            self.namespace, self.task = {}, ("", "")
-            self.kept.clear()
+        self.made = {}
         for block in (self.shared, self.aside):
             if block is not None:
                 self.device.release(block, owner=True)
         self.shared = self.aside = None
         gc.collect()
         devices.give_back(self.device.name, everything)
-
-
-def _nbytes(tensors: Iterable[torch.Tensor]) -> int:
-    return sum(t.nbytes for t in tensors)
 
 
 def _copied(values: Any) -> Any:
@@ -546,7 +492,7 @@ def _scale(values: Any) -> float:
 
 def serve(channel: Channel, level: str, device: Device) -> None:
     """Answers the judge until it closes the channel."""
-    referee = Referee(device, device.total_bytes // REMEMBERED_SHARE)
+    referee = Referee(device)
     channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
     answer_all(
         channel,

@@ -77,8 +77,8 @@ class Runner:
 
     more: ClassVar[dict[str, str]] = {"strict": "strict"}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
-    launch_ms, total_bytes = 0.0, 0
-    """Those of `Device`; told before there is a candidate."""
+    launch_ms = 0.0
+    """`Device.launch_ms`; told before there is a candidate."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -501,8 +501,7 @@ def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]
 def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
     """Answers the judge until it closes the channel."""
     runner = runner or Runner(channel)
-    facts = {"launch_ms": runner.launch_ms, "total_bytes": runner.total_bytes}
-    channel.send({"kind": "ready", "level": level, **facts})
+    channel.send({"kind": "ready", "level": level, "launch_ms": runner.launch_ms})
     handlers: dict[str, Callable[[Message], None]] = {
         "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
         "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),

@@ -99,17 +99,16 @@ def timed(bench: Bench) -> None:
     turn = ["candidate", *bench.options.baselines]
     tuned = [name for name in turn if name not in ("candidate", "eager")]
     begun = [name for name in turn if name not in tuned]
-    first = dict(zip(begun, _begin(bench, begun, 1), strict=False))
-    if all(took < SHORT_MS for took in first.values()) and _rows(bench):
+    if all(took < SHORT_MS for took in _begin(bench, begun, 1)) and _rows(bench):
         _begin(bench, begun, bench.layout["slots"])  # short, even beside others: they will be measured in rows
     else:
-        first = {}
+        begun = []
     if bench.attempt.failed is not None:
         return
     with bench.has("alone"):
         started = time.monotonic()
         _begin(bench, tuned, 1)
-        _rounds(bench, turn, first, before)
+        _rounds(bench, turn, [name for name in turn if name not in begun], before)
         bench.attempt.time_seconds = time.monotonic() - started
 
 
@@ -118,15 +117,14 @@ def _rows(bench: Bench) -> bool:
     return not bench.one_by_one and bench.layout["slots"] > 2
 
 
-def _rounds(bench: Bench, turn: list[str], begun: dict[str, float], before: dict[str, Any]) -> None:
-    """All that counts; `begun` have been called in rows already and have said what a call alone takes, `before` is what
-    the device said of itself."""
+def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
+    """All that counts; `to_begin` have not been called in rows yet, `before` is what the device said of itself."""
     attempt, options = bench.attempt, bench.options
     samples = Samples(turn)
     batch, extra = 1, _launch_extra(bench)
     stop = time.monotonic() + options.timing_seconds
     for index in range(MOST_ROUNDS):
-        for who, seeds in _round(bench, turn, batch, once=index == 0 and bool(begun)):
+        for who, seeds in _round(bench, turn, batch):
             if attempt.failed is not None:
                 return
             times = _times(bench, who, seeds)
@@ -139,9 +137,9 @@ def _rounds(bench: Bench, turn: list[str], begun: dict[str, float], before: dict
             samples.add(who, times, extra if who == "candidate" and batch > 1 else 0.0)
         if index == 0 and samples.short() and _rows(bench):
             batch = bench.layout["slots"]
-            samples.alone = {name: min(*times, begun.get(name, times[0])) for name, times in samples.times.items()}
+            samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
-            _begin(bench, [name for name in turn if name not in begun], batch)
+            _begin(bench, to_begin, batch)
         few = samples.fewest()
         if few and time.monotonic() > stop and not samples.doubtful():
             break
@@ -166,10 +164,9 @@ def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
     return found
 
 
-def _round(bench: Bench, turn: list[str], count: int, once: bool) -> Iterator[tuple[str, list[int]]]:
-    """Who is timed next, and the seeds of so many calls: there and (unless `once`) back again, each way on contents of
-    its own."""
-    for order in (turn,) if once else (turn, turn[::-1]):
+def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
+    """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
+    for order in (turn, turn[::-1]):
         seeds = _seeds(bench, count)
         for who in order:
             yield who, seeds

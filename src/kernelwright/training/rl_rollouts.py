@@ -45,8 +45,6 @@ from kernelwright.training.rl_settings import RlSettings
 
 WATCH_SECONDS, LOST_SECONDS = 10.0, 120.0
 """How often is looked whether the policy is still at work, and how long a step of it may take after a fault."""
-FIRST = 1_000_000
-"""What the first group's candidates are worth to a GPU, the next group's a little less."""
 AT_ONCE = 1024
 """Rollouts that a process plays at once, a thread each. More would fill no batch better, and a machine has only so many
 threads; the others begin as these end."""
@@ -277,7 +275,7 @@ class Rollouts:
         played = rollout(
             task,
             recorder,
-            lambda of, candidate: self._evaluate(of, candidate, options, group),
+            lambda of, candidate: self._evaluate(of, candidate, options),
             budget=Budget(turns=turns),
             seed=seed,
             on_turn=lambda turn, candidate: judged.append((turn, candidate)),
@@ -314,22 +312,18 @@ class Rollouts:
             return self._options
         return self._options.changed(seed=hash_seed(self.settings.seed, step, group))
 
-    def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions, group: int) -> Evaluation:
-        """The verdict: of the functional machine where it is against a candidate, since GPUs are few.
-
-        Candidates of one group reach a GPU one after another: what is expected of the second is known there.
-        """
+    def _evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
+        """The verdict: of the functional machine where it is against a candidate, since GPUs are few."""
         judging = self.settings.judging
         first = before_gpu(options) if judging.filter else None
         if first is None:
             return self._judged(task, candidate, options)
-        evaluation = self._judged(task, candidate, first, priority=-group)
+        evaluation = self._judged(task, candidate, first)
         if evaluation.verdict in AGAINST:
             return evaluation
-        # Most calls were checked before, and what is right at other sizes needs no second machine to say so.
-        fewer = {"trials": min(options.trials, judging.gpu_trials), "derived_sizes": evaluation.verdict != "correct"}
         # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
-        return self._judged(task, candidate, options.changed(**fewer), priority=max(1, FIRST - group))
+        fewer = options.changed(trials=min(options.trials, judging.gpu_trials))  # most calls were checked before
+        return self._judged(task, candidate, fewer, priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
         """One verdict. Equal candidates of a task are judged once in a step, but for faults of the harness."""
