@@ -174,6 +174,24 @@ def test_wrong_files_are_named(tmp_path: Path, content: bytes, message: str) -> 
     assert str(path) in str(caught.value)
 
 
+def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path: Path) -> None:
+    """The reader takes the last one: half of a table would be lost without a word."""
+    path = tmp_path / "job.yaml"
+    for text, key, line in (
+        ("model: a\noptimizer: {name: adamw}\nmodel: b\n", "model", 3),
+        ("model: a\noptimizer:\n  lr: 1.0\n  name: x\n  lr: 2.0\n", "lr", 5),
+        ("model: a\ntags: [{x: 1, x: 2}]\n", "x", 2),
+        ("model: a\n'model': b\n", "model", 2),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=f"the key '{key}' stands there twice, in line {line} again") as caught:
+            load_config(path, [], Job)
+        assert str(path) in str(caught.value)
+    path.write_text("model: a\nweights: &all {x: 1.0, y: 2.0}\nreward: {name: r, parameters: {<<: *all, y: 3.0}}\n")
+    found = load_config(path, [], Job)
+    assert found.reward is not None and dict(found.reward.parameters) == {"x": 1.0, "y": 3.0}, "a merge may be changed"
+
+
 def test_missing_file_and_folder_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "none.toml", tmp_path):
         with pytest.raises(ConfigError, match="cannot be read"):

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from policies.server import serving
 
-from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.errors import ConfigError, PolicyError, UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool
-from kernelwright.optimize import OptimizeResult, optimize
+from kernelwright.optimize import OptimizeResult, open_run, optimize
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task
 from kernelwright.rollout import Budget
@@ -142,3 +142,14 @@ def test_template_solves_it(tmp_path: Path, evaluator: Evaluator) -> None:
 def test_unknown_strategy(tmp_path: Path, evaluator: Evaluator) -> None:
     with Store.create(tmp_path / "run") as store, pytest.raises(ConfigError, match="no strategy"):
         optimize(TASK, script(tmp_path, "x"), evaluator, store, strategy="refin")
+
+
+def test_a_run_of_another_verb_is_left_alone(tmp_path: Path) -> None:
+    with Store.create(tmp_path / "run", {"verb": "bench"}):
+        pass
+    with pytest.raises(UsageError, match="is of another verb, bench"):
+        open_run(tmp_path / "run", {"verb": "optimize"})
+    with Store.open(tmp_path / "run", writable=False) as store:
+        assert store.events() == []
+    for _ in range(2):
+        open_run(tmp_path / "own", {"verb": "optimize"}).close()

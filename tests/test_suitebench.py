@@ -240,6 +240,44 @@ def test_turns_go_on_until_it_is_right(kernelwright: Command, suite: Path, tmp_p
         assert sorted(len(turns) for turns in store.turns().values()) == [1, 3]
 
 
+def test_a_sample_that_was_not_played_to_its_end_is_no_result(
+    kernelwright: Command, suite: Path, tmp_path: Path
+) -> None:
+    """`double` is right in its first turn and over, `triple` has no answer in its second of three, `quadruple` has
+    three answers, of which the last cannot be read."""
+    rows = [{"task_id": "double", "answer": right(0)}, {"task_id": "triple", "answer": wrong(1)}]
+    rows += [{"task_id": "quadruple", "answer": text} for text in (wrong(2), broken(2), "no code")]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = (suite, "--policy", f"scripted:{tmp_path / 'answers.jsonl'}", "--limit", 3, "--run", tmp_path / "run")
+    found = bench(kernelwright, *words, "--turns", 3)
+    assert found["verdicts"] == {"correct": 1, "wrong": 1} and found["counts"]["judged_tasks"] == 2
+    assert (found["counts"]["samples"], found["counts"]["no_answer"], found["counts"]["pending"]) == (2, 1, 0)
+    assert found["correct"]["1"]["value"] == 0.5
+    facts = json.loads(kernelwright("report", tmp_path / "run", "--json").stdout)
+    assert facts["bench"]["counts"]["no_answer"] == 1
+    done = kernelwright("bench", *words[:3], "--limit", 3, "--turns", 3, "--stop", "never", "--run", tmp_path / "all")
+    assert done.returncode == 0, done.stderr
+    with Store.open(tmp_path / "all", writable=False) as store:
+        found = benchfacts.read(store)
+    assert benchfacts.counts(found)["no_answer"] == 2, "a right answer ends no sample that is never stopped"
+    assert (measure(found)["tasks"], measure(found)["answers"]) == (1, 3)
+
+
+def test_a_sample_that_a_kill_ended_is_pending(tmp_path: Path) -> None:
+    folder = timed_run(tmp_path / "a", {"p": [None, None], "q": [1.0, None]}, turns=2)
+    with Store.open(folder) as store:
+        task = Task(task_id="p", source="x = 1")
+        store.add_turn(
+            benchfacts.rollout_name(task, 0), Turn(index=1, messages=(), answer="a", parse_failure="no code")
+        )
+        store.add_turn(benchfacts.rollout_name(task, 1), Turn(index=1, messages=(), answer="not judged"))
+        store.add_event("bad_task", {"name": benchfacts.task_name(task), "reason": "before it was judged"})
+    with Store.open(folder, writable=False) as store:
+        found = benchfacts.read(store)
+    assert benchfacts.verdicts(found) == {"wrong": 1, "correct": 1} and benchfacts.counts(found)["pending"] == 2
+    assert benchfacts.counts(found)["bad_tasks"] == 0
+
+
 def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
     rows = [{"task_id": "double", "turn": 0, "seed": n, "answer": text} for n, text in enumerate((wrong(0), right(0)))]
     rows.append({"task_id": "double", "turn": 1, "answer": right(0)})
@@ -253,6 +291,10 @@ def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite
         (turns,) = store.turns().values()
     said = [m.content for m in turns[1].messages]
     assert said[-2] == turns[0].answer and said[-1].startswith("wrong: ")  # as contexts say it
+    for verb in ("report", "compare"):
+        done = kernelwright(verb, *[tmp_path / "run"] * (2 if verb == "compare" else 1))
+        assert done.returncode == 2 and "holds a grid" in done.stderr, done.stderr
+        assert f"{tmp_path / 'run' / '1x2'} or {tmp_path / 'run' / '2x1'}" in done.stderr
 
 
 def test_shapes_of_a_grid() -> None:
@@ -333,9 +375,9 @@ def test_bad_words_are_refused_before_anything_is_made(
 # --- numbers of runs that were timed, from records ------------------------------------------------------------------
 
 
-def timed_run(folder: Path, times: dict[str, list[float | None]]) -> Path:
-    """A run whose samples took so many ms (None: wrong), against 2 ms eager and 1 ms compiled."""
-    meta = {"verb": "bench", "suite": "s", "policy": folder.name, "seed": 0}
+def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1) -> Path:
+    """A run whose samples took so many ms (None: wrong), against 2 ms eager and 1 ms compiled; their first turns."""
+    meta = {"verb": "bench", "suite": "s", "policy": folder.name, "seed": 0, "turns": turns, "stop": "correct"}
     with Store.create(folder, meta) as store:
         tasks = {name: Task(task_id=name, source="x = 1") for name in times}
         rows = [

@@ -2,7 +2,8 @@
 
 A sample is one rollout of a policy on one task. Faults of ours and questions that the policy did not answer are counted
 apart; they are no wrong answers, and no right ones. An answer that holds no candidate, or one that cannot be judged
-(`unsupported`), is an answer that failed.
+(`unsupported`), is an answer that failed. A sample counts once its last turn is judged: what the first turns of
+one that was not played on came to is no result of so many turns.
 """
 
 from __future__ import annotations
@@ -67,8 +68,11 @@ class TaskResult:
     greedy: Sample | None = None
     harness_errors: int = 0
     unanswered: dict[int, str] = field(default_factory=dict)
-    """Samples that the policy gave no answer for, with its words."""
-    pending: int = 0
+    """Samples that the policy gave no answer for, be it in a later turn, with its words."""
+    pending: set[int] = field(default_factory=set)
+    """Samples that were not played to their end, for no reason of the policy's."""
+    judged: bool = False
+    """Whether a candidate got a verdict, be it in a sample that does not count."""
     problem: str = ""
 
     @property
@@ -146,12 +150,13 @@ def read(store: Store) -> Bench:
     events = store.events()
     suites = [e.data for e in events if e.kind == "suite"]
     rows = suites[-1]["tasks"] if suites else []
+    settings = {**meta, **{k: v for k, v in (suites[-1] if suites else {}).items() if k != "tasks"}}
     results = {row["name"]: TaskResult(row["task_id"], row["hash"], row.get("family") or "all") for row in rows}
     for name, turns in store.turns().items():
         head, _, label = name.rpartition(" · ")
         if head in results:
             number = GREEDY if label == "greedy" else int(label.removeprefix("sample "))
-            _add(results[head], number, tuple(turns))
+            _add(results[head], number, tuple(turns), settings)
     for event in events:
         result = results.get(str(event.data.get("name"))) if isinstance(event.data, dict) else None
         if result is not None and event.kind == "bad_task":
@@ -161,7 +166,6 @@ def read(store: Store) -> Bench:
     for result in results.values():
         _settle(result)
     wall = sum(float(e.data.get("seconds", 0.0)) for e in events if e.kind == "session")
-    settings = {**meta, **{k: v for k, v in (suites[-1] if suites else {}).items() if k != "tasks"}}
     largest = max((len(r.counted) for r in results.values()), default=0)
     return Bench(settings, tuple(results.values()), wall, largest)
 
@@ -171,11 +175,20 @@ def task_name(task: Task) -> str:
     return f"{task.task_id} · {task.short_hash}"
 
 
-def _add(result: TaskResult, number: int, turns: tuple[Turn, ...]) -> None:
+def _over(judged: Sequence[Turn], settings: dict[str, Any]) -> bool:
+    """Whether a sample with these turns was played to its end (`suitebench`): all turns, or a right one where it ends
+    there. Only an answer that is missing, a kill or a fault of ours ends one before."""
+    right = any(t.evaluation is not None and t.evaluation.verdict == "correct" for t in judged)
+    return len(judged) >= int(settings.get("turns", 1)) or (right and settings.get("stop", "correct") == "correct")
+
+
+def _add(result: TaskResult, number: int, turns: tuple[Turn, ...], settings: dict[str, Any]) -> None:
     judged = [t for t in turns if t.evaluation is not None or t.parse_failure is not None]
     best = best_turn(judged)
-    if not judged:
-        result.pending += 1
+    verdict = best.evaluation.verdict if best is not None and best.evaluation is not None else None
+    result.judged = result.judged or verdict not in (None, "harness_error")
+    if not _over(judged, settings):
+        result.pending.add(number)
         return
     if best is None:
         sample = Sample(number, NO_CANDIDATE, judged[-1].parse_failure or "", turns)
@@ -199,10 +212,11 @@ def _settle(result: TaskResult) -> None:
     result.samples.sort(key=lambda s: s.number)
     known = {s.number for s in result.samples} | ({GREEDY} if result.greedy else set())
     result.unanswered = {n: why for n, why in result.unanswered.items() if n not in known}
-    if any(s.evaluation is not None for s in (*result.samples, result.greedy) if s is not None):
+    result.pending -= result.unanswered.keys()
+    if result.judged:
         result.problem = ""
     if result.problem:
-        result.samples, result.greedy, result.pending, result.unanswered = [], None, 0, {}
+        result.samples, result.greedy, result.pending, result.unanswered = [], None, set(), {}
 
 
 # --- numbers --------------------------------------------------------------------------------------------------------
@@ -236,7 +250,7 @@ def counts(bench: Bench) -> dict[str, int]:
         "samples": sum(len(t.samples) + bool(t.greedy) for t in bench.tasks),
         "no_answer": sum(len(t.unanswered) for t in bench.tasks),
         "harness_errors": sum(t.harness_errors for t in bench.tasks),
-        "pending": sum(t.pending for t in bench.tasks),
+        "pending": sum(len(t.pending) for t in bench.tasks),
     }
 
 

@@ -6,7 +6,9 @@ tables). Each shape is a bench run of its own; numbers here are over tasks, from
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -43,6 +45,12 @@ def parse_grid(text: str) -> list[Shape]:
     if len({shape.name for shape in shapes}) < len(shapes):
         raise ConfigError(f"--grid {text!r} names a shape twice")
     return shapes
+
+
+def runs_in(folder: Path) -> list[str]:
+    """The shapes whose runs a grid's folder holds, by name; none where it is no such folder."""
+    found = [path.parent.name for path in folder.glob("*/run.sqlite") if re.fullmatch(r"\d+x\d+", path.parent.name)]
+    return sorted(found)
 
 
 def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:

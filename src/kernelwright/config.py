@@ -12,11 +12,15 @@ import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 from types import UnionType
-from typing import Any, TypeVar, Union, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from kernelwright.errors import ConfigError
+from kernelwright.syntax import repeated_key
+
+if TYPE_CHECKING:
+    import yaml
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -88,7 +92,10 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
     import yaml
 
     try:
-        settings = yaml.safe_load(text)
+        loader = yaml.SafeLoader(text)
+        node = loader.get_single_node()
+        _refuse_repeated(node, path)
+        settings = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
         raise ConfigError(f"{str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
     if settings is None:
@@ -96,6 +103,31 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise ConfigError(f"{str(path)!r} holds no settings", hint="write name: value")
     return {str(name): value for name, value in settings.items()}
+
+
+def _refuse_repeated(root: yaml.Node | None, path: Path) -> None:
+    """Refuses a key that a mapping has twice: YAML's reader would take the last one and say nothing. What a merge
+    (`<<`) brings may be given once more, for that is what it is for."""
+    import yaml
+
+    nodes: list[Any] = [root]
+    seen: set[int] = set()
+    while nodes:
+        node = nodes.pop()
+        if id(node) in seen:  # an alias stands for the same node
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            nodes += node.value
+        elif isinstance(node, yaml.MappingNode):
+            nodes += [part for pair in node.value for part in pair]
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and not key.tag.endswith(":merge")]
+            if (twice := repeated_key((key.value, key) for key in keys)) is not None:
+                line = [key.start_mark.line for key in keys if key.value == twice][1] + 1
+                raise ConfigError(
+                    f"{str(path)!r}: the key {twice!r} stands there twice, in line {line} again",
+                    hint="leave one of the two",
+                )
 
 
 def _check_known(settings: dict[str, Any], model: type[BaseModel], where: str, prefix: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import StoreError
+from kernelwright.errors import StoreError, UsageError
 from kernelwright.evaluation import Evaluator
 from kernelwright.policies import Policy
 from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
@@ -45,6 +45,19 @@ class OptimizeResult:
             "tokens": sum(t.usage.prompt_tokens + t.usage.completion_tokens for t in turns),
             "stop_reason": self.trajectories[-1].stop_reason if self.trajectories else "nothing was played",
         }
+
+
+def open_run(folder: Path, meta: dict[str, Any]) -> Store:
+    """The run folder of a search, new or continued. Raises `UsageError` for a run of another verb."""
+    if (folder / "run.sqlite").is_file():
+        with Store.open(folder, writable=False) as store:
+            verb = store.meta.get("verb")
+        if verb != "optimize":
+            raise UsageError(
+                f"the run in {str(folder)!r} is of another verb, {verb}",
+                hint="name another folder with --run; nothing in this one was changed",
+            )
+    return Store.open_or_create(folder, meta)
 
 
 def optimize(

@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kernelwright import benchfacts, benchview
+from kernelwright import benchfacts, benchgrid, benchview
+from kernelwright.errors import StoreError
 from kernelwright.evaluation import counters
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
@@ -252,6 +253,20 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
             out.print("speed: not measured (no GPU)")
     out.print(f"[dim]{facts['turns']} turns, {facts['tokens']} tokens; stopped: {escape(facts['stop_reason'])}[/]")
     out.print(f"[dim]more: kernelwright report {escape(str(run))} --html report.html[/]")
+
+
+def opened(run: Path) -> Store:
+    """A run to read. Raises `StoreError`; of a grid's folder it names the runs of its shapes."""
+    try:
+        return Store.open(run, writable=False)
+    except StoreError as error:
+        shapes = benchgrid.runs_in(run)
+        if not shapes:
+            raise
+        words = " or ".join(str(run / shape) for shape in shapes)
+        raise StoreError(
+            f"{str(run)!r} holds a grid, a run for each shape", hint=f"name one of them: {words}"
+        ) from error
 
 
 def summary(store: Store) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from kernelwright.policies import Policy
+from kernelwright.policies import Policy, Request, ask
 from kernelwright.prompts import ParseFailure, conversation, parse_answer
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
 
@@ -110,7 +110,7 @@ def _turn(
     exchange: Exchange,
 ) -> tuple[Turn, Candidate | None]:
     messages = exchange.converse(task, turns, candidates)
-    answer = policy.generate(messages, seed=seed + index, task=task)
+    answer = ask(policy, Request(messages, seed + index, task, turn=index))
     parent = next((t.candidate_id for t in reversed(turns) if t.candidate_id), None)
     provenance = Provenance(policy=policy.name, parent=parent, prompt_hash=prompt_hash(messages))
     parsed = exchange.parse(answer.text, provenance)

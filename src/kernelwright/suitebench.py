@@ -444,16 +444,14 @@ class _Recorded:
         self.name = bench.policy.name
         self.temperature = 0.0 if number == GREEDY else bench.options.temperature
         self.turns = {turn.index: turn for turn in bench.known.get(name, [])}
-        self.asked = 0
 
     def kept(self, index: int) -> Turn | None:
         """The turn as the run folder holds it."""
         return self.turns.get(index)
 
-    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
-        """One answer. Raises `PolicyError`."""
-        index, self.asked = self.asked, self.asked + 1
-        turn = self.turns.get(index)
-        if turn is not None and prompt_hash(turn.messages) == prompt_hash(messages):
-            return Answer(turn.answer, turn.usage, turn.finish_reason, self.name)
-        return self.bench.ask(self.rollout, index, Request(tuple(messages), seed, task, self.temperature))
+    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int = 0) -> Answer:
+        """The answer of a turn. Raises `PolicyError`."""
+        kept = self.turns.get(turn)
+        if kept is not None and prompt_hash(kept.messages) == prompt_hash(messages):
+            return Answer(kept.answer, kept.usage, kept.finish_reason, self.name)
+        return self.bench.ask(self.rollout, turn, Request(tuple(messages), seed, task, self.temperature, turn))

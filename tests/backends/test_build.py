@@ -117,6 +117,18 @@ GAPS = {
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
+    "operators": ("auto y = at::_ops::relu::call(x);", "at::_ops"),
+    "list": ("torch::List<at::Tensor> l; l.push_back(x); auto y = l.get(0);", "torch::List<at::Tensor>::get"),
+    "python": ('py::exec("1");', "pybind11::exec"),
+    "macro": ("RECORD_OUTPUTS(x);", "RECORD_OUTPUTS"),
+}
+MISTAKES = {
+    "operator": "torch::emptty({3});",
+    "member": "x.contigous();",
+    "list": "torch::List<at::Tensor> l; auto y = l.gett(0);",
+    "python": 'py::prnt("x");',
+    "macro": "RECORD_FUNKTION(x);",
+    "vector": "std::vector<int> v; v.get(0);",
 }
 
 
@@ -126,6 +138,12 @@ def test_gaps_of_the_stand_in_are_unsupported(cache: Path, name: str) -> None:
     result = extension(cache, "", wrapper(body))
     assert result.status == "unsupported", result.log
     assert missing in result.missing
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_names_that_torch_does_not_have_either_are_mistakes(cache: Path, name: str) -> None:
+    result = extension(cache, "", wrapper(MISTAKES[name]))
+    assert result.status == "compile_error", result.missing
 
 
 @pytest.mark.parametrize("header", ["curand.h", "cudnn_frontend.h", "cutlass/cutlass.h", "thrust/sort.h", "nccl.h"])

@@ -11,6 +11,7 @@ import torch
 
 from kernelwright.backends.build import build
 from kernelwright.backends.extension import TO_HOST, Extension, Host, normalised
+from kernelwright.backends.host_memory import HOST
 from kernelwright.builds import BuildRequest
 from kernelwright.machine.runtime import Runtime
 
@@ -273,3 +274,73 @@ def test_kernels_called_with_lambdas(cache: Path, runtime: Runtime) -> None:
     for kind, by in ((torch.float32, 2), (torch.float64, 3)):
         x = torch.randn(100, dtype=kind)
         torch.testing.assert_close(module.forward(x), x * by + 100)
+
+
+MOVING = """
+#include <torch/extension.h>
+using namespace torch::indexing;
+torch::Tensor many(torch::Tensor x) {
+    RECORD_FUNCTION("many", std::vector<c10::IValue>({x}));
+    py::print("moving");
+    TORCH_CHECK(at::toAccumulateType(at::kHalf, true) == at::kFloat);
+    TORCH_CHECK(at::toAccumulateType(at::kInt, true) == at::kLong);
+    auto y = torch::cat({torch::stack({x, x}), torch::constant_pad_nd(x, {0, 0}).unsqueeze(0)}, 0).repeat({1, 1, 1});
+    y = torch::vstack({y.index({0}), y.index({1, Slice()}), y[2]});
+    y.index_put_({Slice(0, 2), 1}, 7);
+    y.index_put_({0, Slice()}, x.index({1}));
+    return y;
+}
+torch::Tensor gather(torch::Tensor x, torch::Tensor at) { return x.index({at}); }
+std::vector<torch::Tensor> forms(torch::Tensor x) {
+    return {torch::empty_like(x, at::MemoryFormat::ChannelsLast), torch::empty_like(x, torch::MemoryFormat::Preserve),
+            torch::empty({2, 3, 4, 5}, x.options().memory_format(at::MemoryFormat::ChannelsLast))};
+}
+bool host(torch::Tensor t) { return t.is_cpu() && t.device().is_cpu() && !t.is_cuda() && t.data_ptr<float>()[0] == 1; }
+std::vector<torch::Tensor> round_trip(torch::Tensor x) {
+    auto there = x.to(x.device().is_cpu() ? at::kCUDA : at::kCPU);
+    there.fill_(3);
+    return {there, there.to(x.device())};
+}
+"""
+
+
+@pytest.fixture
+def moving(cache: Path, runtime: Runtime) -> Any:
+    names = ("many", "gather", "forms", "host", "round_trip")
+    cpp = "torch::Tensor many(torch::Tensor x); torch::Tensor gather(torch::Tensor x, torch::Tensor at);"
+    cpp += "std::vector<torch::Tensor> forms(torch::Tensor x); bool host(torch::Tensor t);"
+    cpp += "std::vector<torch::Tensor> round_trip(torch::Tensor x);"
+    result = build(BuildRequest("extension", "moving", cuda_source=MOVING, cpp_source=cpp, functions=names), cache)
+    assert result.status == "ok", result.log
+    return Extension(result, runtime)
+
+
+def test_what_moves_in_python_moves_in_compiled_code(moving: Any, runtime: Runtime) -> None:
+    x = torch.randn(3, 4)
+    expected = torch.vstack([x, x, x])
+    expected[0:2, 1] = 7
+    expected[0] = x[1]
+    runtime.begin_call()
+    assert torch.equal(moving.many(x), expected) and runtime.library_ops == []
+    assert torch.equal(moving.gather(x, torch.tensor([2, 0])), x[[2, 0]])
+    assert [name for name, _ in runtime.library_ops] == ["index"]
+
+
+def test_memory_formats_of_options(moving: Any) -> None:
+    x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
+    assert all(y.is_contiguous(memory_format=torch.channels_last) for y in moving.forms(x))
+
+
+def test_host_tensors_are_on_the_host_in_compiled_code(moving: Any, runtime: Runtime) -> None:
+    x = torch.ones(5000)
+    assert not moving.host(x)
+    HOST.add(table := torch.ones(5000), fetched=False)
+    HOST.add(copied := x.clone(), fetched=True)
+    runtime.begin_call()
+    assert moving.host(table) and [op for op in runtime.library_ops if op[0] == TO_HOST] == []
+    assert moving.host(copied) and (TO_HOST, 5000) in runtime.library_ops
+    there, back = moving.round_trip(table)
+    assert there not in HOST and back in HOST and there.data_ptr() != back.data_ptr() and float(table[0]) == 1
+    there, back = moving.round_trip(x)
+    assert there in HOST and back not in HOST and float(x[0]) == 1
+    assert not any(a.address <= there.data_ptr() < a.address + a.nbytes for a in runtime.allocations())

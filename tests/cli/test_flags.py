@@ -32,6 +32,14 @@ def test_a_seed_out_of_range_is_bad_usage(kernelwright: Command, tmp_path: Path,
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize("verb", ["pretrain", "sft", "dpo", "rl"])
+def test_an_empty_name_is_no_folder_of_a_run(kernelwright: Command, tmp_path: Path, verb: str) -> None:
+    """As an unset variable of a shell leaves it: the run would be written into where one stands."""
+    done = kernelwright("train", verb, "settings.yaml", "--out", "", cwd=tmp_path)
+    assert done.returncode == 2 and "--out" in done.stderr and "empty" in done.stderr, done.stderr
+    assert "settings.yaml" not in done.stderr and not list(tmp_path.iterdir())
+
+
 def test_the_largest_seed_is_taken(kernelwright: Command) -> None:
     done = kernelwright("tasks", "generate", "--count", 1, "--seed", 2**32 - 1, "--json")
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr

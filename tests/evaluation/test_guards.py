@@ -1,6 +1,7 @@
 """Guards: what a call gives away."""
 
 from kernelwright.evaluation.guards import call_findings, library_work, rejecting, unfounded
+from kernelwright.evaluation.judge import Attempt, idle_kernels
 
 
 def facts(**fields: object) -> dict[str, object]:
@@ -31,7 +32,12 @@ def test_small_task_is_not_a_loophole() -> None:
 
 def test_kernel_that_writes_nothing() -> None:
     found = call_findings(facts(facts={**RAN, "written": {}}), "from_scratch", 100, "w")
-    assert [f.rule for f in found] == ["decoy-kernel"]
+    assert [(f.rule, f.severity) for f in found] == [("decoy-kernel", "info")]
+    attempt = Attempt(findings=list(found))
+    failed = idle_kernels(attempt)
+    assert failed is not None and failed.verdict == "rejected" and failed.reason.startswith("decoy-kernel")
+    assert [f.severity for f in attempt.findings] == ["reject"]
+    assert idle_kernels(Attempt(findings=list(found), wrote=True)) is None and idle_kernels(Attempt()) is None
 
 
 def test_libraries_allowed_lifts_the_kernel_rules_but_not_mutation() -> None:

@@ -41,6 +41,61 @@ def test_what_weights_and_sizes_alone_give_is_no_piece() -> None:
     assert log.report()["pieces"] == [["add_", 1000]]
 
 
+def positions(log: OperatorLog, factor: float = 1e-4) -> torch.Tensor:
+    with log:
+        return torch.cos(torch.outer(torch.arange(200.0), factor ** (torch.arange(0, 64) / 64)))
+
+
+def test_tables_that_follow_from_sizes_are_nothing() -> None:
+    x = torch.randn(500)
+    log = log_of(x)
+    table = positions(log)
+    assert log.seen == [] and log.report()["aside"] > 0
+    with log:
+        table * x[:1]
+    assert log.report()["operators"] == [("mul", 12_800)]
+
+
+def test_tables_of_numbers_that_were_read_are_work() -> None:
+    x = torch.rand(500)
+    log = log_of(x)
+    with log:
+        first = x[0].item()
+    positions(log, first)
+    assert ("cos", 12_800) in log.report()["operators"]
+
+
+def test_a_table_that_a_kernel_was_given_is_no_table_any_more() -> None:
+    log = log_of(torch.randn(500))
+    table = positions(log)
+    log.handed_over(table)
+    with log:
+        table.add_(1)
+    assert log.report()["operators"] == [("add_", 12_800)]
+
+
+def test_few_weights_may_be_worked_on() -> None:
+    """Adding two biases prepares a call, also where the inputs are smaller than they."""
+    x, weight = torch.randn(16), torch.randn(5000)
+    log = log_of(x, weight)
+    with log:
+        weight[:4000] + weight[1000:]
+        assert log.seen == []
+        weight + weight
+    assert log.report()["operators"] == [("add", 5000)]
+
+
+def test_what_has_the_form_of_a_table_has_none_of_its_values() -> None:
+    log = log_of(torch.randn(500))
+    table = torch.from_numpy(np.arange(1000.0))
+    log.imported(table)
+    with log:
+        made = [torch.empty_like(table), table.new_zeros(700), torch.full_like(table, 2.0)]
+        copied = made[0].copy_(table)
+    assert [log.is_foreign(t, written=False) for t in made] == [True, False, False]
+    assert log.is_foreign(copied, written=False) and log.is_foreign(table, written=True)
+
+
 def test_single_values_that_the_host_reads_add_up() -> None:
     x = torch.randn(FEW + 1)
     log = log_of(x)

@@ -88,6 +88,7 @@ def test_functions_of_others_replaced_under_any_name_reject(text: str) -> None:
         "import os\nos.environ['X'] = '1'",
         "self.__dict__.update(vars(options))",
         "re.match('a', text).group(0)\nsome.patch('torch')",
+        "import io\nimport sys\nsys.stdout = io.StringIO()\nsys.dont_write_bytecode = True\nsys.path = ['.']",
     ],
 )
 def test_settings_and_own_attributes_are_no_patches(text: str) -> None:
@@ -140,6 +141,7 @@ HABITS = [
     ("replay-cache", FORWARD.format("key = tuple(x.shape)\n        return self.kept.get(key)")),
     ("replay-cache", FORWARD.format("return self.kept.setdefault(id(x), f(x))")),
     ("passthrough", FORWARD.format("return x.view(x.shape).contiguous()")),
+    ("passthrough", FORWARD.format("x = x.contiguous()\n        return x")),
     ("code-replacement", "y.__class__ = Lazy"),
     ("code-replacement", "import types\nf = types.FunctionType(code, {})"),
     ("dynamic-code", "exec(some_text)"),
@@ -219,6 +221,10 @@ def test_names_of_other_things_are_no_hint() -> None:
         "try:\n    build()\nexcept Exception as e:\n    raise RuntimeError('no') from e",
         "for m in self.modules():\n    pass",
         "def kernel_of(shape):\n    return grids[0]",
+        FORWARD.format("for layer in self.layers:\n            x = layer(x)\n        return x"),
+        FORWARD.format("x, state = self.step(x)\n        return x"),
+        "torch.backends.cuda.matmul.allow_tf32 = False",
+        FORWARD.format("with torch.autocast('cuda', enabled=False):\n            return self.run(x)"),
     ],
 )
 def test_usual_python_is_no_hint(text: str) -> None:

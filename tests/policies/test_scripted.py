@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import ConfigError, PolicyError
-from kernelwright.policies import load_policy
+from kernelwright.policies import Request, load_policy
+from kernelwright.policies.asking import Asker
 from kernelwright.records import Message, Task
+from kernelwright.rollout import Budget, Exchange, rollout
 
 FIRST = (Message(role="user", content="write"),)
 SECOND = (*FIRST, Message(role="assistant", content="a"), Message(role="user", content="again"))
@@ -25,6 +27,27 @@ def test_answers_follow_the_turns(tmp_path: Path) -> None:
     policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', {'answer': 'one'}, {'answer': 'two'})}")
     assert policy.generate(FIRST, seed=0).text == "one"
     assert policy.generate(SECOND, seed=0).text == "two"
+
+
+def test_the_turn_is_what_the_asker_says(tmp_path: Path) -> None:
+    """A context may show fewer turns than there were."""
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', *({'answer': word} for word in ('a', 'b', 'c')))}")
+    said: list[str] = []
+
+    def converse(task: Task, turns: object, candidates: object) -> tuple[Message, ...]:
+        return FIRST
+
+    rollout(
+        TASK,
+        policy,
+        lambda *_: pytest.fail("no answer is a candidate"),
+        budget=Budget(turns=3),
+        exchange=Exchange(converse),
+        on_turn=lambda turn, _: said.append(turn.answer),
+    )
+    assert said == ["a", "b", "c"]
+    with Asker(policy) as asker:
+        assert asker.ask(Request(FIRST, 0, turn=2)).text == "c"
 
 
 def test_task_and_turn_may_be_named(tmp_path: Path) -> None:

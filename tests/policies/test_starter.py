@@ -67,6 +67,7 @@ def test_first_turn_is_greedy_and_later_ones_are_samples(policy: StarterPolicy) 
     assert second.token_ids != first.token_ids
     assert second.token_ids == policy.generate(LATER, seed=2, task=TASK).token_ids
     assert second.token_ids != policy.generate(LATER, seed=3, task=TASK).token_ids
+    assert second.token_ids == policy.generate(ASK, seed=2, task=TASK, turn=1).token_ids, "whatever is shown of it"
     greedy = policy.generate(LATER, seed=3, task=TASK, temperature=0.0)
     assert greedy.token_ids == first.token_ids
     assert len(first.log_probs) == len(first.token_ids) == first.usage.completion_tokens
@@ -112,7 +113,7 @@ def test_tries_take_turns_with_the_schedules_of_the_model(choosing: Path, kind: 
     fused, apart = "# schedule: canonical\n", "# schedule: fuse=False\n"
     assert [begun_with(policy, ASK, seed, TASK) for seed in range(3)] == [fused, apart, fused]
     assert begun_with(policy, ASK, 1, TASK, 0.0) == fused, "a greedy first try has the first of them"
-    assert begun_with(policy, LATER, 1, TASK, 0.0) == apart
+    assert begun_with(policy, LATER, 1, TASK, 0.0) == begun_with(policy, ASK, 1, TASK, 0.0, 1) == apart
 
 
 def test_a_speed_that_is_asked_for_stands_before_the_task_and_leaves_the_schedule_to_the_model(choosing: Path) -> None:
@@ -246,5 +247,6 @@ def test_optimize_takes_it(folder: Path, tmp_path: Path, kernelwright: Command) 
         "0.9",
     ]
     done = kernelwright(*words, "--json")
-    assert done.returncode == 0, done.stderr  # what a random model writes is no candidate
+    assert done.returncode == 1, done.stderr  # what a random model writes is no candidate: nothing was found
+    assert json.loads(done.stdout)["verdict"] is None
     assert '"verdict": null' in done.stdout

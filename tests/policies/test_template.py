@@ -10,7 +10,7 @@ from kernelwright.errors import PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
-from kernelwright.records import Task
+from kernelwright.records import Message, Task
 from kernelwright.solutions import write
 from kernelwright.solutions.schedule import TUNED, Schedule, best_conv, best_product, choices, named, schedule
 from kernelwright.tasks import candidate_from_text
@@ -165,6 +165,13 @@ def test_every_schedule_is_correct(evaluator: Evaluator, name: str) -> None:
 def test_no_template_is_said_so(source: str) -> None:
     with pytest.raises(PolicyError, match="no template|cannot be parsed"):
         TemplatePolicy().generate([], seed=0, task=Task(task_id="odd", source=source))
+
+
+def test_a_turn_that_is_said_counts_and_not_what_is_shown() -> None:
+    task = Task(task_id="softmax", source=FAMILIES["softmax"])
+    earlier = [Message(role="assistant", content="an answer")] * 2
+    shown, said = (TemplatePolicy().generate(m, seed=2, task=task, turn=t) for m, t in ((earlier, None), ([], 2)))
+    assert shown == said != TemplatePolicy().generate([], seed=0, task=task)
 
 
 def test_constructor_and_weights_keep_their_names() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kernelwright.prompts import ParseFailure, conversation, feedback, initial_messages, parse_answer, parse_program
 from kernelwright.prompts.answers import is_python
-from kernelwright.prompts.contexts import answer_of
-from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Turn
+from kernelwright.prompts.contexts import CONTEXTS, answer_of, converse
+from kernelwright.records import Candidate, Evaluation, Finding, Message, SourceFile, Task, Turn
 
 FILE = "import torch.nn as nn\n\nclass ModelNew(nn.Module):\n    pass\n"
 
@@ -128,6 +128,27 @@ def test_feedback_quotes_the_candidates_line() -> None:
     found = Finding(rule="exception", evidence="ZeroDivisionError", severity="fault", line=2)
     said = feedback(candidate, evaluation(findings=(found,)), None).content
     assert "b = a / 0" in said and "all differ" in said
+
+
+@pytest.mark.parametrize("context", [None, *CONTEXTS])
+def test_a_fault_of_ours_is_not_told_in_any_context(context: str | None) -> None:
+    """Neither its verdict nor its words: they say nothing about the answer, and something about the machine."""
+    candidate = Candidate(sources=(SourceFile(path="c.py", content="a = 1"),), language="torch")
+    found = Finding(rule="our_rule", evidence="our evidence", severity="fault")
+    fields = {"verdict": "harness_error", "reason": "OSError: no space", "log": "Traceback: referee.py"}
+    faulty = evaluation(**fields, findings=(found,))
+    turn = Turn(index=0, messages=(), answer="mine", candidate_id="c", evaluation=faulty)
+    if context is None:
+        messages = conversation(Task(task_id="t", source="x = 1"), [turn], [candidate], 10**6)
+    else:
+        first = (Message(role="user", content="the task"),)
+        messages = converse(
+            first, [turn], [candidate], kind=context, top_w=4, score=lambda _: None, fits=lambda _: True
+        )
+    said = messages[-1].content
+    assert messages[-2].content == "mine" and "could not be judged" in said and "nothing to do with it" in said
+    for word in ("harness", "OSError", "space", "Traceback", "referee", "our", "mistake"):
+        assert word not in said.replace("Your", ""), word
 
 
 def test_old_answers_are_dropped_first() -> None:

@@ -112,6 +112,18 @@ def test_bad_arguments_are_named() -> None:
         profiling_rejection([0.1], [True], 0, scale=0.0)
     with pytest.raises(ConfigError):
         profiling_rejection([0.1], [True], 0, keep_speedup=1.0)
+    for wrong in (
+        {"scale": np.nan},
+        {"scale": np.inf},
+        {"tau": np.nan},
+        {"keep_speedup": 1.0, "speedup": [2.0]},
+        {"keep_speedup": np.nan, "speedup": [2.0, 2.0]},
+    ):
+        with pytest.raises(ConfigError):
+            profiling_rejection([0.1, 0.1], [True, True], 0, **wrong)
+    for veto in (0.0, -1.0, np.nan, 1.5):
+        with pytest.raises(ConfigError, match="veto"):
+            mismatch_rejection(np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)), veto=veto)
     with pytest.raises(ConfigError):
         dynamic_sampling([0.1], [1], wanted=0)
     with pytest.raises(ConfigError):

@@ -152,6 +152,7 @@ def test_how_the_rate_falls(small: Path, finished: Path, tmp_path: Path) -> None
     [
         (["train.seconds=5"], "exactly one of seconds"),
         (["train.stepps=5"], "train.stepps"),
+        (["train.muon_lr=true"], "train.muon_lr = True: a number is wanted"),
         (["model.heads=3"], "even multiple"),
         (["data.generate={count=5}"], "either corpus or generate"),
         (["train.rows=0"], "train.rows"),

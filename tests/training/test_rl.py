@@ -192,6 +192,10 @@ def test_contexts() -> None:
     assert talk("summary", 3) == ["code"]
     assert talk("top_w", 99) == ["answer 0", "<think>hm</think>code"]
     assert talk("recent", 0) == []
+    turns = [turn(0, "wrong"), turn(1, "compile_error"), turn(2, "timeout"), turn(3, "wrong")]
+    assert talk("top_w", 3) == ["answer 3"]
+    turns = [turn(0, "wrong"), turn(1, "compile_error")]
+    assert talk("top_w", 3) == ["answer 0"], "where room is short, the least of the shown turns goes first"
 
 
 @pytest.mark.parametrize(
@@ -325,8 +329,8 @@ def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Pa
 
 
 def plain(found: dict[tuple[int, int], list[Row]]) -> Any:
-    """Rollouts without log-probabilities, whose last digits depend on what else is in the engine's batch."""
-    return {key: [dataclasses.replace(row, log_probs=()) for row in rows] for key, rows in found.items()}
+    """Rollouts without log-probabilities, whose last digits depend on what else is in the engine's batch, and times."""
+    return {key: [dataclasses.replace(row, log_probs=(), seconds=0.0) for row in rows] for key, rows in found.items()}
 
 
 @pytest.mark.slow
@@ -366,6 +370,8 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         lines = (out / "rollouts" / f"step-{step:06d}.jsonl").read_text().splitlines()
         assert len(played(out, step)) == 8 == len(lines)
         assert plain(played(out, step)) == plain(played(whole[0], step))
+        spent = max(row.seconds for rows in played(out, step).values() for row in rows)
+        assert logged(out)[step]["step_s"] >= spent > 0, "what sessions before a kill took counts"
     again, first = load_file(out / "model.safetensors"), load_file(whole[0] / "model.safetensors")
     assert all(torch.allclose(again[name], first[name], atol=1e-3) for name in first)
 
@@ -519,6 +525,11 @@ def test_a_judge_is_asked_until_execution_pays_and_its_failures_are_counted_by_s
         0,
         0,
     )
+    (tmp_path / "run" / "state.pt").unlink()  # as a kill before the first state leaves it: the steps are made again
+    (tmp_path / "run" / "training.json").unlink()
+    train_rl(rl_settings(undecided, **asked), tmp_path / "run", judges)
+    again = logged(tmp_path / "run")[0]
+    assert [again[name] for name in ("judge_asked", "judge_failed")] == [len(rows), failed]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,24 @@ def test_many_rollouts_are_played_by_some_threads(
     monkeypatch.setattr(rollouts, "_play", played)
     rows = rollouts.play(0, {0: TASK}, tmp_path / "step.jsonl")
     assert [row.trajectory for row in rows] == list(range(40)) and 1 <= len(seen) <= 3
+
+
+def test_a_step_that_is_made_again_has_taken_what_it_took_before(
+    judges: Noting, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of rollouts on disk it takes no time: a run that is killed again and again would never come to its seconds."""
+    path, now = tmp_path / "step.jsonl", 100.0
+    monkeypatch.setattr(rl_rollouts.time, "monotonic", lambda: now)
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "rollout": {"rollouts": 2}}
+    rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
+    row = Row("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop", 40.0)
+    rollouts._keep(path, [row])
+    rollouts._keep(path, [replace(row, trajectory=1, seconds=70.0)])
+    rollouts.play(0, {0: TASK}, path)
+    assert rollouts.began == 30.0, "the step took 70 seconds before the kill"
+    now = 110.0
+    rollouts.play(0, {0: TASK}, path)
+    assert rollouts.began == 30.0, "a second round of the same session adds none"
 
 
 def test_what_is_right_goes_on_to_the_gpu(judges: Noting) -> None:

@@ -53,6 +53,12 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         ({"rejection": {"reward": "kevn"}}, "kevin"),
         ({"train": {"lr": float("inf")}}, "train.lr"),
         ({"train": {"steps": 10**26}}, "train.steps"),
+        ({"train": {"lr": True}}, "train.lr\n.*a number is wanted"),
+        ({"train": {"steps": True}}, "train.steps\n.*a number is wanted"),
+        ({"train": {"seconds": True}}, "train.seconds\n.*a number is wanted"),
+        ({"seed": False}, "seed\n.*a number is wanted"),
+        ({"rollout": {"temperature": True}}, "rollout.temperature\n.*a number is wanted"),
+        ({"rejection": {"train": {"epochs": True}}}, "rejection.train.epochs\n.*a number is wanted"),
         ({"rollout": {"rollouts": 100_000}}, "rollout.rollouts"),
         ({"rollout": {"tasks": 1_000, "rollouts": 1_000}}, "1000 x 1000 rollouts: at most 65536"),
         ({"rollout": {"temperature": float("inf")}}, "rollout.temperature"),
@@ -82,13 +88,30 @@ def test_what_a_run_may_say_of_judging_an_evaluation_takes() -> None:
     assert asked.changed(timeout=10 * asked.timeout, strict_kernelbench=True).trials == 100
 
 
+TIMING = {"backend": "gpu", "baselines": "eager,compile"}
+
+
+@pytest.mark.parametrize(
+    "untimed", [{"backend": "cpu"}, {**TIMING, "timing_seconds": 0.0}, {**TIMING, "baselines": "none"}]
+)
+def test_a_reward_for_times_is_refused_where_nothing_is_timed(untimed: dict[str, Any]) -> None:
+    for table, match in (
+        (reward("kevin", correct=0.0), "pays all answers alike .*this run times nothing"),
+        (reward("kevin", timed_only=True), "gives right answers no reward .*this run times nothing"),
+        (reward("makora", timed_only=True), "gives right answers no reward .*this run times nothing"),
+    ):
+        settings(**{**table, "judging": TIMING})
+        with pytest.raises(ValidationError, match=match):
+            settings(**{**table, "judging": untimed})
+
+
 def test_every_reward_and_its_usual_parameters_pass() -> None:
     assert set(BASELINES) == set(REWARDS)
     for table in (
         reward("kevin", cap=10),
         reward("stanford", judge_weight=0.1, cap=3),
         reward("drkernel", scale=0.5, share=0.0),
-        reward("cuda_agent", continuous=True, timed_only=True),
+        {**reward("cuda_agent", continuous=True, timed_only=True), "judging": TIMING},
         reward("makora"),
         advantage("kevin", gamma=1, aggregate="max"),
         advantage("grpo", eps=0.0, ddof=0),

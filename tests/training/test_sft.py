@@ -219,11 +219,12 @@ def test_a_stopped_run_goes_on_to_the_same_weights(home: Path, tmp_path: Path) -
 
 def test_a_run_that_was_stopped_after_its_last_update_makes_no_more(home: Path, tmp_path: Path) -> None:
     wanted = settings(home, steps=5, save_every=5)
-    train_sft(wanted, tmp_path)
+    whole = train_sft(wanted, tmp_path).facts
     before = weights(tmp_path)
     for name in ("training.json", "model.safetensors"):
         (tmp_path / name).unlink()
-    assert train_sft(wanted, tmp_path).facts["updates"] == 5
+    facts = train_sft(wanted, tmp_path).facts
+    assert facts["updates"] == 5 and facts["loss"] == pytest.approx(whole["loss"], rel=1e-3)
     assert [row["step"] for row in log(tmp_path)] == [1, 2, 3, 4, 5]
     again = weights(tmp_path)
     assert all(torch.equal(again[name], before[name]) for name in before)
@@ -456,11 +457,13 @@ def test_settings_say_what_is_wrong(home: Path, tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text(good)
     assert load_config(recipe_path(str(path)), ["loss.name=cuset", "loss.tau=0.3"], SftSettings).loss.tau == 0.3
+    assert load_config(path, ["train.lr=1"], SftSettings).train.lr == 1.0
     for override, match in (
         ("loss.name=cusett", "cuset"),
         ("loss.window=3", "window"),  # sft has none
         ("train.epochs=1", "epochs and steps"),
         ("train.lr=0", "lr"),
+        ("train.lr=true", "train.lr = True: a number is wanted"),
         ("train.lrate=1", "unknown"),
     ):
         with pytest.raises(ConfigError, match=match):

@@ -17,16 +17,9 @@ from typing import Any
 import torch
 
 from kernelwright.backends import cublas, cudnn, values
+from kernelwright.backends.host_memory import HOST, shares
+from kernelwright.backends.moves import is_move
 from kernelwright.backends.values import DeviceValue, Handles, Options
-
-_MOVES = frozenset(
-    "alias as_strided clone contiguous copy_ detach detach_ expand expand_as fill_ flatten movedim narrow permute"
-    " reshape reshape_as resize_ select slice split split_with_sizes squeeze squeeze_ swapaxes t t_ to transpose"
-    " transpose_ type_as unbind unfold unsqueeze unsqueeze_ view view_as zero_ item requires_grad is_alias_of unflatten"
-    " manual_seed grad_enabled set_grad_enabled promote_types chunk tensor_split is_same_size fill zero".split()
-)
-"""Operators that compute nothing from values: not counted as library work."""
-
 
 _LIBRARIES = {"cublas": cublas.run, "cudnn": cudnn.run}
 """What carries out the routines of a bridged library."""
@@ -74,10 +67,12 @@ class Bridge:
         if special is not None:
             result = special(args)
             if name == "to":
-                cuda = _target_device(args, cuda)
+                source, cuda = cuda and args[0] not in HOST, _target_device(args, cuda)
+                if source != cuda and not values.real_cuda and shares(result, args[0]):
+                    result = result.clone()
         else:
             result = self._schema_call(schema, args)
-        if name not in _MOVES:
+        if not is_move(name, args):
             tensors = [a for a in (*args, result) if isinstance(a, torch.Tensor)]
             self._record(name, max((t.numel() for t in tensors), default=0))
         return result, cuda
@@ -213,7 +208,8 @@ def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
             raise Unforwardable("torch::from_blob of device memory")
         return _from_blob(plain, options), options.cuda
     if name == "empty":
-        made = poisoned(torch.empty(plain[0], **fields))
+        form: dict[str, Any] = {"memory_format": options.format} if options.format is not None else {}
+        made = poisoned(torch.empty(plain[0], **fields, **form))
     elif name == "empty_strided":
         made = poisoned(torch.empty_strided(plain[0], plain[1], **fields))
     elif name == "tensor_bool":
@@ -251,6 +247,8 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
     model, plain = args[0], [a for a in args[1:] if not isinstance(a, (Options, torch.memory_format)) and a is not None]
     options = next((a for a in args if isinstance(a, Options)), None)
     formats = [a for a in args if isinstance(a, torch.memory_format)]
+    if options and options.format is not None:
+        formats.append(options.format)
     fields: dict[str, Any] = {"dtype": options.dtype} if options and options.dtype is not None else {}
     if options and options.device_given:
         fields["device"] = _place(options.cuda)

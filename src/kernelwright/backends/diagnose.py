@@ -72,9 +72,12 @@ def _host_gap(message: str) -> str | None:
     )
     if member:
         return _missing_member(member.group(2), member.group(1))
-    no_member = re.match(rf"{_QUOTED} has no (?:non-static data )?member named {_QUOTED}", message)
+    plain = re.sub(r" \{aka [^}]*\}", "", message)
+    no_member = re.match(rf"{_QUOTED} has no (?:non-static data )?member named {_QUOTED}", plain)
     if no_member:
         owner = re.sub(r"^(?:const )?(?:struct |class |union )?(?:const )?", "", no_member.group(1))
+        if owner.startswith("std::"):
+            return None  # the compiler's own classes are all here
         return _missing_member(owner, no_member.group(2))
     unknown = re.match(
         rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message

@@ -18,6 +18,7 @@ import torch
 
 from kernelwright.backends import operators, values
 from kernelwright.backends.bridge import Bridge, Unforwardable
+from kernelwright.backends.host_memory import HOST, address_of
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine import Fault, driver
@@ -144,15 +145,15 @@ class Host:
 
     def register(self, tensor: torch.Tensor, cuda: bool) -> None:
         """Makes a CUDA tensor's memory visible to kernels; host tensors stay out of their reach."""
-        if cuda and self.running:
+        if cuda and self.running and tensor not in HOST:
             self.running[-1].runtime.register(tensor)
 
     def _op(self, name: bytes, args: Any, count: int, results: Any, result_count: Any) -> None:
         operator = name.decode()
-        cuda = self._any_cuda(args, count)
+        from_cuda = self._any_cuda(args, count)
         plain = [values.read(args[k], self.handles) for k in range(count)]
         try:
-            made, cuda = self.bridge.run(operator, plain, cuda)
+            made, cuda = self.bridge.run(operator, plain, from_cuda)
         except Unforwardable as error:
             self.running[-1].runtime.unsupported.append(error.name)
             raise
@@ -162,6 +163,9 @@ class Host:
         for k, item in enumerate(items):
             if isinstance(item, torch.Tensor) and not cuda:
                 item = self._host_memory(item)
+                self._note_host(item, plain, operator, from_cuda)
+            elif isinstance(item, torch.Tensor) and operator.startswith(("new:", "like:")):
+                HOST.discard(item)  # made in this process's memory, but for the device
             values.write(out[k], item, self.handles, self._kept, cuda)
             if isinstance(item, torch.Tensor):
                 self.register(item, cuda)
@@ -172,13 +176,32 @@ class Host:
 
     def _host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor that host code may read: a copy, where it shares the device's memory (as `x.cpu()` does here)."""
-        if values.real_cuda or not tensor.numel() or not self.library.kw_is_fenced(_storage_address(tensor)):
+        if values.real_cuda or not tensor.numel() or not self.library.kw_is_fenced(address_of(tensor)):
             return tensor
         self.library.kw_plain_memory(1)
         try:
             return tensor.clone()
         finally:
             self.library.kw_plain_memory(0)
+
+    def _note_host(self, made: torch.Tensor, given: list[Any], operator: str, from_cuda: bool) -> None:
+        """Remembers what compiled code has on the host; what it takes there from the device is a copy like others."""
+        if values.real_cuda or not self.running or self.running[-1].runtime.device != "cuda":
+            return
+        fetched = any(HOST.fetched(t) for t in given if isinstance(t, torch.Tensor))
+        if operator == "to" and from_cuda:
+            self.to_host(made.nbytes)
+            fetched = True
+        HOST.add(made, fetched)
+
+    def take(self, tensor: torch.Tensor) -> None:
+        """A tensor is handed to compiled code, which may read and write it if it is on the host."""
+        if not HOST.used or values.real_cuda:
+            return
+        here = tensor in HOST
+        self.library.kw_host_memory(ctypes.c_uint64(address_of(tensor)), int(here))
+        if HOST.fetched(tensor):
+            self.to_host(tensor.nbytes)
 
     def _any_cuda(self, args: Any, count: int) -> bool:
         for k in range(count):
@@ -397,10 +420,6 @@ class Extension:
 _ADDRESS_WANTED = 2**64 - 1
 
 
-def _storage_address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
-
-
 def _within(table: Sequence[Any], address: int | None) -> bool:
     """Whether an address lies in memory that device code may touch."""
     return any(a.address <= (address or 0) < a.address + a.nbytes for a in table)
@@ -472,6 +491,7 @@ def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], n
 def _register_all(host: Host, items: list[Any]) -> None:
     for item in items:
         if isinstance(item, torch.Tensor):
+            host.take(item)
             host.register(item, True)
         elif isinstance(item, (list, tuple)):
             _register_all(host, list(item))

@@ -26,13 +26,40 @@ _LIBRARIES = re.compile(
 )
 """Libraries of which no header is read: any such name may exist."""
 
+_UNSEEN = {
+    "at": "toAccumulateType _ops",
+    "torch::List": (
+        "get set extract append push_back emplace_back insert emplace erase pop_back size empty begin end clear"
+        " reserve resize vec copy elementType swapElements use_count is"
+    ),
+    "macros": (
+        "RECORD_FUNCTION RECORD_FUNCTION_WITH_SCOPE RECORD_USER_SCOPE RECORD_FUNCTION_WITH_INPUTS_OUTPUTS"
+        " RECORD_OUTPUTS DECLARE_DISPATCH DEFINE_DISPATCH REGISTER_DISPATCH STD_TORCH_CHECK DEFAULT_MAX_THREADS"
+    ),
+    "pybind11": (
+        "arg args arg_v array array_t assert bool_ buffer buffer_info builtin_exception bytearray bytes"
+        " call_guard capsule cast cast_error class_ const_name cpp_function create_exception custom_type_setup"
+        " dict doc doc_signature_options dtype dynamic_attr ellipsis enum_ error_already_set eval exec exception"
+        " float_ format_descriptor frozenset function generic_type getattr gil_scoped_acquire gil_scoped_release"
+        " globals handle hasattr hash implicitly_convertible import_error index_error init int_ is_final is_method"
+        " is_operator isinstance iterable iterator keep_alive key_error kw_only kwargs len len_hint list literals"
+        " make_iterator make_key_iterator make_tuple memoryview module module_ module_local move"
+        " multiple_inheritance name none object operators options options pickle pos_only prepend print raise_from"
+        " register_exception reinterpret_borrow reinterpret_steal repr return_value_policy scope self sequence set"
+        " setattr sibling slice staticmethod stop_iteration str tag tuple type type_error value_error vectorize"
+        " weakref"
+    ),
+}
+"""Names behind macros of their own or in headers that the reader of torch's headers does not come to."""
+
 
 @cache
 def table() -> dict[str, frozenset[str]]:
     """Names by scope; `macros`, `cuda`, `headers` and `incomplete` beside C++ scopes."""
     lines = [line for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
     pairs = (line.split(": ", 1) for line in lines if ": " in line)
-    return {scope: frozenset(names.split()) for scope, names in pairs}
+    found = {scope: frozenset(names.split()) for scope, names in pairs}
+    return found | {scope: found.get(scope, frozenset()) | frozenset(more.split()) for scope, more in _UNSEEN.items()}
 
 
 def declared(scope: str, name: str) -> bool | None:

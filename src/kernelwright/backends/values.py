@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from kernelwright.backends.host_memory import HOST
+
 ABSENT, NONE, TENSOR, INT, DOUBLE, BOOL, STR, INTS, DOUBLES, TENSORS, DTYPE, DEVICE, OPTIONS, LAYOUT = range(14)
 MEMORY_FORMAT, LIST, TUPLE, SLICE, ELLIPSIS, DICT = range(14, 20)
 
@@ -68,6 +70,7 @@ class Options(NamedTuple):
     cuda: bool
     device_given: bool
     requires_grad: bool
+    format: torch.memory_format | None = None
 
 
 real_cuda = False
@@ -163,7 +166,8 @@ def read(value: Value, handles: Handles) -> Any:
         return DeviceValue(bool(value.i))
     if tag == OPTIONS:
         dtype = DTYPES[value.i] if value.i >= 0 else None
-        return Options(dtype, bool(value.aux & 1), bool(value.aux & 4), bool(value.aux & 2))
+        format_ = MEMORY_FORMATS[(value.aux >> 4) - 1] if value.aux >> 4 else None
+        return Options(dtype, bool(value.aux & 1), bool(value.aux & 4), bool(value.aux & 2), format_)
     if tag == MEMORY_FORMAT:
         return MEMORY_FORMATS[value.i]
     if tag == LAYOUT:
@@ -198,7 +202,7 @@ def write(value: Value, item: Any, handles: Handles, keep: list[Any], cuda: bool
     `keep` must live until the value has been read; tensors get a new handle with one holder, the caller.
     """
     if isinstance(item, torch.Tensor):
-        handle = handles.add(item, cuda)
+        handle = handles.add(item, cuda and item not in HOST)
         value.tag, value.i = TENSOR, handle
         value.p = ctypes.addressof(handles.meta(handle, keep))
     elif item is None:

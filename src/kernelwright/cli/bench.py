@@ -207,10 +207,9 @@ def _show(run: Path, other: Path | None, as_json: bool) -> None:
 
 
 def _bench_of(run: Path) -> BenchResults:
-    from kernelwright import benchfacts
-    from kernelwright.store import Store
+    from kernelwright import benchfacts, report
 
-    with Store.open(run, writable=False) as store:
+    with report.opened(run) as store:
         return benchfacts.read(store)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,6 +18,13 @@ MAX_SEED = 2**32 - 1
 def seed_option(text: str) -> Any:
     """The flag of a seed."""
     return typer.Option(min=0, max=MAX_SEED, help=text)
+
+
+def folder(text: str) -> Path:
+    """A folder's name from a flag. An empty one, as an unset variable of a shell leaves it, is not where we stand."""
+    if not text.strip():
+        raise typer.BadParameter("the name is empty: name a folder")
+    return Path(text)
 
 
 def eval_options(

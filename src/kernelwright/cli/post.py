@@ -9,12 +9,16 @@ from typing import Annotated, Any
 
 import typer
 
+from kernelwright.cli.options import folder
 from kernelwright.cli.train import train_app
 
 __all__ = ["train_app"]
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
-Out = Annotated[Path | None, typer.Option(help="Folder of the run; default: runs/ and the settings' name.")]
+Out = Annotated[
+    Path | None,
+    typer.Option(parser=folder, metavar="DIR", help="Folder of the run; default: runs/ and the settings' name."),
+]
 Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one a GPU.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
@@ -39,13 +43,13 @@ def train_sft(
     from kernelwright.training.post_settings import SftSettings, recipe_path
 
     wanted = load_config(recipe_path(config), settings or [], SftSettings)
-    folder = out or Path("runs") / wanted.name
+    run = out or Path("runs") / wanted.name
     if explain is not None:
-        _explain(wanted, folder, explain, as_json)
+        _explain(wanted, run, explain, as_json)
         return
     from kernelwright.training.processes import train
 
-    _show(train(wanted, folder, processes), folder, "held_out_nll", as_json)
+    _show(train(wanted, run, processes), run, "held_out_nll", as_json)
 
 
 @train_app.command("dpo")
@@ -65,8 +69,8 @@ def train_dpo(
     from kernelwright.training.processes import train
 
     wanted = load_config(recipe_path(config), settings or [], DpoSettings)
-    folder = out or Path("runs") / wanted.name
-    _show(train(wanted, folder, processes), folder, "held_out_accuracy", as_json)
+    run = out or Path("runs") / wanted.name
+    _show(train(wanted, run, processes), run, "held_out_accuracy", as_json)
 
 
 def _show(facts: dict[str, Any], folder: Path, held_out: str, as_json: bool) -> None:
@@ -116,16 +120,16 @@ def train_rl(
     from kernelwright.training.rl_settings import RlSettings
 
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
-    folder = out or Path("runs") / wanted.name
+    run = out or Path("runs") / wanted.name
     if wanted.rejection is not None:
         from kernelwright.rejection import train_rejection
 
-        facts = train_rejection(wanted, folder, processes)
+        facts = train_rejection(wanted, run, processes)
     else:
         from kernelwright.training.processes import train
 
-        facts = train(wanted, folder, processes)
-    print(json.dumps(facts) if as_json else f"{folder}: {_rl_line(facts)}")
+        facts = train(wanted, run, processes)
+    print(json.dumps(facts) if as_json else f"{run}: {_rl_line(facts)}")
     sys.stdout.flush()
 
 

@@ -8,6 +8,7 @@ Heavy libraries load inside verbs.
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -296,17 +297,19 @@ def optimize(
     """Search for a correct (on a GPU: a faster) kernel for one task."""
     from kernelwright import optimize as job
     from kernelwright import report
+    from kernelwright.errors import ConfigError
     from kernelwright.evaluation import Evaluator
     from kernelwright.policies import load_policy
     from kernelwright.rollout import Budget
-    from kernelwright.store import Store
     from kernelwright.tasks import load_task
 
     options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, sample_large=sample_large)
+    if max_seconds is not None and not 0.0 < max_seconds < math.inf:
+        raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
     wanted = load_task(task)
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
-    with Store.open_or_create(run, meta) as store:
+    with job.open_run(run, meta) as store:
         proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
         with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
@@ -324,6 +327,8 @@ def optimize(
         print(json.dumps(result.public()))
     else:
         report.print_optimize(result, run)
+    if result.evaluation is None:
+        raise typer.Exit(1)
 
 
 @app.command("profile")
@@ -384,9 +389,8 @@ def report_(
 ) -> None:
     """Show what a run found, as a table and as a page."""
     from kernelwright import report
-    from kernelwright.store import Store
 
-    with Store.open(run, writable=False) as store:
+    with report.opened(run) as store:
         if as_json:
             print(json.dumps(report.summary(store)))
         else:

@@ -9,17 +9,21 @@ operators computed. What this does not do: run device code (that is `machine.run
 from __future__ import annotations
 
 import contextlib
+import re
 import types
-import weakref
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from kernelwright.backends.host_memory import HOST, Memory, address_of, shares
+from kernelwright.backends.moves import MOVES
+from kernelwright.evaluation import pretences
+
 CUDA = torch.device("cuda", 0)
+_HERE = torch.device("cpu")
 
 _EMPTY = {
     torch.empty,
@@ -42,98 +46,140 @@ def poison(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.fill_(-1 if tensor.dtype != torch.uint8 else 255)
 
 
+def _cuda(tensor: torch.Tensor) -> torch.Tensor:
+    """Another memory, where a tensor is on the host; the same, where it is on the device already."""
+    return tensor.clone() if tensor in HOST else tensor
+
+
+def _cpu(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor in HOST:
+        return tensor
+    made = tensor.clone()
+    HOST.add(made, fetched=True)
+    return made
+
+
 _ANSWERS: dict[Any, Callable[[Any], Any]] = {
     # Getters reach a function mode as the descriptor's bound `__get__`.
-    torch.Tensor.is_cuda.__get__: lambda _x: True,  # type: ignore[attr-defined]
-    torch.Tensor.is_cpu.__get__: lambda _x: False,  # type: ignore[attr-defined]
-    torch.Tensor.device.__get__: lambda _x: CUDA,  # type: ignore[attr-defined]
-    torch.Tensor.get_device: lambda _x: 0,
-    torch.Tensor.cuda: lambda x: x,
-    torch.Tensor.cpu: lambda x: x.clone(),
+    torch.Tensor.is_cuda.__get__: lambda x: x not in HOST,  # type: ignore[attr-defined]
+    torch.Tensor.is_cpu.__get__: lambda x: x in HOST,  # type: ignore[attr-defined]
+    torch.Tensor.device.__get__: lambda x: _HERE if x in HOST else CUDA,  # type: ignore[attr-defined]
+    torch.Tensor.get_device: lambda x: -1 if x in HOST else 0,
+    torch.get_device: lambda x: -1 if x in HOST else 0,
+    torch.Tensor.cuda: _cuda,
+    torch.Tensor.cpu: _cpu,
     torch.Tensor.pin_memory: lambda x: x,
     torch.Tensor.is_pinned: lambda _x: False,
 }
+_TO: tuple[Any, ...] = (torch.Tensor.to, torch._C._nn._parse_to)
+"""Functions that take a device, or something else, as their first argument beside the tensor."""
+_FROM_NUMPY = (torch.as_tensor, torch.asarray)
+"""Functions whose results may lie in the memory of an array."""
+_LACKING = re.compile(
+    r"not compiled with CUDA|NVTX functions not installed|without ATen_cuda|has no attribute '(_cuda\w*)'"
+)
+"""What torch says where it was built without CUDA."""
 
 
 def _is_cuda(value: object) -> bool:
     if isinstance(value, torch.device):
         return value.type == "cuda"
+    if isinstance(value, int):  # a device by its number, where a device is meant
+        return not isinstance(value, bool)
     return isinstance(value, str) and value.split(":")[0] == "cuda"
 
 
 def _to_cpu(value: Any) -> Any:
-    return torch.device("cpu") if _is_cuda(value) else value
+    return _HERE if not isinstance(value, int) and _is_cuda(value) else value
 
 
 class FakeCuda(TorchFunctionMode):
-    """While active, plain CPU tensors say that they are on `cuda:0`.
+    """While active, plain CPU tensors say that they are on `cuda:0`, but for those that were put on the host.
 
     `register` is told about each tensor whose address a candidate may hand to device code.
     """
 
+    unsupported: ClassVar[list[str]] = []
+    """Where the names go of what torch lacks without CUDA; `install` says where that is."""
+
     def __init__(self, register: Callable[[torch.Tensor], None]) -> None:
         super().__init__()
         self.register = register
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, Exception) and (lacking := _LACKING.search(str(error))):
+            self.unsupported.append(f"torch._C.{lacking[1]}" if lacking[1] else f"torch: {error}"[:200])
+        super().__exit__(kind, error, trace)
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         answer = _ANSWERS.get(func)
         if answer is not None:
             return answer(args[0])
-        if func is torch.Tensor.data_ptr:
+        if func is torch.Tensor.data_ptr and (args[0] not in HOST or HOST.fetched(args[0])):
             self.register(args[0])
         if func is torch.device:  # a name; what is made with it is on the CPU
-            return func(*args, **kwargs)
+            return func("cuda", *args) if args and type(args[0]) is int else func(*args, **kwargs)
+        target = _target(func, args, kwargs)
+        if func is _TO[1]:
+            named = {k: CUDA if k == "device" and _is_cuda(v) else v for k, v in kwargs.items()}
+            return func(*(CUDA if _is_cuda(a) else a for a in args), **named)
+        if func is _TO[0] and target is not None and len(args) > 1 and type(args[1]) is int:
+            args = (args[0], CUDA, *args[2:])
         args = tuple(_to_cpu(a) for a in args)
-        if "device" in kwargs:
-            kwargs = dict(kwargs, device=_to_cpu(kwargs["device"]))
+        if kwargs.get("device") is not None and target is not None:
+            kwargs = dict(kwargs, device=_HERE)
         kwargs.pop("pin_memory", None)
         result = func(*args, **kwargs)
-        return poison(result) if func in _EMPTY else result
+        if func in _EMPTY:
+            result = poison(result)
+        if target == "cuda" and func in _FROM_NUMPY and not isinstance(args[0], torch.Tensor):
+            return result.clone()
+        writes = "out" in kwargs or getattr(func, "__name__", "_").endswith("_")
+        return _placed([*args, *kwargs.values()], result, target, writes)
 
 
-# Operators that move, make or reinterpret data; everything else computes.
-_GLUE = frozenset(
-    """empty empty_like empty_strided new_empty new_empty_strided empty_permuted zeros zeros_like new_zeros ones
-    ones_like new_ones full full_like new_full fill fill_ zero_ arange scalar_tensor lift_fresh lift_fresh_copy
-    view _unsafe_view reshape _reshape_alias as_strided permute transpose t squeeze unsqueeze expand alias detach
-    slice select narrow split split_with_sizes chunk unbind unfold flatten unflatten clone copy_ _to_copy contiguous
-    cat stack constant_pad_nd pad set_ resize_ _local_scalar_dense item is_same_size _unsafe_split diagonal
-    view_as_real view_as_complex new_tensor rand randn randint bernoulli_ uniform_ normal_ randperm repeat
-    expand_copy permute_copy view_copy slice_scatter select_scatter movedim swapaxes hstack vstack index_put_
-    eye tril_indices triu_indices linspace to_dlpack from_dlpack real imag _pin_memory is_pinned equal
-    record_stream resolve_conj resolve_neg sym_size sym_stride sym_numel _has_compatible_shallow_copy_type
-    """.split()
-)
+def _target(func: Any, args: Any, kwargs: Any) -> str | None:
+    """The device that a call names for what it gives, `cuda` or `cpu`; None where it names none."""
+    place = kwargs.get("device")
+    if place is None and func is _TO[0]:
+        place = args[1] if len(args) > 1 else kwargs.get("other")
+        if isinstance(place, torch.Tensor):
+            place = _HERE if place in HOST else CUDA
+    if place is None and func in _FROM_NUMPY:
+        if pretences.default_device() == "cuda":
+            return "cuda"
+        return "cpu" if args and type(args[0]).__module__ == "numpy" else None
+    if _is_cuda(place):
+        return "cuda"
+    return "cpu" if str(place) == "cpu" else None
 
 
+def _placed(args: list[Any], result: Any, target: str | None, writes: bool) -> Any:
+    """A call's result, known to be where it would be: where it was asked for, else where its inputs are. `writes`: the
+    call may write into its inputs."""
+    if target is None and not HOST.used:
+        return result
+    given = list(tensors_in(args))
+    fetched = any(t not in HOST or HOST.fetched(t) for t in given)
+    if target is not None:
+        if isinstance(result, torch.Tensor):
+            if any(shares(result, t) and (t in HOST) != (target == "cpu") for t in given):
+                result = result.clone()
+            if target == "cpu":
+                HOST.add(result, fetched)
+        return result
+    hosts = [t for t in given if t in HOST]
+    made = tensors_in(result) if hosts and len(hosts) == len(given) else ()
+    for tensor in (*made, *(hosts if writes else ())):
+        HOST.add(tensor, fetched)
+    return result
+
+
+FEW_FIXED = 4096
+"""Elements of weights that an operator may work on in a call, as where two biases are added."""
 FEW = 256
 """Elements that Python or numpy may contribute without being noticed: sizes, offsets, small tables."""
-
-
-@cache
-def _libraries() -> frozenset[str]:
-    """Namespaces of operators from before the candidate was loaded (the zygote asks first); in others it registers its
-    own."""
-    return frozenset(name.split("::")[0] for name in torch._C._dispatch_get_all_op_names())
-
-
-class Memory:
-    """A set of tensors, by their memory; what was freed is not in it any more, although its address may come again."""
-
-    def __init__(self) -> None:
-        self._places: dict[int, weakref.WeakSet[Any]] = {}
-
-    def add(self, tensor: torch.Tensor) -> None:
-        # torch keeps a storage's Python object for as long as its memory lives.
-        storage = tensor.untyped_storage()
-        self._places.setdefault(storage.data_ptr(), weakref.WeakSet()).add(storage)
-
-    def discard(self, tensor: torch.Tensor) -> None:
-        self._places.pop(_address(tensor), None)
-
-    def __contains__(self, tensor: torch.Tensor) -> bool:
-        return bool(self._places.get(_address(tensor)))
 
 
 class OperatorLog(TorchDispatchMode):
@@ -141,13 +187,15 @@ class OperatorLog(TorchDispatchMode):
 
     Also follows where data comes from: memory that no operator made and nobody `adopt`ed is foreign (numpy's, Python's,
     another thread's), and so is what glue makes of it. What follows from weights and sizes alone is `fixed`: work on it
-    prepares a call and cannot be the call's.
+    prepares a call and cannot be the call's, so little of it counts as nothing; nor does what follows from sizes alone
+    (`bare`: tables of positions), however large.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[str, int]] = []
         self.pieces: dict[str, int] = {}
+        self.aside = 0
         self.reads = 0
         self.strangers: dict[int, int] = {}
         self._quiet = False
@@ -155,23 +203,34 @@ class OperatorLog(TorchDispatchMode):
         self._foreign = Memory()
         self._strange = Memory()
         self._fixed = Memory()
-        self._libraries = _libraries()
+        self._bare = Memory()
+        self._libraries = pretences.libraries()
+        self._watching: list[Any] = []
+
+    def __enter__(self) -> Any:
+        self._watching = self._watching or [
+            mode for mode in _get_current_function_mode_stack() if not isinstance(mode, pretences.DeviceContext)
+        ]
+        return super().__enter__()
 
     def begin(self) -> None:
         """Starts the account of a new call."""
         self.seen.clear()
         self.pieces.clear()
-        self.reads = 0
+        self.aside = self.reads = 0
         self.strangers.clear()
+        self._bare = Memory()  # what a constructor drew by sizes may be a weight's copy
 
     def report(self) -> dict[str, Any]:
-        """What the call did: its largest operators, all elements that each operator worked on, and the elements of
-        tensors that device code was given although nothing is known of where they come from."""
+        """What the call did: its largest operators, all elements that each operator worked on, how many operators count
+        as nothing (`aside`), and the elements of tensors that device code was given although nothing is known of where
+        they come from."""
         seen = [*self.seen, *([("values read by the host", self.reads)] if self.reads > FEW else [])]
         pieces = sorted(self.pieces.items(), key=lambda s: -s[1])
         return {
             "operators": sorted(seen, key=lambda s: -s[1])[:50],
             "pieces": [list(piece) for piece in pieces[:50]],
+            "aside": self.aside,
             "strangers": sum(self.strangers.values()),
         }
 
@@ -191,6 +250,8 @@ class OperatorLog(TorchDispatchMode):
             self._foreign.discard(tensor)
             self._strange.discard(tensor)
             (self._fixed.add if fixed else self._fixed.discard)(tensor)
+            self._bare.discard(tensor)
+            HOST.discard(tensor)
 
     def imported(self, tensor: torch.Tensor) -> None:
         """A tensor was made of memory of Python or numpy by a function that no mode sees."""
@@ -200,8 +261,9 @@ class OperatorLog(TorchDispatchMode):
     def handed_over(self, tensor: torch.Tensor) -> None:
         """Device code is given a tensor: it may be written to, and where its values come from must be known."""
         self._fixed.discard(tensor)
+        self._bare.discard(tensor)
         if tensor in self._strange or tensor not in self._known:
-            address = _address(tensor)
+            address = address_of(tensor)
             self.strangers[address] = max(tensor.numel(), self.strangers.get(address, 0))
 
     def read(self, name: str, numel: int, tensor: torch.Tensor | None = None) -> None:
@@ -222,14 +284,18 @@ class OperatorLog(TorchDispatchMode):
             result = self.compute(func, args, kwargs)
         given = [*tensors_in(args), *tensors_in(list(kwargs.values()))]
         fixed = all(t in self._fixed for t in given)
+        bare = not self.reads and all(t in self._bare for t in given)  # numbers that were read may be the inputs'
         if not own and not self._quiet:
-            self._note(func.overloadpacket.__name__, args, kwargs, result, fixed)
-        self._follow(func.overloadpacket.__name__, given, list(tensors_in(result)), fixed)
+            self._note(func.overloadpacket.__name__, args, kwargs, result, fixed, bare)
+        made = list(tensors_in(result))
+        self._follow(func.overloadpacket.__name__, given, made, fixed)
+        for tensor in made:
+            (self._bare.add if bare else self._bare.discard)(tensor)
         return result
 
     def _follow(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor], fixed: bool) -> None:
         """Views and writes in place come out as they went in; what is made anew, as its inputs are."""
-        large = [t for t in given if t.numel() > FEW]
+        large = [t for t in given if t.numel() > FEW and name not in _FACTORIES]
         foreign = any(self.is_foreign(t, False) for t in large)
         # Tensors of numpy's and Python's values come in by this operator; whoever reads no input may make tables so.
         unseen = name not in _FROM_PYTHON and any(t not in self._known for t in large)
@@ -240,12 +306,15 @@ class OperatorLog(TorchDispatchMode):
             (self._strange.add if strange else self._strange.discard)(tensor)
             (self._fixed.add if fixed else self._fixed.discard)(tensor)
 
-    def _note(self, name: str, args: Any, kwargs: Any, result: Any, fixed: bool) -> None:
+    def _note(self, name: str, args: Any, kwargs: Any, result: Any, fixed: bool, bare: bool) -> None:
         if name in _ITEMS:
             self.reads += not fixed
-        elif name not in _GLUE or (name == "index_put_" and _accumulates(args, kwargs)):
+        elif name not in MOVES or (name == "index_put_" and _accumulates(args, kwargs)):
             numel = max((_numel(value) for value in (*args, result)), default=0)
-            self.seen.append((name, numel))
+            if bare or (fixed and numel <= FEW_FIXED and not self.reads):
+                self.aside += 1
+            else:
+                self.seen.append((name, numel))
             if not fixed:
                 self.pieces[name] = self.pieces.get(name, 0) + numel
 
@@ -256,11 +325,20 @@ class OperatorLog(TorchDispatchMode):
     def _inside(self, func: Any, args: Any, kwargs: Any) -> Any:
         """An operator that the candidate registered, run so that what it calls is noted, too."""
         key = "CUDA" if any(t.is_cuda for t in tensors_in(args)) else "CPU"
-        with self:
+        with self, contextlib.ExitStack() as within:
+            active = _get_current_function_mode_stack()
+            for mode in self._watching:  # those through which this call came do not see what it calls
+                if mode not in active:
+                    within.enter_context(mode)
             return func.redispatch(torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key)), *args, **kwargs)
 
 
 _FROM_PYTHON = ("lift_fresh", "lift_fresh_copy")
+_FACTORIES = frozenset(
+    "empty_like zeros_like ones_like full_like rand_like randn_like randint_like new_empty new_empty_strided new_zeros"
+    " new_ones new_full".split()
+)
+"""Operators that take a tensor's form only, none of its values."""
 _ITEMS = ("_local_scalar_dense", "item")
 """Operators that hand a single value to the host."""
 
@@ -268,10 +346,6 @@ _ITEMS = ("_local_scalar_dense", "item")
 def _accumulates(args: Any, kwargs: Any) -> bool:
     """Whether an `index_put_` adds to what is there."""
     return bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
-
-
-def _address(tensor: torch.Tensor) -> int:
-    return tensor.untyped_storage().data_ptr()
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -364,6 +438,7 @@ def install(unsupported: list[str]) -> None:
     gives back what it gets: compiled code computes the same, and there is no compiler in a runner.
     """
     stream = _Stream()
+    FakeCuda.unsupported = unsupported
 
     def missing(name: str) -> Callable[..., Any]:
         def refuse(*_args: Any, **_kwargs: Any) -> Any:
@@ -409,8 +484,11 @@ def install(unsupported: list[str]) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    pretences.install(poison)
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
     # Replaced as a whole: torch checks the stream's type before a function mode is asked.
     torch.Tensor.record_stream = lambda self, stream: None  # type: ignore[method-assign,assignment]
-    torch.nn.Module.cuda = lambda self, device=None: self  # type: ignore[method-assign,assignment,misc]
+    torch.nn.Module.cuda = (  # type: ignore[method-assign]
+        lambda self, device=None: self.to("cuda") if HOST.used else self  # type: ignore[assignment,misc]
+    )

@@ -70,14 +70,9 @@ def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, wor
     elif evidence := _foreign(facts, largest_input):
         found.append(Finding(rule="foreign-output", evidence=evidence, severity="reject", workload=workload))
     elif launches and not any(int(n) for n in call.get("written", {}).values()):
-        found.append(
-            Finding(
-                rule="decoy-kernel",
-                evidence="kernels ran but wrote to no tensor",
-                severity="reject",
-                workload=workload,
-            )
-        )
+        # No fault by itself: a kernel that stores where a condition holds may find none that holds (`idle_kernels`).
+        evidence = "kernels ran but wrote to no tensor"
+        found.append(Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload))
     return found
 
 

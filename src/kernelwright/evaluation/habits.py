@@ -45,12 +45,13 @@ def dotted(node: ast.expr) -> list[str]:
 
 def of_tree(tree: ast.Module) -> Iterator[Habit]:
     """What a module reminds of."""
+    off = {id(part) for node in ast.walk(tree) for part in _switched_off(node)}
     for node in ast.walk(tree):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield from _of_import(node)
         elif isinstance(node, ast.Call):
             yield from _of_call(node)
-        elif isinstance(node, ast.Attribute) and node.attr in _LOW:
+        elif isinstance(node, ast.Attribute) and node.attr in _LOW and id(node) not in off:
             yield Habit("lower-precision", f".{node.attr} is a lower precision than the task's", node.lineno)
         elif isinstance(node, (ast.If, ast.IfExp)):
             yield from _of_branch(node)
@@ -62,6 +63,15 @@ def of_tree(tree: ast.Module) -> Iterator[Habit]:
             yield from _of_assignment(node)
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             yield from _of_function(node)
+
+
+def _switched_off(node: ast.AST) -> Iterator[ast.expr]:
+    """Settings that a statement switches off: `….allow_tf32 = False`, `autocast(enabled=False)`."""
+    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant) and node.value.value is False:
+        yield from node.targets
+    elif isinstance(node, ast.Call):
+        if any(k.arg == "enabled" and isinstance(k.value, ast.Constant) and not k.value.value for k in node.keywords):
+            yield node.func
 
 
 def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Habit]:
@@ -175,11 +185,20 @@ def _of_assignment(node: ast.Assign) -> Iterator[Habit]:
 def _of_function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[Habit]:
     given = {a.arg for a in node.args.args} - {"self"}
     if node.name == "forward":
+        given -= {name for part in ast.walk(node) for name in _made_anew(part, given)}
         for part in node.body:
             if isinstance(part, ast.Return) and part.value is not None and _handed_through(part.value, given):
                 evidence = "forward returns what it was given (KernelGuard: passthrough)"
                 yield Habit("passthrough", evidence, part.lineno)
     yield from _kept_results(node)
+
+
+def _made_anew(node: ast.AST, given: set[str]) -> Iterator[str]:
+    """Names that a statement gives other values than a function was given."""
+    if isinstance(node, ast.Assign) and not _handed_through(node.value, given):
+        yield from (n.id for target in node.targets for n in ast.walk(target) if isinstance(n, ast.Name))
+    elif isinstance(node, (ast.AugAssign, ast.For)):
+        yield from (n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
 
 
 def _handed_through(value: ast.expr, given: set[str]) -> bool:

@@ -75,6 +75,8 @@ class Attempt:
     findings: list[Finding] = field(default_factory=list)
     launches: dict[str, Launch] = field(default_factory=dict)
     library_ops: list[str] = field(default_factory=list)
+    wrote: bool = False
+    """Whether kernels have stored anything in any call."""
     failed: Failed | None = None
     trial: Trial | None = None
     log: str = ""
@@ -111,7 +113,7 @@ def judge(
         limit = limit or (ESCALATE_ELEMENTS, ESCALATE_FLOPS)
         attempt = _at_declared_size(attempt, candidate, source, task, policy, options, plan, oracle, builder, limit)
     if attempt.failed is None:
-        attempt.failed = guard_verdict(advice)
+        attempt.failed = idle_kernels(attempt) or guard_verdict(advice)
     elif attempt.failed.verdict == "unsupported":
         attempt.failed = with_policy(attempt.failed, policy)
     size = sampled.size_to_sample(plan, trials, options, candidate)
@@ -356,6 +358,7 @@ def machine_findings(
 
 
 def note_launches(attempt: Attempt, session: CandidateSession, facts: dict[str, Any]) -> None:
+    attempt.wrote |= any(int(n) for n in facts.get("facts", {}).get("written", {}).values())
     for one in facts.get("facts", {}).get("launches", []):
         name = str(one.get("kernel", "?"))
         before = attempt.launches.get(name, Launch(kernel=name, count=0))
@@ -517,6 +520,16 @@ def _mentions_sizes(candidate: Candidate, workload: Workload, declared: Workload
         if match and int(match[1]) >= 64 and re.search(rf"(?<![\w.]){match[1]}(?![\w.])", code):
             return True
     return False
+
+
+def idle_kernels(attempt: Attempt) -> Failed | None:
+    """Kernels that store nothing in any call are decoys; in one of several their condition may not have been met."""
+    idle = next((f for f in attempt.findings if f.rule == "decoy-kernel"), None)
+    if idle is None or attempt.wrote:
+        return None
+    decoy = idle.changed(severity="reject", evidence=f"{idle.evidence} in any call")
+    attempt.findings[attempt.findings.index(idle)] = decoy
+    return guard_verdict([decoy])
 
 
 def guard_verdict(advice: Sequence[Finding]) -> Failed | None:

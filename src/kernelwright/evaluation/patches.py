@@ -13,6 +13,10 @@ from kernelwright.evaluation.habits import dotted
 
 _PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
 _EXEMPT = {"backends", "_dynamo", "_inductor", "_C", "cpp_extension"}
+_OWN_SETTINGS = {
+    "sys.stdout", "sys.stderr", "sys.dont_write_bytecode", "sys.path", "sys.argv", "sys.tracebacklimit"
+}  # fmt: skip
+"""What a process may set for itself: the judge hears nothing of a candidate's output."""
 _PUTTERS = {"update", "setdefault", "__setitem__"}
 _SETTERS = {("setattr",), ("delattr",), ("type", "__setattr__"), ("object", "__setattr__")}
 
@@ -79,7 +83,7 @@ def _targets(node: ast.AST) -> Iterator[ast.expr]:
 
 def _of_target(target: ast.expr, aliases: dict[str, list[str]]) -> Iterator[tuple[str, int]]:
     if isinstance(target, ast.Attribute) and (owner := _foreign(target.value, aliases)):
-        if target.attr not in _EXEMPT:
+        if target.attr not in _EXEMPT and f"{owner}.{target.attr}" not in _OWN_SETTINGS:
             yield f"{owner}.{target.attr}", target.lineno
     elif isinstance(target, ast.Subscript):
         if _full(dotted(target.value), aliases) == ["sys", "modules"]:

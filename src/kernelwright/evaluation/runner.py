@@ -71,6 +71,26 @@ class _Tail(io.TextIOBase):
         self.text = (self.text + text)[-MAX_PRINT:]
         return len(text)
 
+    def reconfigure(self, **_options: Any) -> None:
+        """Kept as it comes, however it is to be buffered or encoded."""
+
+    @property
+    def buffer(self) -> Any:
+        """The same for bytes."""
+        return _Bytes(self)
+
+
+class _Bytes(io.RawIOBase):
+    def __init__(self, text: _Tail) -> None:
+        self._text = text
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._text.write(bytes(data).decode(errors="replace"))
+        return len(data)
+
 
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
@@ -94,6 +114,8 @@ class Runner:
         self.prints = _Tail()
         self.module: types.ModuleType | None = None
         self.model: Any = None
+        self.copies: prepared.Copies = []
+        """Those of the weights that the model's constructor has made."""
         self.entry = "ModelNew"
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the call before
@@ -192,14 +214,15 @@ class Runner:
         """Constructs the model; returns how its weights were set."""
         init, state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
-            return {"weights": load_weights(self.model, state)}
+            return {"weights": load_weights(self.model, state, self.copies)}
         self.model = None
         gc.collect()
         torch.manual_seed(message.header["weight_seed"])
         with self._watching():
             build = self.candidate_class()
             self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
-            return {"weights": load_weights(self.model, state)}
+        self.copies.clear()  # what follows is our doing, not watched: it is of nobody else's making
+        return {"weights": load_weights(self.model, state, self.copies, new=True)}
 
     def placed(self, model: Any) -> Any:
         """The candidate's model where its inputs will be."""
@@ -388,12 +411,15 @@ def weights_of(model: Any) -> list[torch.Tensor]:
     return [*model.parameters(), *model.buffers()]
 
 
-def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
+def load_weights(
+    model: Any, state: dict[str, torch.Tensor], built: prepared.Copies | None = None, new: bool = False
+) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
     A file without Python (`plain`) has none of its own and is called with the reference's: they are there by name.
     Returns which of these it was: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
-    `seed` still means equal weights when the candidate makes its parameters in the reference's order.
+    `seed` still means equal weights when the candidate makes its parameters in the reference's order. Copies follow:
+    those that were `built` with the model, noted there when it is `new`, and others where they are easily seen.
     """
     if not state or not isinstance(model, torch.nn.Module):
         return "none"
@@ -410,7 +436,10 @@ def load_weights(model: Any, state: dict[str, torch.Tensor]) -> str:
             how, pairs = "order", list(zip(own.values(), state.values(), strict=True))
         else:
             return "seed"
-        copies = prepared.copies(model, {str(i): mine for i, (mine, _) in enumerate(pairs)})
+        weights = {str(i): mine for i, (mine, _) in enumerate(pairs)}
+        copies = [*(built or ()), *prepared.copies(model, weights, packed=new)]
+        if new and built is not None:
+            built += copies
         for mine, given in pairs:
             mine.copy_(given)
         prepared.follow(copies)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 import time
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from kernelwright.errors import HarnessError, PolicyError
-from kernelwright.policies import Answer, Policy, Request
+from kernelwright.policies import Answer, Policy, Request, ask
 
 LINGER_SECONDS = 0.02
 """How long a batch waits for more questions once it has one."""
@@ -31,7 +30,6 @@ class Asker:
         """Of a policy that says of each answer when it has ended, and can be stopped between."""
         self.parallel = int(getattr(policy, "parallel", MAX_BATCH if self.many else PARALLEL))
         """How many questions may be open at once to some avail."""
-        self._with_temperature = "temperature" in inspect.signature(policy.generate).parameters
         self._changed = threading.Condition()
         self._waiting: list[Waiting] = []
         self._closed = False
@@ -40,7 +38,7 @@ class Asker:
     def ask(self, request: Request) -> Answer:
         """The answer to one question; raises `PolicyError` where there is none."""
         if self.many is None:
-            return self._one(request)
+            return ask(self.policy, request)
         future: Future[Answer] = Future()
         with self._changed:
             if self._closed:
@@ -51,12 +49,6 @@ class Asker:
             self._waiting.append((request, future))
             self._changed.notify_all()
         return future.result()
-
-    def _one(self, request: Request) -> Answer:
-        extra: dict[str, Any] = {}
-        if request.temperature is not None and self._with_temperature:
-            extra["temperature"] = request.temperature
-        return self.policy.generate(request.messages, seed=request.seed, task=request.task, **extra)
 
     def _serve(self) -> None:
         while (batch := self._take()) is not None:

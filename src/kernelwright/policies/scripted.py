@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kernelwright.errors import ConfigError, PolicyError
-from kernelwright.policies import Answer
+from kernelwright.policies import Answer, turn_of
 from kernelwright.records import Message, Task
 
 _Key = tuple[str | None, int, int | None]
@@ -26,9 +26,11 @@ class ScriptedPolicy:
         self.path = path
         self.answers = _read(path)
 
-    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
-        """The answer for this turn, which is the number of answers already in the conversation."""
-        turn = sum(m.role == "assistant" for m in messages)
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int | None = None
+    ) -> Answer:
+        """The answer for this turn: where it is not given, the number of answers already in the conversation."""
+        turn = turn_of(messages, turn)
         name = task.task_id if task else None
         for key in ((name, turn, seed), (name, turn, None), (None, turn, seed), (None, turn, None)):
             if key in self.answers:

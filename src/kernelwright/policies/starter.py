@@ -17,7 +17,7 @@ from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import begun, source_of, speed_asked, task_prompt
 from kernelwright.inference.repeating import Asking, asking
-from kernelwright.policies import Answer, Request
+from kernelwright.policies import Answer, Request, turn_of
 from kernelwright.records import Message, Task, Usage
 
 if TYPE_CHECKING:
@@ -92,12 +92,18 @@ class StarterPolicy:
         return 2 * self.engine.rows
 
     def generate(
-        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, temperature: float | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        seed: int,
+        task: Task | None = None,
+        temperature: float | None = None,
+        turn: int | None = None,
     ) -> SampledAnswer:
         """One answer: greedy on the first turn where no temperature is given anywhere. Raises `PolicyError`."""
-        if temperature is None and self.temperature is None and not any(m.role == "assistant" for m in messages):
+        if temperature is None and self.temperature is None and turn_of(messages, turn) == 0:
             temperature = 0.0
-        (answer,) = self.generate_many([Request(tuple(messages), seed, task, temperature)])
+        (answer,) = self.generate_many([Request(tuple(messages), seed, task, temperature, turn)])
         return answer
 
     def generate_many(self, requests: Sequence[Request]) -> list[SampledAnswer]:
@@ -147,7 +153,7 @@ class StarterPolicy:
         the model is to choose its schedule by."""
         if speed_asked(request.messages):
             return ""
-        first = not any(m.role == "assistant" for m in request.messages)
+        first = turn_of(request.messages, request.turn) == 0
         greedy = self.sampling(request.seed, request.temperature).temperature == 0.0
         return begun(self.engine.schedules, 0 if first and greedy else request.seed)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernelwright.errors import PolicyError
-from kernelwright.policies import Answer
+from kernelwright.policies import Answer, turn_of
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write
 from kernelwright.solutions.reading import Unreadable
@@ -21,11 +21,13 @@ class TemplatePolicy:
 
     name = "template"
 
-    def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
-        """One candidate; the turn is the number of answers in the conversation."""
+    def generate(
+        self, messages: Sequence[Message], *, seed: int, task: Task | None = None, turn: int | None = None
+    ) -> Answer:
+        """One candidate; the turn, where it is not given, is the number of answers in the conversation."""
         if task is None:
             raise PolicyError("the template policy needs the task itself", hint="use it through optimize")
-        turn = sum(m.role == "assistant" for m in messages)
+        turn = turn_of(messages, turn)
         try:
             text = write(task.source, schedule(seed - turn, turn))
         except Unreadable as reason:

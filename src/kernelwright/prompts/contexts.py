@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 from kernelwright.inference.chat import task_prompt
 from kernelwright.prompts.answers import without_reasoning
-from kernelwright.prompts.messages import initial_messages
+from kernelwright.prompts.messages import NOT_JUDGED, initial_messages
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 
 CONTEXTS = ("recent", "top_w", "summary")
@@ -23,10 +23,14 @@ def shown_turns(turns: Sequence[Turn], kind: str, top_w: int, score: Score) -> l
     numbers = list(range(len(turns)))
     if kind != "top_w" or len(turns) <= top_w:
         return numbers
+    return sorted(_best_first(turns, score)[:top_w])
+
+
+def _best_first(turns: Sequence[Turn], score: Score) -> list[int]:
+    """Numbers of the turns, the best one first; of equal ones the later."""
     scores = [score(turn.evaluation) for turn in turns]
     worth = [float("-inf") if value is None else value for value in scores]
-    best = sorted(numbers, key=lambda i: (-worth[i], -i))
-    return sorted(best[:top_w])
+    return sorted(range(len(turns)), key=lambda i: (-worth[i], -i))
 
 
 def answer_of(turn: Turn, kind: str) -> str:
@@ -36,6 +40,8 @@ def answer_of(turn: Turn, kind: str) -> str:
 
 def brief(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> str:
     """What became of an answer, in a few lines: for small models with short contexts."""
+    if evaluation is not None and evaluation.verdict == "harness_error":
+        return NOT_JUDGED
     if evaluation is None or candidate is None:
         return f"unreadable: {parse_failure}"[:400]
     lines = [verdict_line(evaluation.verdict, evaluation.reason)]
@@ -59,8 +65,10 @@ def converse(
     score: Score,
     fits: Callable[[Sequence[Message]], bool],
 ) -> tuple[Message, ...]:
-    """The request and the shown turns with what became of them; the oldest go until `fits` holds."""
+    """The request and the shown turns with what became of them. Until `fits` holds the oldest go, of `top_w` those
+    that are worth least."""
     numbers = shown_turns(turns, kind, top_w, score)
+    leaving = [i for i in reversed(_best_first(turns, score)) if i in numbers] if kind == "top_w" else list(numbers)
     while True:
         messages = list(first)
         for i in numbers:
@@ -69,7 +77,7 @@ def converse(
             messages.append(Message(role="user", content=feedback))
         if not numbers or fits(messages):
             return tuple(messages)
-        numbers = numbers[1:]
+        numbers.remove(leaving.pop(0))
 
 
 def opening(task: Task, bare: bool) -> tuple[Message, ...]:

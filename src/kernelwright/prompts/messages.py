@@ -88,6 +88,10 @@ def _rule(task: Task) -> str:
     return text
 
 
+NOT_JUDGED = "Your answer could not be judged, for a reason that has nothing to do with it."
+"""What is said of a fault of the harness, and all of it: its words tell of us, and mean nothing for the answer."""
+
+
 def initial_messages(task: Task) -> tuple[Message, ...]:
     """The request for a first candidate."""
     text = (
@@ -100,6 +104,8 @@ def initial_messages(task: Task) -> tuple[Message, ...]:
 
 def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_failure: str | None) -> Message:
     """What became of the last answer, and what to do next."""
+    if evaluation is not None and evaluation.verdict == "harness_error":
+        return Message(role="user", content=f"{NOT_JUDGED} Write the whole file again, the same or a better one.")
     if evaluation is None or candidate is None:
         return Message(role="user", content=f"Your answer could not be used: {parse_failure}. Write the file again.")
     parts = [f"Verdict: {evaluation.verdict}. {evaluation.reason}".strip()]

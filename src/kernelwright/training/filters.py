@@ -5,6 +5,7 @@ Filters come after advantages: a baseline is taken over all rows with a score, a
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ def mismatch_rejection(
     """
     if not 0.0 < low <= 1.0 <= high:
         raise ConfigError(f"[{low}, {high}] does not hold 1", hint="use low in (0, 1] and high of at least 1")
+    if not 0.0 < veto <= 1.0:
+        raise ConfigError(f"veto = {veto} is no ratio that rejects a token", hint="use more than 0 and at most 1")
     here, there = unwrapped(log_probs), unwrapped(rollout_log_probs)
     mask = unwrapped(token_mask).astype(bool)
     if not here.shape == there.shape == mask.shape or here.ndim != 2:
@@ -85,8 +88,8 @@ def profiling_rejection(
     there would be no negatives; so are correct ones that were not profiled (None or NaN), about which nothing is known,
     and with `keep_speedup` those at least that fast. The draw depends on `seed` and a row's place only.
     """
-    if scale <= 0:
-        raise ConfigError(f"scale = {scale} must be positive")
+    if not 0.0 < scale < math.inf or not math.isfinite(tau):
+        raise ConfigError(f"tau = {tau} and scale = {scale}", hint="use finite numbers, and a scale of more than 0")
     ratio, right = scores(profiling_ratio), as_numpy(correct).astype(bool)
     if ratio.shape != right.shape:
         raise ConfigError(f"{len(ratio)} profiling ratios of {len(right)} rows")
@@ -94,9 +97,12 @@ def profiling_rejection(
     chance = np.clip((ratio - tau) / scale, 0.0, 1.0)
     keep = ~right | np.isnan(ratio) | (draws < chance)
     if keep_speedup is not None:
-        if speedup is None:
-            raise ConfigError("keep_speedup needs `speedup`")
-        keep |= right & (scores(speedup) >= keep_speedup)
+        if speedup is None or not math.isfinite(keep_speedup):
+            raise ConfigError(f"keep_speedup = {keep_speedup}", hint="give a finite number, and `speedup` of each row")
+        speed = scores(speedup)
+        if speed.shape != right.shape:
+            raise ConfigError(f"{len(speed)} speedups of {len(right)} rows")
+        keep |= right & (speed >= keep_speedup)
     return keep
 
 

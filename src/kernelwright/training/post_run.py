@@ -351,7 +351,7 @@ def _all_done(checkpoint: Path) -> bool:
 
 def _take(trainer: Any, checkpoint: Path) -> float:
     """Takes weights and state from a checkpoint, without training, and lets callbacks do what they had not yet done.
-    Returns the loss that was logged last."""
+    Returns the mean loss of its updates."""
     from transformers import TrainerState
 
     trainer._load_from_checkpoint(str(checkpoint))
@@ -360,8 +360,7 @@ def _take(trainer: Any, checkpoint: Path) -> float:
     trainer.state.is_local_process_zero = trainer.is_local_process_zero()
     for event in (trainer.callback_handler.on_train_begin, trainer.callback_handler.on_train_end):
         trainer.control = event(trainer.args, trainer.state, trainer.control)
-    losses = [row["loss"] for row in trainer.state.log_history if "loss" in row]
-    return float(losses[-1]) if losses else math.nan
+    return _mean_loss(trainer.state.log_history)
 
 
 def finish(trainer: Any, model: BaseModelSettings, out: Path, facts: dict[str, Any]) -> None:

@@ -6,14 +6,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.losses.cuset import SampleWeight, Scope
 from kernelwright.training.losses.reduction import Reduction
+from kernelwright.training.settings import Numbers
 
 
-class Table(BaseModel):
+class Table(Numbers):
     """Base of all settings: frozen, no unknown names."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())

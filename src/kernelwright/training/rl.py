@@ -208,11 +208,9 @@ def _step(
     history: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """One step; its row of the log."""
-    began = time.monotonic()
-    judge = rollouts.judge
-    if judge is not None:
+    rollouts.began = time.monotonic()
+    if rollouts.judge is not None:
         rollouts.judge_weight = judge_weight(history, judge_start(settings))
-        judge.asked = judge.failed = 0
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
     trained = state.updater.step(kept, settings.seed * 1_000_003 + state.step)
@@ -223,11 +221,11 @@ def _step(
     state.rollouts += len({(row.group, row.trajectory) for row in rows})
     facts = {"step": state.step, **describe(rows, rollouts.timed), **drawn, **trained.facts}
     facts["alarms"] = alarms(facts, history[0] if history else facts, settings.alarms)
-    if judge is not None:
-        asked, failed = (sum(n) for n in zip(*rollouts.ranks.gather((judge.asked, judge.failed)), strict=True))
-        facts |= {"judge_weight": rollouts.judge_weight, "judge_asked": asked, "judge_failed": failed}
+    if rollouts.judge is not None:  # counted from the rows: those of a session before a kill are among them
+        counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
+        facts |= {"judge_weight": rollouts.judge_weight, **counts}
     clock = rollouts.clock.read()
-    return {**facts, **clock, "step_s": round(time.monotonic() - began, 2), "update_s": _since(played)}
+    return {**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)}
 
 
 def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> float:

@@ -68,6 +68,8 @@ class Row:
     verdict: str
     """`unreadable` where the answer held no candidate."""
     finish_reason: str
+    seconds: float = 0.0
+    """Of the step, sessions before a kill included, until the rollout was whole."""
 
 
 _ROWS = TypeAdapter(list[Row])
@@ -159,7 +161,7 @@ class _Recorder:
     def generate(self, messages: Sequence[Message], *, seed: int, task: Task | None = None) -> Answer:
         prompt = tuple(self._policy.engine.tokenizer.prompt(messages))
         began = time.monotonic()
-        answer = self._asker.ask(Request(tuple(messages), seed, None))
+        answer = self._asker.ask(Request(tuple(messages), seed, None, turn=len(self.sampled)))
         self._clock.answered(began)
         self.sampled.append(_Sampled(prompt, answer.token_ids, answer.log_probs))
         return answer
@@ -180,6 +182,8 @@ class Rollouts:
         self.ranks = ranks or Ranks()
         self.judge_weight = 0.0
         self.clock = Clock()
+        self.began = time.monotonic()
+        """When the step began, as if nothing had ended it in between."""
         self._faults = faults_of(getattr(policy, "engine", None))
         self._lock = threading.Lock()
         self._known: dict[str, Job] = {}
@@ -212,6 +216,9 @@ class Rollouts:
                     f"{groups[group].task_id!r}",
                     hint="give the tasks that the run was begun with, or another --out",
                 )
+        # What a killed session played took its time, though it is met on disk in none.
+        spent = max((row.seconds for rows in done.values() for row in rows), default=0.0)
+        self.began = min(self.began, time.monotonic() - spent)
         self.ranks.wait()  # nobody writes before all have read
         keys = [(g, n) for g in sorted(groups) for n in range(self.settings.rollout.rollouts)]
         wanted = [key for key in keys if key not in done][self.ranks.rank :: self.ranks.count]
@@ -284,7 +291,7 @@ class Rollouts:
         )
         rows = []
         for (turn, candidate), sampled in zip(judged, recorder.sampled, strict=True):
-            reward = self._rewarded(task, turn, candidate, seed)
+            reward, opinion = self._rewarded(task, turn, candidate, seed)
             rows.append(
                 Row(
                     played.task_id,
@@ -296,12 +303,13 @@ class Rollouts:
                     sampled.log_probs,
                     reward.value,
                     reward.parts,
-                    {**reward.facts, **_broken(turn.evaluation)},
+                    {**reward.facts, **_broken(turn.evaluation), **opinion},
                     turn.evaluation.verdict if turn.evaluation else "unreadable",
                     turn.finish_reason,
                 )
             )
-        return rows
+        seconds = round(time.monotonic() - self.began, 2)
+        return [replace(row, seconds=seconds) for row in rows]
 
     def judged_with(self, step: int, group: int) -> EvalOptions:
         """How the rollouts of a group are judged: all alike, a second time too.
@@ -346,12 +354,16 @@ class Rollouts:
         self.clock.judged(began, evaluation.seconds.total if new else 0.0)
         return evaluation
 
-    def _rewarded(self, task: Task, turn: Turn, candidate: Candidate | None, seed: int) -> Reward:
-        parameters = dict(self.settings.reward.parameters)
+    def _rewarded(
+        self, task: Task, turn: Turn, candidate: Candidate | None, seed: int
+    ) -> tuple[Reward, dict[str, float]]:
+        """The reward, and whether a judge was asked for it and failed."""
+        parameters, facts = dict(self.settings.reward.parameters), {}
         if self.judge is not None and self.judge_weight > 0 and candidate is not None:
-            parameters["judge"] = self.judge(task, candidate, seed=seed).score
-            parameters["judge_weight"] = self.judge_weight
-        return self._reward(turn.evaluation, **parameters)
+            opinion = self.judge(task, candidate, seed=seed)
+            parameters |= {"judge": opinion.score, "judge_weight": self.judge_weight}
+            facts = {"judge_asked": 1.0, "judge_failed": float(opinion.failure is not None)}
+        return self._reward(turn.evaluation, **parameters), facts
 
     def _converse(
         self, task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]

@@ -278,15 +278,24 @@ def _check_reward(settings: RlSettings) -> None:
         opinion = {"judge": 1.0}
     wrong = Evaluation(task_id="t", task_hash="0", candidate_id="1", verdict="wrong", reason="other values")
     right = wrong.changed(verdict="correct", reason="", workloads=(WorkloadResult(name="w", passed=True),))
-    timing = Timing(candidate_ms=1.0, eager_ms=2.0, compile_ms=1.5)
-    judged = (None, wrong, right, right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
+    judged = [None, wrong, right]
+    if timed:  # else no answer of this run will have such an evaluation, and a reward that rests on it pays nothing
+        eager, compiled = "eager" in timed, bool({"compile", "max-autotune"} & set(timed))
+        timing = Timing(candidate_ms=1.0, eager_ms=2.0 if eager else None, compile_ms=1.5 if compiled else None)
+        judged.append(right.changed(timing=timing, environment={"own_kernel_share": "0.5"}))
 
     def worth() -> list[float | None]:
         return [pays(evaluation, **parameters, **opinion).value for evaluation in judged]
 
     _check_finite(reward, worth)
+    if all(value is None for value in worth()[2:]):
+        raise ConfigError(
+            f"{reward.name} gives right answers no reward with the parameters {parameters}: this run times nothing",
+            hint="leave timed_only out, or judge on a GPU that times (judging.backend, .timing_seconds, .baselines)",
+        )
     if len({value for value in worth() if value is not None}) == 1:
-        raise ConfigError(f"{reward.name} pays all answers alike with the parameters {parameters}")
+        where = "" if timed else ": this run times nothing"
+        raise ConfigError(f"{reward.name} pays all answers alike with the parameters {parameters}{where}")
     _, lost, *won = (pays(evaluation, **parameters).value for evaluation in judged)
     if any(value is not None and lost is not None and value < lost for value in won):
         raise ConfigError(f"{reward.name} pays a right answer less than a wrong one with the parameters {parameters}")

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 from importlib import resources
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from kernelwright.errors import ConfigError
 
 
-class _Table(BaseModel):
+class Numbers(BaseModel):
+    """Base of settings: `true` is no number, though Python and YAML's `yes` make 1 of it."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_boolean(cls, value: object, info: ValidationInfo) -> object:
+        annotation = cls.model_fields[str(info.field_name)].annotation
+        kinds = {annotation, *get_args(annotation)}
+        if isinstance(value, bool) and kinds & {int, float} and bool not in kinds:
+            raise ValueError("a number is wanted here, and not true or false")
+        return value
+
+
+class _Table(Numbers):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 

@@ -18,8 +18,12 @@
 
 namespace kw {
 
-static std::map<uintptr_t, size_t>& blocks() {
-  static auto* table = new std::map<uintptr_t, size_t>;  // tensors may outlive static objects
+struct Pages {
+  size_t bytes;
+  bool host = false;  // of a tensor on the host: no fence around it
+};
+static std::map<uintptr_t, Pages>& blocks() {
+  static auto* table = new std::map<uintptr_t, Pages>;  // tensors may outlive static objects
   return *table;
 }
 static std::mutex& lock() {
@@ -38,7 +42,8 @@ static uintptr_t touched = 0;
 
 static void protect(int how) {
   std::lock_guard<std::mutex> hold(lock());
-  for (auto& [address, bytes] : blocks()) mprotect(reinterpret_cast<void*>(address), bytes, how);
+  for (auto& [address, pages] : blocks())
+    if (!pages.host) mprotect(reinterpret_cast<void*>(address), pages.bytes, how);
 }
 void fence_shut() {
   if (!standing || shut) return;
@@ -64,7 +69,7 @@ static int give_pages(void** out, size_t alignment, size_t bytes) {
     void* fresh = mmap(nullptr, rounded, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (fresh != MAP_FAILED) {
       std::lock_guard<std::mutex> hold(lock());
-      blocks()[reinterpret_cast<uintptr_t>(fresh)] = rounded;
+      blocks()[reinterpret_cast<uintptr_t>(fresh)] = Pages{rounded};
       *out = fresh;
       return 0;
     }
@@ -76,7 +81,7 @@ static void take_back(void* address) {
     std::lock_guard<std::mutex> hold(lock());
     auto found = blocks().find(reinterpret_cast<uintptr_t>(address));
     if (found != blocks().end()) {
-      munmap(address, found->second);
+      munmap(address, found->second.bytes);
       blocks().erase(found);
       return;
     }
@@ -88,7 +93,7 @@ static bool fenced(uintptr_t address) {
   auto after = blocks().upper_bound(address);
   if (after == blocks().begin()) return false;
   --after;
-  return address < after->first + after->second;
+  return !after->second.host && address < after->first + after->second.bytes;
 }
 
 static void on_fault(int number, siginfo_t* info, void* context) {
@@ -189,6 +194,13 @@ void kw_fence_wanted(int on) { kw::wanted = on != 0; }
 int kw_is_fenced(uint64_t address) {
   std::lock_guard<std::mutex> hold(kw::lock());
   return kw::fenced(address);
+}
+
+// Says whose a tensor's memory is that is there already.
+void kw_host_memory(uint64_t address, int on) {
+  std::lock_guard<std::mutex> hold(kw::lock());
+  auto found = kw::blocks().find(address);
+  if (found != kw::blocks().end()) found->second.host = on != 0;
 }
 
 // Whether memory that torch asks for now stays readable for host code.

@@ -119,6 +119,12 @@ template <class T>
 using opmath_type = typename acc_type_of<T>::type;
 using Half = c10::Half;
 using BFloat16 = c10::BFloat16;
+inline ScalarType toOpMathType(ScalarType type) { return type == kHalf || type == kBFloat16 ? kFloat : type; }
+inline ScalarType toAccumulateType(ScalarType type, bool is_cuda) {
+  if (type == kHalf || type == kBFloat16 || type == kFloat) return is_cuda || type != kFloat ? kFloat : kDouble;
+  return isIntegralType(type, false) ? kLong : type;
+}
+inline ScalarType toAccumulateType(ScalarType type, DeviceType device) { return toAccumulateType(type, device == kCUDA); }
 
 // Without OpenMP one call over the whole range; with it, a chunk for each thread.
 template <class F>

@@ -176,7 +176,8 @@ Arg::Arg(const at::Tensor& tensor) : value{NONE} {
   if (tensor.defined()) value = Value{TENSOR, 0, tensor.impl()->handle, 0, tensor.impl()};
 }
 Arg::Arg(const c10::TensorOptions& o) {
-  int bits = (o.device().is_cuda() ? 1 : 0) | (o.requires_grad_ ? 2 : 0) | (o.has_device() ? 4 : 0) | (o.pinned_ ? 8 : 0);
+  int bits = (o.device().is_cuda() ? 1 : 0) | (o.requires_grad_ ? 2 : 0) | (o.has_device() ? 4 : 0) | (o.pinned_ ? 8 : 0) |
+             (o.format_ + 1) << 4;
   value = Value{OPTIONS, bits, o.has_dtype() ? static_cast<int64_t>(o.dtype_) : -1};
 }
 Arg::Arg(const std::initializer_list<at::Tensor>& v) : value{RAW_TENSORS, 0, int64_t(v.size()), 0, v.begin()} {}

@@ -305,12 +305,14 @@ struct TensorOptions {
   DeviceIndex index_ = -1;
   bool requires_grad_ = false;
   bool pinned_ = false;
+  int8_t format_ = -1;  // -1 not given, else a MemoryFormat
   TensorOptions() = default;
   TensorOptions(ScalarType type) : dtype_(type) {}
   TensorOptions(TypeMeta type) : dtype_(type.type) {}
   TensorOptions(const Device& device) : device_(static_cast<int8_t>(device.type_)), index_(device.index_) {}
   TensorOptions(DeviceType type) : device_(static_cast<int8_t>(type)) {}
   TensorOptions(Layout) {}
+  TensorOptions(MemoryFormat format) : format_(static_cast<int8_t>(format)) {}
   TensorOptions dtype(ScalarType type) const { auto o = *this; o.dtype_ = type; return o; }
   TensorOptions dtype(TypeMeta type) const { return dtype(type.type); }
   TensorOptions dtype(std::optional<ScalarType> type) const { return type ? dtype(*type) : *this; }
@@ -327,7 +329,7 @@ struct TensorOptions {
   TensorOptions requires_grad(bool on) const { auto o = *this; o.requires_grad_ = on; return o; }
   TensorOptions pinned_memory(bool on) const { auto o = *this; o.pinned_ = on; return o; }
   TensorOptions layout(Layout) const { return *this; }
-  TensorOptions memory_format(MemoryFormat) const { return *this; }
+  TensorOptions memory_format(MemoryFormat format) const { auto o = *this; o.format_ = static_cast<int8_t>(format); return o; }
   TypeMeta dtype() const { return dtype_ == ScalarType::Undefined ? get_default_dtype() : TypeMeta(dtype_); }
   Device device() const { return device_ < 0 ? Device(kCPU) : Device(static_cast<DeviceType>(device_), index_); }
   bool requires_grad() const { return requires_grad_; }
@@ -416,6 +418,9 @@ using c10::TypeMeta;
 #define TORCH_CHECK_NOTNULL(x) (x)
 #define TORCH_WARN_DEPRECATION(...) ((void)0)
 #define AT_WARN(...) ((void)0)
+#define RECORD_FUNCTION(...) ((void)0)
+#define RECORD_FUNCTION_WITH_SCOPE(...) ((void)0)
+#define RECORD_USER_SCOPE(...) ((void)0)
 #define TORCH_API
 #define KW_CHECK(condition, ...)                                                                   \
   do {                                                                                             \

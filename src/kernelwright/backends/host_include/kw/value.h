@@ -50,7 +50,7 @@ enum Tag : int32_t {
   TENSORS = 9,  // p = const int64_t* of handles, i = count
   DTYPE = 10,   // i = c10::ScalarType
   DEVICE = 11,  // i = 0 for cpu, 1 for cuda; aux = index
-  OPTIONS = 12, // i = dtype or -1; aux = bits: 1 cuda, 2 requires_grad, 4 device given, 8 pinned
+  OPTIONS = 12, // i = dtype or -1; aux = bits: 1 cuda, 2 requires_grad, 4 device given, 8 pinned; memory format + 1 from bit 4
   LAYOUT = 13,  // i
   MEMORY_FORMAT = 14,  // i
   LIST = 15,    // p = const Value*, i = count

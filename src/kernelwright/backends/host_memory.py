@@ -1,0 +1,77 @@
+"""Which memory is the host's where no GPU is there and all memory is in one place.
+
+`HOST` is this process's: `evaluation.fakecuda` enters what Python code makes on the host, `backends.extension` what
+compiled code makes there; both ask it before they say where a tensor is. What this does not do: keep anyone out of the
+memory (that is the fence of `host_include/kw`), or judge.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+
+
+def address_of(tensor: torch.Tensor) -> int:
+    """Where a tensor's memory begins."""
+    return tensor.untyped_storage().data_ptr()
+
+
+class Memory:
+    """A set of tensors, by their memory; what was freed is not in it any more, although its address may come again."""
+
+    def __init__(self) -> None:
+        self._places: dict[int, weakref.WeakSet[Any]] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        # torch keeps a storage's Python object for as long as its memory lives.
+        storage = tensor.untyped_storage()
+        self._places.setdefault(storage.data_ptr(), weakref.WeakSet()).add(storage)
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        self._places.pop(address_of(tensor), None)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return bool(self._places.get(address_of(tensor)))
+
+
+class HostMemory:
+    """Tensors on the host. `fetched`: what they hold may come from the device, so that host code could do a kernel's
+    work on it; the others hold what Python and numpy made."""
+
+    def __init__(self) -> None:
+        self.used = False
+        """Whether there ever was one: most candidates have none, and need not be asked about each tensor."""
+        self._all = Memory()
+        self._fetched = Memory()
+
+    def add(self, tensor: torch.Tensor, fetched: bool) -> None:
+        if _has_memory(tensor):
+            self.used = True
+            self._all.add(tensor)
+            (self._fetched.add if fetched else self._fetched.discard)(tensor)
+
+    def discard(self, tensor: torch.Tensor) -> None:
+        if self.used and _has_memory(tensor):
+            self._all.discard(tensor)
+            self._fetched.discard(tensor)
+
+    def __contains__(self, tensor: torch.Tensor) -> bool:
+        return self.used and _has_memory(tensor) and tensor in self._all
+
+    def fetched(self, tensor: torch.Tensor) -> bool:
+        return tensor in self and tensor in self._fetched
+
+
+HOST = HostMemory()
+
+
+def _has_memory(tensor: torch.Tensor) -> bool:
+    """Empty tensors all share one address, and sparse ones have none."""
+    return tensor.layout == torch.strided and tensor.numel() > 0
+
+
+def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors lie in the same memory."""
+    return _has_memory(a) and _has_memory(b) and address_of(a) == address_of(b)
