@@ -13,6 +13,7 @@ from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.program_answers import check_program, judge_answer
 from kernelwright.evaluation.programs import Limits, ProgramVerdict, named_after
 from kernelwright.evaluation.session import Builder
+from kernelwright.store import Store
 from kernelwright.tasks.cudabench import DataFile, ProgramTask, shared_files
 
 KERNEL = """
@@ -205,7 +206,9 @@ def test_bench_asks_for_programs_and_judges_them(tmp_path: Path, kernelwright: C
     words = ("--policy", f"scripted:{answers}", "--samples", 3, "--run", tmp_path / "run", "--jobs", 2, "--json")
     done = kernelwright("bench", f"cudabench:{file}:3", *words, timeout=300)
     found = json.loads(done.stdout)
-    assert found["verdicts"] == {"correct": 1, "wrong": 1, "no_candidate": 1}, done.stderr
+    with Store.open(tmp_path / "run", writable=False) as store:
+        reasons = [(one.verdict, one.reason) for one in store.evaluations()]
+    assert found["verdicts"] == {"correct": 1, "wrong": 1, "no_candidate": 1}, reasons
     assert found["correct"]["1"]["value"] == pytest.approx(1 / 3) and found["correct"]["3"]["value"] == 1.0
     assert found["compiled"]["1"]["value"] == pytest.approx(2 / 3) and found["counts"]["bad_tasks"] == 1
     turns = json.loads(kernelwright("report", tmp_path / "run", "--json").stdout)["rollouts"]
