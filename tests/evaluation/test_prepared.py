@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from kernelwright.evaluation import prepared
+from kernelwright.evaluation.runner import load_weights
 
 
 @dataclasses.dataclass
@@ -100,3 +101,14 @@ def test_weights_of_one_value_are_told_by_the_others_beside_them() -> None:
     alone = Model(lambda m: torch.cat([m.q.bias.zero_(), m.k.bias.zero_()]))
     exchanged(alone)
     assert not alone.kept.any()
+
+
+def test_a_new_models_lists_are_looked_through_by_whoever_gives_it_weights() -> None:
+    """The judge and the profilers alike; later on, those that its constructor made."""
+    model, built = Model(FORMS["list"]), list[Any]()
+    for new in (True, False):
+        state = {name: torch.randn_like(weight) for name, weight in model.state_dict().items()}
+        assert load_weights(model, state, built, new=new) == "names"
+        assert all(torch.equal(a, b) for a, b in zip(model.kept, FORMS["list"](model), strict=True))
+    other = Model(FORMS["list"])
+    assert load_weights(other, state) == "names" and torch.equal(other.kept[0], state["q.weight"].t())

@@ -214,7 +214,7 @@ class Runner:
         """Constructs the model; returns how its weights were set."""
         init, state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
-            return {"weights": load_weights(self.model, state, self.copies)}
+            return {"weights": load_weights(self.model, state, self.copies, new=False)}
         self.model = None
         gc.collect()
         torch.manual_seed(message.header["weight_seed"])
@@ -222,7 +222,7 @@ class Runner:
             build = self.candidate_class()
             self.model = self.placed(build(**init) if isinstance(init, dict) else build(*init))
         self.copies.clear()  # what follows is our doing, not watched: it is of nobody else's making
-        return {"weights": load_weights(self.model, state, self.copies, new=True)}
+        return {"weights": load_weights(self.model, state, self.copies)}
 
     def placed(self, model: Any) -> Any:
         """The candidate's model where its inputs will be."""
@@ -412,7 +412,7 @@ def weights_of(model: Any) -> list[torch.Tensor]:
 
 
 def load_weights(
-    model: Any, state: dict[str, torch.Tensor], built: prepared.Copies | None = None, new: bool = False
+    model: Any, state: dict[str, torch.Tensor], built: prepared.Copies | None = None, new: bool = True
 ) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
@@ -437,9 +437,11 @@ def load_weights(
         else:
             return "seed"
         weights = {str(i): mine for i, (mine, _) in enumerate(pairs)}
-        copies = [*(built or ()), *prepared.copies(model, weights, packed=new)]
-        if new and built is not None:
+        copies = prepared.copies(model, weights, packed=new)
+        if built is not None and new:
             built += copies
+        elif built is not None:
+            copies = built + copies
         for mine, given in pairs:
             mine.copy_(given)
         prepared.follow(copies)
