@@ -140,18 +140,24 @@ def call(number: int, *arguments: Any) -> int:
 @contextlib.contextmanager
 def bystander(uid: int | None = None) -> Iterator[int]:
     """A process that minds its own business; yields its number, and fails the test if it did not survive."""
+    ready, say = os.pipe()  # it may be signalled by its like only once it has become one of them
     pid = os.fork()
     if pid == 0:
+        os.close(ready)
         become(uid)
+        os.close(say)
         while True:
             time.sleep(60)
+    os.close(say)
     try:
+        os.read(ready, 1)
         yield pid
         assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the bystander died"
     finally:
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+        os.close(ready)
 
 
 def gone(pid: int, seconds: float = 5.0) -> bool:

@@ -623,6 +623,8 @@ if os.fork() == 0:
         while os.fork() >= 0:
             time.sleep(0.2)
     os._exit(0)
+while not Path({str(tmp_path / "pid")!r}).exists():
+    time.sleep(0.05)
 time.sleep(0.7)
 killed = sandbox.kill_strays({{known}})
 print(killed >= 2, sorted(sandbox._children()) == [known])
