@@ -297,6 +297,17 @@ def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite
         assert f"{tmp_path / 'run' / '1x2'} or {tmp_path / 'run' / '2x1'}" in done.stderr
 
 
+def test_a_grid_says_where_a_shape_had_less_than_the_budget(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
+    rows = [{"task_id": "double", "turn": 0, "seed": n, "answer": wrong(n)} for n in range(2)]
+    (tmp_path / "answers.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ("bench", suite, "--policy", f"scripted:{tmp_path / 'answers.jsonl'}", "--limit", 1)
+    words += ("--run", tmp_path / "run", "--grid", "2x1,1x2")
+    done = kernelwright(*words)  # nobody wrote an answer for the second turn
+    assert done.returncode == 1 and "not at equal budget: samples that do not count: 1x2 1" in done.stdout, done.stdout
+    found = json.loads(kernelwright(*words, "--json").stdout)["grid"]
+    assert [(facts["missing"], facts["tasks"], facts["answers"]) for facts in found.values()] == [(0, 1, 2), (1, 0, 0)]
+
+
 def test_shapes_of_a_grid() -> None:
     assert [s.name for s in parse_grid("16x1, 4x4,1x16")] == ["16x1", "4x4", "1x16"]
     for text, message in (("16x1,4x3", "4x3 is 12"), ("16", "no shape"), ("0x4", "no shape"), ("2x2,2x2", "twice")):

@@ -59,7 +59,8 @@ def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:
     `best_correct`: a task counts where any turn of any sample is correct. `avg_correct`: samples with a correct turn.
     `last_correct`: samples whose last turn is correct. `best_speedup`: mean over tasks of the fastest correct answer's
     speedup, 0 where there is none; null where nothing was timed. `best_fast_1`: tasks whose fastest one beats the
-    baseline.
+    baseline. `missing`: samples that do not count (no answer of the policy's, faults of ours, cut short): with them a
+    shape had less than the budget.
     """
     tasks = bench.answered()
     seed = int(bench.settings.get("seed", 0))
@@ -73,6 +74,7 @@ def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:
     return {
         "answers": sum(len(s.turns) for task in tasks for s in task.counted),
         "tasks": len(tasks),
+        "missing": sum(len(t.unanswered) + t.harness_errors + len(t.pending) for t in bench.tasks),
         "best_correct": plain([float(any(s.correct for s in task.counted)) for task in tasks]),
         "avg_correct": plain([fmean(s.correct for s in task.counted) for task in tasks]),
         "last_correct": plain([fmean(_last_correct(s) for s in task.counted) for task in tasks]),

@@ -178,3 +178,5 @@ def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
     ]
     _print(out, "test-time scaling at equal budget", head, rows)
     out.print("[dim]best: over all answers to a task; speedup 0 where none is correct; intervals: 95 %, bootstrap[/]")
+    if short := [f"{name} {facts['missing']}" for name, facts in found.items() if facts["missing"]]:
+        out.print(f"[yellow]not at equal budget: samples that do not count: {escape(', '.join(short))}[/]")

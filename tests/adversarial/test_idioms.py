@@ -154,7 +154,14 @@ QUIET = (
     "import io\nimport sys\nsys.dont_write_bytecode = True\nbefore, sys.stdout = sys.stdout, io.StringIO()\n"
     + SPARSE.replace("LEAST", "0.999").replace("class ModelNew", "sys.stdout = before\nclass ModelNew")
 )
+HANDED = THRESHOLD.replace("0.999, 0.0)", "0.999, 0.0), x")
+HANDS = SPARSE.replace("LEAST", "0.999").replace("return y", "return y, x")
 HONEST = {
+    "an input handed through, as the reference does": (HANDED, HANDS),
+    "a view of an input, as the reference's": (
+        HANDED.replace("0.0), x", "0.0), x.view(2, -1)"),
+        HANDS.replace("y, x", "y, x.reshape(2, x.numel() // 2)"),
+    ),
     "stores where a condition holds": (THRESHOLD, SPARSE.replace("LEAST", "0.999")),
     "output in the form of a table of numpy": (
         THRESHOLD,
@@ -168,6 +175,11 @@ HONEST = {
     "standard output put aside": (THRESHOLD, QUIET),
 }
 CHEATS = {
+    "an input handed through that the reference copies": (
+        HANDED.replace("0.0), x", "0.0), x + 0"),
+        HANDS,
+        "aliased-output",
+    ),
     "never stores": (
         THRESHOLD.replace("0.999, 0.0", "-1e30, 0.0"),
         SPARSE.replace("LEAST", "3e38").replace("torch.zeros_like(x)", "x.clone()"),

@@ -154,6 +154,18 @@ def test_scribbling_over_the_inputs_is_seen(evaluator: Evaluator) -> None:
     assert result.verdict == "rejected" and result.reason.startswith("input-mutated")
 
 
+@pytest.mark.parametrize(("second", "verdict"), [("x", "correct"), ("x.view(-1)", "correct"), ("x + 0", "rejected")])
+def test_an_input_may_be_handed_through_where_the_reference_does(
+    evaluator: Evaluator, second: str, verdict: str
+) -> None:
+    source = TASK.replace("* self.scale", f"* self.scale, {second}")
+    text = CUDA.replace("(x, self.scale)", f"(x, self.scale), {second.replace(' + 0', '')}")
+    task = Task(task_id="handed", source=source, policy="from_scratch")
+    result = evaluator.evaluate(task, Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda"))
+    assert result.verdict == verdict, result.reason
+    assert verdict == "correct" and result.timing is not None or "output 1 shares the memory" in result.reason
+
+
 def test_returning_the_input_is_seen(evaluator: Evaluator) -> None:
     result = judged(evaluator, model("return x.relu_().mul_(self.scale)"))
     assert result.verdict == "rejected" and "input" in result.reason
@@ -167,9 +179,9 @@ def test_torch_alone_is_rejected_from_scratch(evaluator: Evaluator) -> None:
 def test_death_and_hang_end_in_bounded_time_and_leave_the_next_untouched(evaluator: Evaluator, pool: Pool) -> None:
     killed = judged(evaluator, model("import os; os.kill(os.getpid(), 9)"))
     assert killed.verdict == "runtime_error" and "SIGKILL" in killed.reason
-    with Evaluator(EvalOptions(timing_seconds=0.1, trials=1, timeout=2), device="cpu", pool=pool) as impatient:
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=1, timeout=4), device="cpu", pool=pool) as impatient:
         hung = judged(impatient, model("while True: pass"))
-        assert hung.verdict == "timeout" and hung.seconds.total < 10
+        assert hung.verdict == "timeout" and hung.seconds.total < 30
         assert judged(impatient, model("return torch.relu(x) * self.scale")).verdict == "correct"
 
 
@@ -270,8 +282,12 @@ def test_a_crash_that_does_not_come_again(evaluator: Evaluator) -> None:
     body = (
         "import ctypes, time\nif time.monotonic() < LIMIT:\n    ctypes.string_at(0)\nreturn torch.relu(x) * self.scale"
     )
-    result = judged(evaluator, model(body, setup=f"LIMIT = {time.monotonic() + 1.0}\nimport time\ntime.sleep(0.7)"))
-    assert result.verdict == "correct", result.reason
+    for seconds in (1.0, 4.0, 16.0):  # a machine with other work may come to the first call too late to die in it
+        setup = f"LIMIT = {time.monotonic() + seconds}\nimport time\ntime.sleep({0.7 * seconds})"
+        result = judged(evaluator, model(body, setup=setup))
+        assert result.verdict == "correct", result.reason
+        if "unrepeated-fault" in [f.rule for f in result.findings]:
+            break
     assert "unrepeated-fault" in [f.rule for f in result.findings]
 
 

@@ -185,6 +185,8 @@ def _play_grid(
         print(json.dumps({"suite": options.suite, "policy": options.policy, "grid": found}))
     else:
         benchview.print_grid(found, report.out)
+    if any(facts["missing"] and not facts["tasks"] for facts in found.values()):
+        raise typer.Exit(1)  # as a run of which no sample counts
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:

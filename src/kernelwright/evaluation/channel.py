@@ -43,6 +43,11 @@ ITEM_SIZES = {
 """Bytes per element of every dtype that may cross the channel, by torch's name."""
 
 
+def shares_memory(output: int, given: int) -> str:
+    """What is said of an output that lies in an input's memory."""
+    return f"output {output} shares the memory of input {given}"
+
+
 class ChannelClosed(Exception):
     """The other side went away, or wrote something that is no frame."""
 

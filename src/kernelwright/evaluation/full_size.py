@@ -320,7 +320,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int) -> None:
     judging.note_launches(attempt, session, facts)
     largest = bench.layout["largest_input"]
     findings, _suspects = judging.machine_findings(session, facts, bench.workload.name)
-    guarded = forged + guards.call_findings(facts, bench.policy, largest, bench.workload.name)
+    guarded = forged + guards.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
     attempt.library_ops.extend(op for op in guards.library_work(facts, largest) if op not in attempt.library_ops)
     attempt.results.append(result)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.evaluation.channel import shares_memory
 from kernelwright.evaluation.library_ops import allowed, owner
 from kernelwright.records import Finding, Policy
 
@@ -19,14 +20,23 @@ SMALL_OP = 4096
 """A library operator on at most this many elements, and on at most a quarter of the largest input's, is glue."""
 
 
-def call_findings(facts: dict[str, Any], policy: Policy, largest_input: int, workload: str) -> list[Finding]:
+def call_findings(
+    facts: dict[str, Any],
+    policy: Policy,
+    largest_input: int,
+    workload: str,
+    handed: Sequence[Sequence[int]] = (),
+) -> list[Finding]:
     """What one call gives away: mutation, aliasing, lazy outputs, no kernel of its own, library operators.
 
-    `facts` is the runner's answer to `call` (see `runner.Runner.call`).
+    `facts` is the runner's answer to `call` (see `runner.Runner.call`); `handed` has output and input, by number, where
+    the reference itself returns an input's memory, so that a candidate may.
     """
+    excused = {shares_memory(*pair) for pair in handed}
     found = [
         Finding(rule=str(rule), evidence=str(evidence), severity=_object_severity(str(rule)), workload=workload)
         for rule, evidence in facts.get("problems", [])
+        if rule != "aliased-output" or evidence not in excused
     ]
     if facts.get("mutated"):
         found.append(

@@ -275,7 +275,7 @@ def check(
     findings, suspects = machine_findings(session, facts, trial.workload.name)
     if not outcome.passed:
         findings = findings + suspects
-    guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name)
+    guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name, data.handed)
     guarded += guards.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
     unread = guards.never_read(facts, data.shapes, trial.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded, *unread) if f not in attempt.findings)

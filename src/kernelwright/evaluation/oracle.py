@@ -68,7 +68,7 @@ class Oracle:
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         values = task_inputs.make_inputs(namespace, header["distribution"], header["seed"])
         exact = task_inputs.reference_outputs(model, values, torch.float64, call_seed)
-        honest = task_inputs.reference_outputs(model, values, None, call_seed)
+        honest, handed = task_inputs.run_reference(model, values, None, call_seed)
         honest = task_inputs.widen_honest(model, state, values, exact, honest, call_seed)
         low = task_inputs.low_precision_error(model, state, values, exact, call_seed)
         nodes, tensors = wire.pack_values(values, init, state)
@@ -82,6 +82,7 @@ class Oracle:
             "input_scale": _scale(values),
             "shapes": [list(t.shape) for t in wire.tensors_of(values)],
             "dtypes": [wire.dtype_name(t.dtype) for t in wire.tensors_of(values)],
+            "handed": handed,
         }
         return facts, tensors + packed_exact + packed_honest
 

@@ -12,6 +12,7 @@ Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import functools
@@ -88,6 +89,8 @@ class Referee:
         """Inputs of the last calls whose blocks were filled, by kind and seed, where they are small."""
         self.slots, self.stride = 1, 0
         self.slicing: slicing.Slicing | None = None
+        self.handed: list[list[int]] = []
+        """Output and input, by number, where the reference hands an input's memory through."""
         self.counted: dict[str, tuple[int, bool]] = {}
         """FLOPs of tasks of before, and whether their references draw no numbers; many answers are to one task."""
 
@@ -136,19 +139,20 @@ class Referee:
             "largest_input": elements,
             "slice_rows": self.slicing.step if self.slicing else 0,
             "flops": flops,
+            "handed": self.handed,
         }
         return facts, tensors
 
     def _first_run(self, key: str, values: Any) -> tuple[list[torch.Tensor], int, bool]:
         """The reference's outputs, its FLOPs, and whether it gives the same with another seed (on small tensors)."""
-        if key in self.counted:
-            return self._honest(values, 0), *self.counted[key]
-        with FlopCounterMode(display=False) as counter:
-            made = self._honest(values, 0)
-        steady = True
-        if _divide([wire.tensors_of(values), made])[1] <= SLOT_BYTES:
-            steady = all(torch.equal(a, b) for a, b in zip(made, self._honest(values, 1), strict=True))
-        self.counted[key] = counter.get_total_flops(), steady
+        counter = None if key in self.counted else FlopCounterMode(display=False)
+        with counter or contextlib.nullcontext():
+            made, self.handed = task_inputs.run_reference(self.model, values, None, 0)
+        if counter is not None:
+            steady = True
+            if _divide([wire.tensors_of(values), made])[1] <= SLOT_BYTES:
+                steady = all(torch.equal(a, b) for a, b in zip(made, self._honest(values, 1), strict=True))
+            self.counted[key] = counter.get_total_flops(), steady
         return made, *self.counted[key]
 
     def reweigh(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:

@@ -30,7 +30,7 @@ from kernelwright.backends import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation import fakecuda, host_reads, prepared, wire
 from kernelwright.evaluation.ahead import extension_request
-from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message
+from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message, shares_memory
 from kernelwright.evaluation.host_access import HostAccess
 from kernelwright.evaluation.originals import Originals
 from kernelwright.evaluation.snoops import HIDDEN, Snoops
@@ -491,7 +491,7 @@ def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[tor
         storage = value.untyped_storage().data_ptr()
         for index, given in enumerate(inputs):
             if storage and storage == given.untyped_storage().data_ptr():
-                problems.append(("aliased-output", f"output {position} shares the memory of input {index}"))
+                problems.append(("aliased-output", shares_memory(position, index)))
         outputs.append(value.detach())
     return outputs, problems
 

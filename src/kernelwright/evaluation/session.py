@@ -85,6 +85,8 @@ class TrialData:
     dtypes: tuple[str, ...]
     nearby: Callable[[int], list[np.ndarray] | None] | None = None
     """Asks the oracle for the expected outputs on inputs moved by noise: a run of the second look, by number."""
+    handed: Sequence[Sequence[int]] = ()
+    """Output and input, by number, where the reference hands an input's memory through."""
 
     def packed(self, *which: int) -> tuple[list[Any], tuple[Tensor, ...]]:
         """The chosen values with just the tensors that they use, renumbered."""
@@ -206,6 +208,7 @@ class TaskSession:
             tuple(tuple(s) for s in facts["shapes"]),
             tuple(facts["dtypes"]),
             lambda run: self._nearby(trial, call_seed, randomise, run),
+            facts["handed"],
         )
 
     def _nearby(self, trial: Trial, call_seed: int, randomise: bool, run: int) -> list[np.ndarray] | None:

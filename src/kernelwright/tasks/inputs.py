@@ -13,7 +13,7 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -206,15 +206,26 @@ def reference_outputs(
 
     `dtype` is None for the dtype that the task declares, or `torch.float64`. Python numbers come back as tensors.
     """
+    return run_reference(model, inputs, dtype, call_seed)[0]
+
+
+def run_reference(
+    model: Any, inputs: Sequence[Any], dtype: torch.dtype | None = None, call_seed: int = 0
+) -> tuple[list[torch.Tensor], list[list[int]]]:
+    """As `reference_outputs`, and [output, input] of what the reference hands through, in one piece of memory."""
     wide = dtype is torch.float64
     twin = _twin(model, _wide if wide else None)
     values = to_float64(list(inputs)) if wide else map_tensors(list(inputs), torch.Tensor.clone)
     draws.seed_all(call_seed)
-    with torch.no_grad(), OnDevice(home()):
-        if wide:
-            with _float64_default():
-                return flatten_outputs(twin(*values))
-        return flatten_outputs(twin(*values))
+    with torch.no_grad(), OnDevice(home()), _float64_default() if wide else nullcontext():
+        outputs = flatten_outputs(twin(*values))
+    return outputs, _handed(outputs, tensors_in(values))
+
+
+def _handed(outputs: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[int]]:
+    places = [t.untyped_storage().data_ptr() for t in inputs]
+    made = [t.untyped_storage().data_ptr() for t in outputs]
+    return [[k, i] for k, a in enumerate(made) for i, b in enumerate(places) if a and a == b]
 
 
 def _twin(model: Any, change: Callable[[torch.Tensor], torch.Tensor] | None) -> Any:

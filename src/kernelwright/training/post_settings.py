@@ -9,9 +9,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from kernelwright.errors import ConfigError
+from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
 from kernelwright.training.losses.cuset import SampleWeight, Scope
 from kernelwright.training.losses.reduction import Reduction
-from kernelwright.training.settings import Numbers
+from kernelwright.training.settings import MOST, MOST_JOBS, SEEDS, Numbers
+
+MOST_SAMPLES = 65_536
+"""Answers to a task."""
 
 
 class Table(Numbers):
@@ -23,8 +27,8 @@ class Table(Numbers):
 class LoraSettings(Table):
     """A low-rank adapter instead of full tuning."""
 
-    r: int = Field(default=8, ge=1)
-    alpha: int = Field(default=16, ge=1)
+    r: int = Field(default=8, ge=1, le=65_536)
+    alpha: int = Field(default=16, ge=1, le=MOST)
     dropout: float = Field(default=0.0, ge=0, lt=1)
     targets: str = "all-linear"
     """Names of modules, comma-separated, or all-linear (never the head)."""
@@ -66,15 +70,15 @@ class TextSettings(Table):
     with the answer in a fence. auto: plain where the model's chat template is ours."""
     where: dict[str, Any] | None = None
     """Only rows with these values: {right: true, split: train}."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
     """Of the rows, the first ones."""
-    length: int = Field(default=4096, ge=8)
+    length: int = Field(default=4096, ge=8, le=MOST)
     """Tokens of prompt and answer together at most; longer rows are left out, and named."""
     without_cuda: Literal["drop", "keep"] = "drop"
     """What becomes of rows whose answer has no kernel and no launch."""
-    held_out: int = Field(default=0, ge=0)
+    held_out: int = Field(default=0, ge=0, le=MOST)
     """Rows kept for the evaluation loss: those whose prompts have the smallest hashes."""
-    workers: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0, le=MOST_JOBS)
     """Processes that tokenise; 0: one a core, where there are enough rows."""
 
 
@@ -124,29 +128,29 @@ class UpdateSettings(Table):
     """The updates. Either epochs or steps says how many."""
 
     model_config = ConfigDict(allow_inf_nan=False)
-    epochs: float | None = Field(default=None, gt=0)
-    steps: int | None = Field(default=None, ge=1)
-    batch: int = Field(default=32, ge=1)
+    epochs: float | None = Field(default=None, gt=0, le=MOST)
+    steps: int | None = Field(default=None, ge=1, le=MOST)
+    batch: int = Field(default=32, ge=1, le=MOST)
     """Rows of one update over all devices: samples, or packed rows."""
-    micro_batch: int = Field(default=1, ge=1)
+    micro_batch: int = Field(default=1, ge=1, le=MOST)
     """Of these, how many a device computes at once."""
     packing: bool = False
     """Put several samples into a row of `data.length` tokens; they do not see each other."""
-    lr: float = Field(default=1e-4, gt=0)
+    lr: float = Field(default=1e-4, gt=0, le=1_000)
     schedule: str = "cosine"
     """transformers' name: cosine, linear, constant, constant_with_warmup, …"""
     warm_up: float = Field(default=0.03, ge=0, lt=1)
     """Share of the updates until the full learning rate."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1_000)
     clip: float = Field(default=1.0, ge=0)
     """Largest norm of the gradient; 0: no clipping."""
     beta2: float = Field(default=0.999, gt=0, lt=1)
     precision: Literal["auto", "bf16", "fp32"] = "auto"
     """auto: bfloat16 on a GPU, float32 on the processor."""
-    log_every: int = Field(default=10, ge=1)
-    eval_every: int | None = Field(default=None, ge=1)
+    log_every: int = Field(default=10, ge=1, le=MOST)
+    eval_every: int | None = Field(default=None, ge=1, le=MOST)
     """Updates between losses on held-out rows."""
-    save_every: int = Field(default=200, ge=1)
+    save_every: int = Field(default=200, ge=1, le=MOST)
     """Updates between checkpoints, from which a stopped run goes on."""
     fsdp: Literal["no", "full", "gradients"] = "no"
     """Over several processes: each holds the whole model (no), a share of weights, gradients and optimizer (full), or
@@ -180,27 +184,27 @@ class BenchSettings(Table):
 
     suite: str
     """As `bench` takes it: starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE[:LEVEL]."""
-    every: int = Field(ge=1)
+    every: int = Field(ge=1, le=MOST)
     """Updates between two of them."""
     at_start: bool = False
     """Measure the model before the first update as well."""
-    samples: int = Field(default=4, ge=0)
+    samples: int = Field(default=4, ge=0, le=MOST_SAMPLES)
     """Of each task."""
     greedy: bool = False
     """One greedy sample a task beside them."""
-    temperature: float = Field(default=0.8, ge=0)
+    temperature: float = Field(default=0.8, ge=0, le=1_000)
     top_p: float = Field(default=1.0, gt=0, le=1)
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
     """Only the first tasks."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     reference_field: str = "reference"
     """Of rows in a JSONL file."""
     id_field: str | None = None
     backend: Literal["auto", "cpu", "gpu"] = "auto"
-    jobs: int = Field(default=0, ge=0)
+    jobs: int = Field(default=0, ge=0, le=MOST_JOBS)
     """Candidates judged at once; 0: one a core."""
-    trials: int = Field(default=3, ge=1)
-    timeout: float = Field(default=30.0, gt=0)
+    trials: int = Field(default=3, ge=1, le=MAX_TRIALS)
+    timeout: float = Field(default=30.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
     baselines: list[Literal["eager", "compile"]] = []
     """What a GPU times candidates against; nothing by default, which is fastest."""
 
@@ -216,10 +220,10 @@ class PreferenceSettings(Table):
 
     kind: Literal["sigmoid", "ipo", "hinge", "sigmoid_norm"] = "sigmoid"
     """sigmoid: DPO's own, and M-DPO's where answers are whole rollouts. The others as TRL names them."""
-    beta: float = Field(default=0.1, gt=0, allow_inf_nan=False)
+    beta: float = Field(default=0.1, gt=0, le=1_000_000)
     """How far the model may go from where it began; M-DPO's eta."""
     label_smoothing: float = Field(default=0.0, ge=0, lt=0.5)
-    sft_weight: float = Field(default=0.0, ge=0)
+    sft_weight: float = Field(default=0.0, ge=0, le=1_000_000)
     """Adds so much of the negative log-likelihood of the preferred answer (TRL's loss `sft`)."""
 
 
@@ -229,7 +233,7 @@ class DpoSettings(Table):
     name: str = "dpo"
     note: str = ""
     """What this is, and where its numbers come from."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     model: BaseModelSettings
     data: TextSettings
     loss: PreferenceSettings = PreferenceSettings()
@@ -249,7 +253,7 @@ class SftSettings(Table):
     name: str = "sft"
     note: str = ""
     """What this is, and where its numbers come from."""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     model: BaseModelSettings
     data: TextSettings
     loss: LossSettings = LossSettings()

@@ -13,13 +13,10 @@ from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
 from kernelwright.generation import Kind
 from kernelwright.training.post_settings import BaseModelSettings, LossSettings, Table, UpdateSettings
+from kernelwright.training.settings import MOST, MOST_JOBS, SEEDS
 
-MOST = 10_000_000
-"""Steps, updates and rows of whatever kind that a run may be told: more is a slip of the hand."""
 MOST_ROLLOUTS = 65_536
 """Rollouts of one step. The largest step of the papers has 1,024."""
-MOST_JOBS = 4_096
-"""Candidates judged at once by one process, a thread each."""
 
 
 class RlTable(Table):
@@ -33,12 +30,12 @@ class TaskSettings(RlTable):
 
     suite: str | None = None
     """A suite's name, a folder of tasks or a JSONL file."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     count: int = Field(default=0, ge=0, le=MOST)
     """Generated tasks, where there is no suite."""
     split: str = "train"
     families: list[str] | None = None
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
 
     @model_validator(mode="after")
     def _one_source(self) -> TaskSettings:
@@ -60,9 +57,9 @@ class RolloutSettings(RlTable):
     context: Literal["recent", "top_w", "summary"] = "recent"
     """What later turns are shown of earlier ones: the latest, the best (Dr. Kernel), or the latest without their
     reasoning (Kevin)."""
-    top_w: int = Field(default=4, ge=1)
+    top_w: int = Field(default=4, ge=1, le=MOST)
     """Earlier turns that `top_w` shows."""
-    temperature: float = Field(default=1.0, gt=0)
+    temperature: float = Field(default=1.0, gt=0, le=1_000)
     top_p: float = Field(default=1.0, gt=0, le=1)
     max_tokens: int = Field(default=2048, ge=1, le=MOST)
     backend: Kind = "auto"
@@ -133,15 +130,15 @@ class RlUpdateSettings(RlTable):
     """Gradient steps on each step's rows: 1 is on-policy."""
     micro_tokens: int = Field(default=32_768, ge=1, le=2**40)
     """Tokens, padding included, of a forward pass."""
-    lr: float = Field(default=1e-6, gt=0)
+    lr: float = Field(default=1e-6, gt=0, le=1_000)
     warm_up: int = Field(default=0, ge=0, le=MOST)
     """Updates until the full learning rate."""
-    adam_epsilon: float = Field(default=1e-8, gt=0)
+    adam_epsilon: float = Field(default=1e-8, gt=0, le=1)
     """What AdamW adds to the root of the squared gradients. Those of rewards are small, and where most of them are
     noise a larger one (1e-6) spares the weights that nothing is learnt of: docs/rl.md, "Small gradients"."""
-    weight_decay: float = Field(default=0.0, ge=0)
+    weight_decay: float = Field(default=0.0, ge=0, le=1_000)
     clip_low: float = Field(default=0.2, gt=0, lt=1)
-    clip_high: float = Field(default=0.28, gt=0)
+    clip_high: float = Field(default=0.28, gt=0, le=1_000_000)
     normalise: Literal["token", "constant", "row"] = "token"
     """What a gradient step's sum over tokens is divided by: its tokens, its rows times rollout.max_tokens (Dr. GRPO),
     or each row's own tokens and then the rows."""
@@ -201,8 +198,8 @@ class CollectSettings(RlTable):
     """Of each task."""
     turns: int = Field(default=4, ge=1, le=10_000)
     context: Literal["recent", "top_w", "summary"] = "recent"
-    temperature: float = Field(default=1.0, gt=0)
-    limit: int | None = Field(default=None, ge=1)
+    temperature: float = Field(default=1.0, gt=0, le=1_000)
+    limit: int | None = Field(default=None, ge=1, le=MOST)
     """Of the tasks, the first ones."""
 
 
@@ -223,7 +220,7 @@ class RlSettings(RlTable):
 
     name: str = "rl"
     note: str = ""
-    seed: int = Field(default=0, ge=0, lt=2**32)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     model: BaseModelSettings
     tasks: TaskSettings
     rollout: RolloutSettings = RolloutSettings()

@@ -10,6 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from kernelwright.errors import ConfigError
 
+MOST = 10_000_000
+"""Steps, updates and rows of whatever kind that a run may be told: more is a slip of the hand."""
+MOST_JOBS = 4_096
+"""Processes that make pairs or tokenise them, and candidates judged at once, a thread each."""
+WIDEST = 1_048_576
+"""A model's widths, and tokens of a row."""
+SEEDS = 2**32
+
 
 class Numbers(BaseModel):
     """Base of settings: `true` is no number, though Python and YAML's `yes` make 1 of it."""
@@ -25,15 +33,15 @@ class Numbers(BaseModel):
 
 
 class _Table(Numbers):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class Generate(_Table):
     """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on how many there are."""
 
-    seed: int = 0
-    count: int = Field(default=320_000, ge=1)
-    shard: int = Field(default=1_000, ge=1)
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
+    count: int = Field(default=320_000, ge=1, le=100 * MOST)
+    shard: int = Field(default=1_000, ge=1, le=MOST)
     """Pairs in a shard."""
     mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
     """The share of answers with a realistic mistake."""
@@ -58,11 +66,11 @@ class DataSettings(_Table):
     corpus: str | None = None
     """Folder of JSONL or Parquet shards with `reference` and `answer`."""
     generate: Generate | None = None
-    held_out: int = Field(default=500, ge=1)
+    held_out: int = Field(default=500, ge=1, le=MOST)
     """Pairs for the held-out loss. Of a corpus, every reference of them is kept out of training."""
-    workers: int = Field(default=0, ge=0)
+    workers: int = Field(default=0, ge=0, le=MOST_JOBS)
     """Processes that make and tokenise pairs; 0: one a core."""
-    patience: float = Field(default=120.0, gt=0)
+    patience: float = Field(default=120.0, gt=0, le=MOST)
     """Seconds without a pair after which a process is taken for hanging; another tries its shard once more."""
     against: tuple[str, ...] = ()
     """Suites (paths or names) that tasks must not be too near to: see `corpus.decontaminate`."""
@@ -85,20 +93,20 @@ class TokenizerSettings(_Table):
     """The tokenizer: trained on the first pairs, or taken from a checkpoint's folder."""
 
     vocabulary: int = Field(default=4096, ge=260, le=65_536)
-    pairs: int = Field(default=20_000, ge=1)
+    pairs: int = Field(default=20_000, ge=1, le=MOST)
     folder: str | None = None
 
 
 class ModelSettings(_Table):
     """The decoder's size (see `model.Shape`)."""
 
-    hidden: int = Field(default=512, ge=16)
-    layers: int = Field(default=8, ge=1)
-    heads: int = Field(default=8, ge=1)
-    kv_heads: int = Field(default=2, ge=1)
-    feed_forward: int = Field(default=1536, ge=16)
-    context: int = Field(default=4096, ge=64)
-    theta: float = Field(default=10_000.0, gt=1)
+    hidden: int = Field(default=512, ge=16, le=WIDEST)
+    layers: int = Field(default=8, ge=1, le=1_000)
+    heads: int = Field(default=8, ge=1, le=WIDEST)
+    kv_heads: int = Field(default=2, ge=1, le=WIDEST)
+    feed_forward: int = Field(default=1536, ge=16, le=WIDEST)
+    context: int = Field(default=4096, ge=64, le=WIDEST)
+    theta: float = Field(default=10_000.0, gt=1, le=1e12)
 
     @model_validator(mode="after")
     def _fits(self) -> ModelSettings:
@@ -111,29 +119,29 @@ class TrainSettings(_Table):
     """The run. Exactly one of seconds (of training, compilation not counted), steps and tokens says how long."""
 
     seconds: float | None = Field(default=None, gt=0)
-    steps: int | None = Field(default=None, ge=1)
-    tokens: int | None = Field(default=None, ge=1)
-    rows: int = Field(default=16, ge=1)
+    steps: int | None = Field(default=None, ge=1, le=MOST)
+    tokens: int | None = Field(default=None, ge=1, le=2**50)
+    rows: int = Field(default=16, ge=1, le=WIDEST)
     """Packed rows of one update, over all processes."""
-    length: int = Field(default=4096, ge=64)
+    length: int = Field(default=4096, ge=64, le=WIDEST)
     """Tokens of a row; longer pairs are left out."""
-    accumulate: int = Field(default=1, ge=1)
+    accumulate: int = Field(default=1, ge=1, le=WIDEST)
     """Parts that one update's rows are computed in, where memory is short."""
-    muon_lr: float = Field(default=0.02, gt=0)
-    adam_lr: float = Field(default=3e-3, gt=0)
-    weight_decay: float = Field(default=0.0, ge=0)
-    warm_up: int = Field(default=60, ge=0)
+    muon_lr: float = Field(default=0.02, gt=0, le=1_000)
+    adam_lr: float = Field(default=3e-3, gt=0, le=1_000)
+    weight_decay: float = Field(default=0.0, ge=0, le=1_000)
+    warm_up: int = Field(default=60, ge=0, le=MOST)
     """Updates until the full learning rate."""
     flat: float = Field(default=0.4, ge=0, le=1)
     """The share of the run before the learning rate falls to zero."""
-    fall: float = Field(default=1.0, gt=0)
+    fall: float = Field(default=1.0, gt=0, le=1_000)
     """How it falls: as what is left of the run to this power. 1 is a line, 2 spends most of the time at small rates."""
     attention: str = "auto"
     compile: bool = True
     precision: str = Field(default="auto", pattern="^(auto|bf16|fp32)$")
     """auto: bfloat16 on a GPU, float32 on the processor."""
-    log_every: int = Field(default=20, ge=1)
-    eval_every: int = Field(default=500, ge=1)
+    log_every: int = Field(default=20, ge=1, le=MOST)
+    eval_every: int = Field(default=500, ge=1, le=MOST)
     save_seconds: float = Field(default=60.0, gt=0)
     """Between checkpoints from which a killed run resumes."""
 
@@ -150,7 +158,7 @@ class PretrainSettings(_Table):
     name: str = "starter"
     note: str = ""
     """One sentence for the model card: what this checkpoint is for."""
-    seed: int = 0
+    seed: int = Field(default=0, ge=0, lt=SEEDS)
     data: DataSettings
     tokenizer: TokenizerSettings = TokenizerSettings()
     model: ModelSettings = ModelSettings()
