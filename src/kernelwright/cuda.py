@@ -225,9 +225,16 @@ def _address(tensor: Any) -> bytes:
     runtime = _runtime()
     if runtime is not None:
         runtime.register(tensor)
-    elif not tensor.is_cuda:
-        raise ValueError("a tensor argument is not on the GPU")
     return struct.pack("<Q", tensor.data_ptr())
+
+
+def _on_host(tensor: Any) -> bool:
+    """Whether device code could not read it; where there is no GPU, whether it was put on the host by its author."""
+    from kernelwright.backends import values
+    from kernelwright.backends.host_memory import HOST
+
+    real = _runtime() is None or values.real_cuda
+    return not tensor.is_cuda if real else tensor in HOST
 
 
 def _pack(value: Any, parameter: Parameter, what: str) -> bytes:
@@ -238,6 +245,8 @@ def _pack(value: Any, parameter: Parameter, what: str) -> bytes:
     if isinstance(value, torch.Tensor):
         if size != 8 or parameter.real:
             raise TypeError(f"{what} is a tensor, but the parameter is no pointer")
+        if _on_host(value):
+            raise ValueError(f"{what} is a tensor on the host, and not on the GPU")
         return _address(value)
     if value is None and size == 8 and not parameter.real:
         return bytes(size)
@@ -263,6 +272,8 @@ def _pack_as_torch(value: Any, size: int) -> bytes:
     import torch
 
     if isinstance(value, torch.Tensor):
+        if _on_host(value) and not value.is_pinned():
+            raise ValueError("All tensor arguments must be CUDA tensors or pinned CPU tensors")
         data = _address(value)
     elif isinstance(value, int):
         data = bytes(ctypes.c_int(value))

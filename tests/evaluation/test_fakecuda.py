@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.fakecuda import FakeCuda, OperatorLog, poison
@@ -219,3 +220,40 @@ def test_a_copy_on_the_host_is_no_way_to_compute_there(evaluator: Evaluator) -> 
 
 def test_compiled_code_does_not_launch_on_the_host(evaluator: Evaluator) -> None:
     assert judged(evaluator, MODEL + "        return m.run(torch.zeros(x.shape, device='cpu'))").verdict != "correct"
+
+
+PLAIN = """
+text = '''extern "C" __global__ void k(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = 2.f * fmaxf(x[i], 0.f);
+}'''
+"""
+LAUNCHES = {
+    "module": PLAIN
+    + "from kernelwright.cuda import Module\nmodule = Module(text)\ndef launch(x, y):\n"
+    + "    module.k[(x.numel() + 255) // 256, 256](x, y, x.numel())\n",
+    "torch": PLAIN
+    + "kernel = torch.cuda._compile_kernel(text, 'k')\ndef launch(x, y):\n"
+    + "    kernel(((x.numel() + 255) // 256, 1, 1), (256, 1, 1), (x, y, x.numel()))\n",
+    "triton": """
+import triton, triton.language as tl
+@triton.jit
+def k(x, y, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, 2.0 * tl.maximum(tl.load(x + i, mask=i < n), 0.0), mask=i < n)
+def launch(x, y):
+    k[(triton.cdiv(x.numel(), 256),)](x, y, x.numel(), BLOCK=256)
+""",
+}
+
+
+@pytest.mark.parametrize("form", LAUNCHES)
+def test_no_kernel_that_python_launches_is_given_host_memory(evaluator: Evaluator, form: str) -> None:
+    if form == "triton" and not triton_support.installed():
+        pytest.skip("Triton is not installed")
+    body = "        y = torch.empty_like(x)\n        launch(GIVEN, y)\n        return y"
+    right = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.cpu().cuda()"))
+    assert right.verdict == "correct", right.reason
+    wrong = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.cpu()"))
+    assert wrong.verdict == "runtime_error" and "ValueError" in wrong.reason, wrong.reason
+    assert "GPU" in wrong.reason or "CUDA" in wrong.reason or "cpu tensor" in wrong.reason

@@ -23,7 +23,7 @@ def _root() -> None:
 @corpus_app.command("build")
 def corpus_build(
     out: Annotated[Path, typer.Option(help="Folder of the corpus; given again, it is continued.")],
-    tasks: Annotated[int, typer.Option(min=1, help="Tasks to generate.")] = 1000,
+    tasks: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks to generate.")] = 1000,
     seed: Annotated[int, seed_option("Seed of tasks, answers and judging.")] = 0,
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
     families: Annotated[str | None, typer.Option(help="Families of tasks, with commas; default: all.")] = None,

@@ -16,7 +16,7 @@ from kernelwright.cli.options import seed_option
 
 
 def tasks_generate(
-    count: Annotated[int, typer.Option(min=1, help="Tasks that are wanted.")] = 10,
+    count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks that are wanted.")] = 10,
     seed: Annotated[int, seed_option("The same seed makes the same tasks everywhere.")] = 0,
     out: Annotated[Path | None, typer.Option(help="A .jsonl file, or a folder for .py files; resumes.")] = None,
     families: Annotated[str, typer.Option(help="Families or groups, by commas; default: all.")] = "",
