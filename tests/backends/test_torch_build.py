@@ -16,7 +16,8 @@ import psutil
 import pytest
 
 from kernelwright.backends import torch_build
-from kernelwright.builds import BuildRequest
+from kernelwright.backends.build import build_by_torch
+from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.config import cache_dir
 
 SOURCE = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) {{ return x + x; }} // {}\n"
@@ -77,3 +78,15 @@ def test_no_more_builds_at_a_time_than_memory_holds(tmp_path: Path, monkeypatch:
         fcntl.flock(other, fcntl.LOCK_UN)
         assert entered.wait(5)
         thread.join(5)
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
+def test_a_build_that_takes_too_long_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may be all that is to blame; nothing of it goes on."""
+    monkeypatch.setattr(torch_build, "SECONDS", 1.0)
+    before = set(psutil.Process().children(recursive=True))
+    for _ in range(2):
+        result = build_by_torch(request(3), tmp_path, BuildResult("unsupported"))
+        assert result.status == "compile_error" and "did not finish" in result.log
+    assert not list((tmp_path / "builds").glob("*.json"))
+    assert not {p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE} - before

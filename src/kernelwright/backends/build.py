@@ -66,7 +66,10 @@ def build_by_torch(request: BuildRequest, cache: Path, first: BuildResult) -> Bu
     request = _cleaned(request)
     path = _place(request, cache)
     started = time.perf_counter()
-    slow = torch_build.build(request, path.with_suffix(""))
+    try:
+        slow = torch_build.build(request, path.with_suffix(""))
+    except torch_build.Unfinished as error:
+        return BuildResult("compile_error", log=str(error))
     if slow is not None:
         first = replace(slow, seconds={**first.seconds, "nvcc": time.perf_counter() - started})
     return _kept(path, first)

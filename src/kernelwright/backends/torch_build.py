@@ -25,7 +25,8 @@ import psutil
 from kernelwright.backends import diagnose
 from kernelwright.builds import BuildRequest, BuildResult
 
-SECONDS = 170.0
+SECONDS, HEADER_SECONDS = 170.0, 300.0
+"""What a candidate's own text may take, and torch's headers, which every machine compiles once."""
 BUILD_BYTES = 4 << 30
 """What one build may need: two translation units with torch's headers at a time."""
 _SCRIPT = """
@@ -50,11 +51,14 @@ def precompiled(directory, *arguments, **options):
     if not ready.exists():
         header.parent.mkdir(parents=True, exist_ok=True)
         header.write_text("#include <torch/extension.h>\\n")
+        busy = pathlib.Path(folder, "headers")
+        busy.touch()
         made = pathlib.Path(f"{ready}.{os.getpid()}")
         command = f"{compiler} {flags} -x c++-header {header} -o {made}"
         if subprocess.run(command, shell=True, capture_output=True).returncode == 0:
             os.replace(made, ready)
         made.unlink(missing_ok=True)
+        busy.unlink()
     if ready.exists():
         line = re.search(r"^cflags = .*$", text, re.M).group(0)
         path.write_text(text.replace(line, f"{line} -include {header}", 1))
@@ -67,6 +71,10 @@ e.load_inline(
     extra_cuda_cflags=request["cuda_flags"], build_directory=folder, with_cuda=bool(request["cuda_source"]),
 )
 """
+
+
+class Unfinished(Exception):
+    """The compiler had not finished when its time was over: that may be the machine's fault, and is not kept."""
 
 
 @contextlib.contextmanager
@@ -92,7 +100,7 @@ def _room(folder: Path) -> Iterator[None]:
 def build(request: BuildRequest, folder: Path) -> BuildResult | None:
     """The library of an extension, built by torch in `folder`; None where this machine has no nvcc.
 
-    Precompiled headers and the places of `_room` are beside it.
+    Precompiled headers and the places of `_room` are beside it. Raises `Unfinished`.
     """
     name = request.name if re.fullmatch(r"[A-Za-z_]\w*", request.name) else "extension"
     library = folder / f"{name}.so"
@@ -106,24 +114,32 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
     }
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "/usr/bin:/bin")])
     text = json.dumps([{**asdict(request), "name": name}, str(folder), str(folder.parent / "torch-headers")])
-    try:
-        with _room(folder.parent / "torch-builds"):
-            done = subprocess.run(
-                [sys.executable, "-c", _SCRIPT],
-                input=text,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=SECONDS,
-                env=environment,
-                cwd=folder,
-            )
-    except subprocess.TimeoutExpired:
-        return BuildResult("compile_error", log=f"nvcc did not finish within {SECONDS:.0f} s")
-    if done.returncode == 77:
+    with _room(folder.parent / "torch-builds"):
+        code, log = _run(text, folder, environment)
+    if code == 77:
         return None
-    log = (done.stdout + done.stderr).replace(f"{folder}/", "")
-    if done.returncode or not library.exists():
+    log = log.replace(f"{folder}/", "")
+    if code or not library.exists():
         own = [line for line in log.splitlines() if "error" in line.lower()] or log.splitlines()[-5:]
         return BuildResult("compile_error", log=diagnose.truncate("\n".join(own)), built_by="load_inline")
     return BuildResult("ok", library=str(library), functions=request.functions, built_by="load_inline")
+
+
+def _run(text: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
+    """Exit status and output of the process that builds; its time stands still while it makes the headers."""
+    left = {"own": SECONDS, "headers": HEADER_SECONDS}
+    asked, said = folder / "request.json", folder / "log"
+    asked.write_text(text)
+    with open(asked) as given, open(said, "w") as out:
+        words = [sys.executable, "-c", _SCRIPT]
+        with subprocess.Popen(words, stdin=given, stdout=out, stderr=out, env=environment, cwd=folder) as process:
+            while min(left.values()) > 0:
+                began, kind = time.monotonic(), "headers" if (folder / "headers").exists() else "own"
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(timeout=0.2), said.read_text(errors="replace")
+                left[kind] -= time.monotonic() - began
+            for one in psutil.Process(process.pid).children(recursive=True):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    one.kill()
+            process.kill()
+    raise Unfinished(f"nvcc did not finish within {SECONDS:.0f} s")
