@@ -230,11 +230,8 @@ def _address(tensor: Any) -> bytes:
 
 def _on_host(tensor: Any) -> bool:
     """Whether device code could not read it; where there is no GPU, whether it was put on the host by its author."""
-    from kernelwright.backends import values
-    from kernelwright.backends.host_memory import HOST
-
-    real = _runtime() is None or values.real_cuda
-    return not tensor.is_cuda if real else tensor in HOST
+    runtime = _runtime()
+    return bool(runtime.on_host(tensor)) if runtime is not None else not tensor.is_cuda
 
 
 def _pack(value: Any, parameter: Parameter, what: str) -> bytes:

@@ -58,6 +58,10 @@ class GpuRuntime:
             self._modules[key] = driver.LoadedModule(result.ptx or "", cubin)
         return self._modules[key]
 
+    def on_host(self, tensor: torch.Tensor) -> bool:
+        """Whether device code does not reach a tensor."""
+        return not tensor.is_cuda
+
     def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
         """Nothing to do, as for `register`."""
 

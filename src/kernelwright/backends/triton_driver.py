@@ -26,7 +26,6 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import PTXASError
 
 from kernelwright.backends import triton_compiler, triton_errors
-from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -182,7 +181,7 @@ def _address(value: Any, runtime: Runtime) -> int:
         return value & (2**64 - 1)
     holder = getattr(value, "base", value)  # what `triton.reinterpret` wraps
     if isinstance(holder, torch.Tensor):
-        if holder in HOST:
+        if runtime.on_host(holder):
             raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
         runtime.register(holder)
     address = getattr(value, "data_ptr", None)

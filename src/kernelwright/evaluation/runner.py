@@ -27,6 +27,7 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import triton_support
+from kernelwright.backends.host_memory import HOST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation import fakecuda, host_reads, prepared, wire
 from kernelwright.evaluation.ahead import extension_request
@@ -123,7 +124,7 @@ class Runner:
 
     def make_runtime(self) -> Any:
         """What launches this candidate's kernels: here, the functional machine."""
-        return Runtime(self._build)
+        return Runtime(self._build, on_host=HOST.__contains__)
 
     def pretend(self) -> list[Any]:
         """Modes under which candidate code believes in a GPU."""

@@ -97,8 +97,15 @@ class CallFacts:
 class Runtime:
     """State of the pretended device. `build` asks the builder and returns its answer."""
 
-    def __init__(self, build: Callable[[BuildRequest], BuildResult], budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        build: Callable[[BuildRequest], BuildResult],
+        budget: int = BUDGET,
+        on_host: Callable[[torch.Tensor], bool] = lambda _tensor: False,
+    ) -> None:
         self._build = build
+        self.on_host = on_host
+        """Whether a tensor was put on the host, where device code would not reach it on a GPU."""
         self.budget = budget
         self.device = "cuda"
         self.builds: list[BuildResult] = []
