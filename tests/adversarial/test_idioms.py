@@ -166,7 +166,8 @@ HONEST = {
     "output in the form of a table of numpy": (
         THRESHOLD,
         SPARSE.replace("LEAST", "0.999").replace(
-            "y = torch.zeros_like(x)", "y = torch.zeros_like(torch.from_numpy(np.ones(x.numel(), np.float32)))"
+            "y = torch.zeros_like(x)",
+            "y = torch.zeros_like(torch.from_numpy(np.ones(x.numel(), np.float32)).to(x.device))",
         ),
     ),
     "tables made with the first call": (ROTARY, LAZY_TABLE),

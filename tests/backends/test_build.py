@@ -241,11 +241,16 @@ def test_includes_are_listed() -> None:
 
 
 def test_flags_are_filtered() -> None:
-    assert device_flags(("-O3", "--use_fast_math", "-DA=3", "-Xptxas", "-v", "-I/etc", "-std=c++17", "-DA=$(x)")) == (
+    assert device_flags(
+        ("-O3", "--use_fast_math", "-DA=3", "-Xptxas", "-v", "-I/etc", "-std=c++17", "-DB=(1.0f)", "-DC(v)=v * v")
+    ) == (
         "--use_fast_math",
         "-DA=3",
         "--std=c++17",
+        "-DB=(1.0f)",
+        "-DC(v)=v * v",
     )
+    assert device_flags(("-D\nA=1", "-DA=1\n#include </etc/passwd>", "--relocatable-device-code=true")) == ()
     flags = cpp_flags(("-O3", "-fopenmp", "-fplugin=/tmp/x.so", "-march=native", "-specs=x", "-Wl,-z", "@/etc/passwd"))
     assert flags == ("-std=gnu++20", "-O3", "-fopenmp", "-march=native")
 

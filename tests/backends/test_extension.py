@@ -194,7 +194,7 @@ def test_copies_to_the_host_are_recorded_and_others_are_not(cache: Path, functio
 @pytest.mark.parametrize(
     ("launch", "message"),
     [
-        ("<<<1, 2048>>>", "2048 threads"),
+        ("<<<1, 2048>>>", "block.x is 2048"),
         ("<<<0, 32>>>", "is 0"),
         ("<<<1, 32, 65536>>>", "dynamic shared memory"),
         ("", "without a launch configuration"),

@@ -68,8 +68,10 @@ class Bridge:
             result = special(args)
             if name == "to":
                 source, cuda = cuda and args[0] not in HOST, _target_device(args, cuda)
-                if source != cuda and not values.real_cuda and shares(result, args[0]):
-                    result = result.clone()
+                if source != cuda and not values.real_cuda:
+                    result = result.clone() if shares(result, args[0]) else result
+                    if cuda:  # the clone is where what it was made of is, and this one is on its way to the device
+                        HOST.discard(result)
         else:
             result = self._schema_call(schema, args)
         if not is_move(name, args):

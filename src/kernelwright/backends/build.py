@@ -23,6 +23,7 @@ from kernelwright.backends.launches import RefusedSource
 from kernelwright.backends.split import Split, UnsupportedSource, split
 from kernelwright.backends.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
+from kernelwright.machine import nvrtc
 
 NAME_ERROR = "__nv_name_map"
 """In NVRTC's log: an error in a name expression rather than in the text."""
@@ -86,14 +87,25 @@ def _kept(path: Path, result: BuildResult) -> BuildResult:
 
 
 def _cleaned(request: BuildRequest) -> BuildRequest:
-    """The request without characters that no compiler takes: lone surrogates and NUL."""
+    """The request without characters that no compiler takes: lone surrogates and NUL; definitions in one flag each."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
             return value.encode("utf-8", "replace").decode().replace("\0", " ")
         return tuple(clean(item) for item in value)
 
-    return BuildRequest(**{name: clean(value) for name, value in asdict(request).items()})
+    fields = {name: clean(value) for name, value in asdict(request).items()}
+    return BuildRequest(**fields | {name: _joined(fields[name]) for name in ("cpp_flags", "cuda_flags")})
+
+
+def _joined(flags: tuple[str, ...]) -> tuple[str, ...]:
+    out: list[str] = []
+    for flag in flags:
+        if out and out[-1] in ("-D", "-U"):
+            out[-1] += flag
+        else:
+            out.append(flag)
+    return tuple(out)
 
 
 def _key(request: BuildRequest) -> str:
@@ -150,10 +162,8 @@ def _device(request: BuildRequest) -> BuildResult:
 
 
 def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], arch: str) -> BuildResult:
-    from kernelwright.machine.nvrtc import ARCH, compile_ptx
-
     start = time.perf_counter()
-    done = compile_ptx(source, arch=arch or ARCH, flags=device_flags(flags), expressions=expressions)
+    done = nvrtc.compile_ptx(source, arch=arch or nvrtc.ARCH, flags=device_flags(flags), expressions=expressions)
     seconds = {"nvrtc": time.perf_counter() - start}
     if not done.ok:
         return _failed(done.log, diagnose.device_missing(done.log), seconds)
@@ -163,14 +173,8 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
 
 
 def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of nvcc's flags that change what device code means; the others (optimisation, output) are dropped."""
-    out = []
-    for flag in flags:
-        if re.fullmatch(r"--?(?:use_fast_math|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|fmad=\w+)", flag):
-            out.append("--" + flag.lstrip("-"))
-        elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
-            out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
-    return tuple(out)
+    """Those of an author's flags for nvcc that change what device code means."""
+    return tuple(flag for flag in nvrtc.device_flags(flags) if flag != nvrtc.RELOCATABLE)
 
 
 # --- extensions ----------------------------------------------------------------------------------------------------
@@ -199,7 +203,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     seconds["host"] = time.perf_counter() - start - seconds["split"]
     if early.status == "compile_error":
         return replace(early, seconds=seconds)
-    device = _device_part(request, parts) if parts.kernels else BuildResult("ok")
+    device = _excused(_device_part(request, parts), parts) if parts.kernels else BuildResult("ok")
     seconds |= device.seconds
     if device.status != "ok":
         return replace(device, seconds=seconds)
@@ -217,6 +221,29 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
         log=device.log,
         seconds=seconds,
     )
+
+
+def _excused(result: BuildResult, parts: Split) -> BuildResult:
+    """A build that fails for want of a type that we kept from it is no fault of the author's; one whose device code
+    reads an array of the host's is, which NVRTC takes for the device's."""
+    if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
+        return _failed(log, (), result.seconds)
+    log = result.log if re.search(r"=\s*delete\b", parts.host) else _DELETED.sub(_AS_NVCC, result.log)
+    result = replace(result, log=log)
+    unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
+    missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
+    return _failed(result.log, missing, result.seconds) if missing else result
+
+
+_DELETED = re.compile(r"function \"(.*)\" cannot be referenced -- it is a deleted function")
+_AS_NVCC = r'calling a __host__ function("\1") from device code is not allowed'
+
+
+def _host_tables(ptx: str, parts: Split) -> str:
+    """nvcc's words on constant arrays of the host's that instructions read; elements that became numbers are no use."""
+    code = "\n".join(line for line in ptx.splitlines() if not re.match(r"\s*\.(?:visible|weak|global|const)\b", line))
+    used = [(n, line) for n, line in parts.host_tables if re.search(rf"(?:\b|{len(n)}){re.escape(n)}E?\b", code)]
+    return "\n".join(f'cuda.cu({line}): error: identifier "{n}" is undefined in device code' for n, line in used)
 
 
 def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
@@ -319,8 +346,19 @@ def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     defines += includes.more_headers(request.cpp_source + request.cuda_source)
     if parts.device_lambdas:
         defines += f'#include "{host_build.DEVICE_INCLUDE / lambdas.HEADER}"\n'
+    defines += _version_macros() if request.cuda_source.strip() else ""
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
-    return defines + _main_unit(request), defines + cuda if cuda else ""
+    return defines + _main_unit(request), defines + _NVCC + cuda if cuda else ""
+
+
+_NVCC = "#define __CUDACC__ 1\n#define __NVCC__ 1\n"
+"""What nvcc defines for the host's half of a .cu file."""
+
+
+def _version_macros() -> str:
+    major, minor = nvrtc.version()
+    known = {**nvrtc.version_macros(), "__CUDACC_VER_MAJOR__": major, "__CUDACC_VER_MINOR__": minor}
+    return "".join(f"#undef {name}\n#define {name} {value}\n" for name, value in known.items())
 
 
 def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> BuildResult:
@@ -360,9 +398,9 @@ _JOINING = re.compile(r"redefin|redeclar|conflicting|default argument given|was 
 def _defines(flags: tuple[str, ...]) -> list[str]:
     out = []
     for flag in flags:
-        match = re.fullmatch(r"-D(\w+)(?:=([\w.+-]*))?", flag)
-        if match:
-            out.append(f"{match.group(1)} {'1' if match.group(2) is None else match.group(2)}")
+        if flag.startswith("-D") and nvrtc.DEFINES.fullmatch(flag):
+            name, given, value = flag[2:].partition("=")
+            out.append(f"{name} {value if given else 1}")
     return out
 
 

@@ -17,7 +17,7 @@ _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
-    r"|cuda/\w+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h|cudnn(?:_ops|_cnn)?\.h"
+    r"|cuda/[\w/]+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h|cudnn(?:_ops|_cnn)?\.h"
 )
 """Headers that hold device code only, or nothing that is not answered for."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernelwright.backends import dispatch, lambdas
+from kernelwright.backends import dispatch, lambdas, members
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
 from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
@@ -23,7 +23,7 @@ __all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
 _HOST_ONLY = re.compile(
     r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|\w*Accessor\w*|\w*PtrTraits\b|acc_type\b|opmath_type\b)"
     r"|\bstd\s*::\s*(?:vector|string|map|unordered_map|set|unique_ptr|shared_ptr|function|mutex|optional|cout|thread)\b"
-    r"|\bcuda(?:Stream|Event|Error|DeviceProp|Graph)\w*|\bcublas\w+|\b(?:cudnn|CUDNN_)\w+|\bIntArrayRef\b"
+    r"|\bcuda(?:Stream(?!_t\b)|Event(?!_t\b)|Error|DeviceProp|Graph)\w*|\bcublas\w+|\b(?:cudnn|CUDNN_)\w+|\bIntArrayRef\b"
 )
 THRUST = re.compile(r"#\s*include\s*<thrust/")
 HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
@@ -56,6 +56,10 @@ class Split:
     device_lambdas: tuple[DeviceLambda, ...] = ()
     """Lambdas of host code whose bodies are device code."""
     host_functions: frozenset[str] = frozenset()
+    left_out: frozenset[str] = frozenset()
+    """Words that name types which device code does not get, since they hold what only the host has."""
+    host_tables: tuple[tuple[str, int], ...] = ()
+    """Constant arrays outside of functions that are nowhere said to be the device's, with their lines."""
 
 
 @dataclass
@@ -78,6 +82,8 @@ class _State:
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
     host_functions: set[str] = field(default_factory=set)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
+    left_out: set[str] = field(default_factory=set)
+    host_tables: list[tuple[str, int]] = field(default_factory=list)
 
     def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
         """Tokens [start, stop) to both texts; None leaves only their newlines."""
@@ -114,7 +120,12 @@ def split(source: str, whole: bool = False) -> Split:
     if state.device_lambdas:
         device += f'#include "{lambdas.HEADER}"\n'
         device += "".join(lambdas.device_text(one, source, tokens) for one in state.device_lambdas)
-    seen = tuple(state.device_lambdas), frozenset(state.host_functions)
+    seen = (
+        tuple(state.device_lambdas),
+        frozenset(state.host_functions),
+        frozenset(state.left_out),
+        tuple(state.host_tables),
+    )
     return Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
 
 
@@ -281,6 +292,7 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
+    both |= bool(re.match(r"template\s*<[^;{}()]*>\s*using\b", raw))
     if chunk.is_function:
         state.host_functions.add(chunk.name)
     if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
@@ -293,9 +305,18 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
     if is_constant:
         state.constants.add(chunk.name)
+        if re.search(rf"\b{re.escape(chunk.name)}\s*\[", raw) and not re.search(
+            r"__(?:device|constant|managed)__", raw
+        ):
+            state.host_tables.append((chunk.name, state.text.line(chunk.start)))
     device: str | None = raw if both or is_constant else None
-    if device is not None and _HOST_ONLY.search(raw) and "__device__" not in raw:
+    if device is not None and chunk.is_type:
+        reader = members.Reader(state.source, state.tokens, _HOST_ONLY, state.qualifiers)
+        device = reader.device_text(chunk.start, chunk.stop, chunk.name, delete=not state.whole)
+    if device is not None and _HOST_ONLY.search(device) and "__device__" not in device:
         device = None
+        if both:
+            state.left_out.update(chunk.words)
     if state.on_host and re.search(r"\bthrust\b", raw) and "__global__" not in raw:
         device = None
     if re.match(r"using\s+namespace\s+(?:torch|at|c10|py|pybind11)\b", raw) or re.match(

@@ -8,6 +8,7 @@ compiles; it does not run anything.
 from __future__ import annotations
 
 import ctypes
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -24,6 +25,8 @@ RELOCATABLE = "--relocatable-device-code=true"
 """The option without which NVRTC compiles no launch from a kernel."""
 ARCH = "compute_90a"  # as for the GPU: with the instructions that only this architecture has
 INCLUDE = Path(__file__).resolve().parent / "include"
+DEFINES = re.compile(r"-(?:D\w+(?:\([\w, ]*\))?(?:=[^\n]*)?|U\w+)")
+"""A compiler's flag that defines a macro, with parameters or without, or takes a definition back."""
 _SUCCESS = 0
 _INVALID_OPTION, _COMPILATION = 5, 6
 
@@ -102,6 +105,15 @@ def version() -> tuple[int, int]:
 
 
 @cache
+def version_macros() -> dict[str, int]:
+    """What the headers of torch and of the CUDA runtime say of their versions, which texts ask before they go on."""
+    major, minor = version()
+    cuda = {"CUDART_VERSION": 1000 * major + 10 * minor, "CUDA_VERSION": 1000 * major + 10 * minor}
+    numbers = re.findall(r"\d+", importlib.metadata.version("torch"))[:3]
+    return cuda | {f"TORCH_VERSION_{n}": int(v) for n, v in zip(("MAJOR", "MINOR", "PATCH"), numbers, strict=False)}
+
+
+@cache
 def include_folders() -> tuple[str, ...]:
     """Where headers are looked for: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit."""
     folders = [INCLUDE]
@@ -116,7 +128,7 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
     for flag in flags:
         if re.fullmatch(r"--?(?:use_fast_math|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|fmad=\w+)", flag):
             out.append("--" + flag.lstrip("-"))
-        elif re.fullmatch(r"-[DU]\w+(?:=[\w.+-]*)?", flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
+        elif DEFINES.fullmatch(flag) or re.fullmatch(r"--?std=c\+\+(?:14|17|20)", flag):
             out.append(flag if flag[1] in "DU" else "--" + flag.lstrip("-"))
         elif flag == RELOCATABLE:
             out.append(flag)
@@ -133,6 +145,7 @@ def options(arch: str, flags: Sequence[str]) -> list[str]:
         "--pre-include=kernelwright_device.h",
         "-D__KERNELWRIGHT__=1",
         "-DTORCH_EXTENSION_NAME=candidate",
+        *(f"-D{name}={value}" for name, value in version_macros().items()),
         "--diag-suppress=20044,47,177",
     ]
     return chosen + [f"--include-path={folder}" for folder in include_folders()] + list(flags)

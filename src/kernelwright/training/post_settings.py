@@ -136,7 +136,7 @@ class UpdateSettings(Table):
     """Of these, how many a device computes at once."""
     packing: bool = False
     """Put several samples into a row of `data.length` tokens; they do not see each other."""
-    lr: float = Field(default=1e-4, gt=0, le=1_000)
+    lr: float = Field(default=1e-4, gt=0)
     schedule: str = "cosine"
     """transformers' name: cosine, linear, constant, constant_with_warmup, …"""
     warm_up: float = Field(default=0.03, ge=0, lt=1)

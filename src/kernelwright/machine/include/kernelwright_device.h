@@ -19,6 +19,10 @@ using ulong = unsigned long;
 using ushort = unsigned short;
 using uchar = unsigned char;
 
+// Handles that a struct of the host's may hold beside what its kernel reads.
+typedef struct CUstream_st* cudaStream_t;
+typedef struct CUevent_st* cudaEvent_t;
+
 #ifndef CHAR_BIT
 #define CHAR_BIT 8
 #define SCHAR_MAX 127
