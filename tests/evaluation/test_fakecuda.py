@@ -257,3 +257,43 @@ def test_no_kernel_that_python_launches_is_given_host_memory(evaluator: Evaluato
     wrong = judged(evaluator, LAUNCHES[form] + MODEL + body.replace("GIVEN", "x.cpu()"))
     assert wrong.verdict == "runtime_error" and "ValueError" in wrong.reason, wrong.reason
     assert "GPU" in wrong.reason or "CUDA" in wrong.reason or "cpu tensor" in wrong.reason
+
+
+MOVED = """
+m2 = load_inline("moved", "torch::Tensor moved(torch::Tensor x);", r'''
+#include <torch/extension.h>
+__global__ void scaled(const float* x, float* y, const float* f, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = f[1] * fmaxf(x[i], 0.f);
+}
+torch::Tensor moved(torch::Tensor x) {
+    float table[2] = {1.f, 2.f};
+    auto host = torch::from_blob(table, {2}), f = FACTOR;
+    auto y = torch::empty_like(x);
+    scaled<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), y.data_ptr<float>(), f.data_ptr<float>(), x.numel());
+    return y;
+}
+''', functions=["moved"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return m2.moved(x)
+"""
+
+
+@pytest.mark.parametrize(
+    "factor",
+    [
+        "torch::tensor({1.f, 2.f}).to(torch::kCUDA)",
+        "host.to(x.device())",
+        "host.cuda()",
+        "torch::tensor({1, 2}).to(x.options())",
+        "torch::tensor({1.0, 2.0}).to(x.device(), torch::kFloat)",
+    ],
+)
+def test_what_compiled_code_moves_to_the_device_is_there(evaluator: Evaluator, factor: str) -> None:
+    result = judged(evaluator, MOVED.replace("FACTOR", factor))
+    assert result.verdict == "correct", f"{result.reason}\n{result.log}"
+
+
+def test_what_compiled_code_leaves_on_the_host_is_not(evaluator: Evaluator) -> None:
+    assert judged(evaluator, MOVED.replace("FACTOR", "host.clone()")).verdict == "runtime_error"

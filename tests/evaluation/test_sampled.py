@@ -114,6 +114,33 @@ def test_a_grid_that_only_the_real_size_makes_too_large(evaluator: Evaluator) ->
     assert judged(evaluator, ROWS, along_x).verdict == "correct"
 
 
+COMPILED = """
+import torch, torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+source = '''
+#include <torch/extension.h>
+KERNEL
+torch::Tensor forward(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  twice<<<dim3(1, x.size(0)), 128>>>(x.data_ptr<float>(), y.data_ptr<float>(), x.size(1));
+  return y;
+}
+'''
+module = load_inline("rows", "torch::Tensor forward(torch::Tensor x);", source, functions=["forward"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return module.forward(x)
+"""
+
+
+def test_a_grid_that_compiled_code_makes_too_large(evaluator: Evaluator) -> None:
+    text = COMPILED.replace("KERNEL", BY_ROW.replace("ROW", "y"))
+    result = judged(
+        evaluator, ROWS, Candidate(sources=(SourceFile(path="candidate.py", content=text),), language="cuda")
+    )
+    assert result.verdict == "runtime_error" and "grid.y is 70000, allowed are 1 to 65535" in result.reason
+
+
 def test_a_failure_that_is_caught_is_told_all_the_same(evaluator: Evaluator) -> None:
     launch = LAUNCH_ROWS.format(grid="(1, x.shape[0])")
     caught = candidate(

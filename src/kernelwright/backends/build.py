@@ -166,7 +166,8 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
     done = nvrtc.compile_ptx(source, arch=arch or nvrtc.ARCH, flags=device_flags(flags), expressions=expressions)
     seconds = {"nvrtc": time.perf_counter() - start}
     if not done.ok:
-        return _failed(done.log, diagnose.device_missing(done.log), seconds)
+        log = _DELETED.sub(_AS_NVCC, done.log)  # `members` has deleted them
+        return _failed(log, diagnose.device_missing(done.log), seconds)
     cubin = base64.b64encode(done.cubin).decode() if done.cubin else None
     made = {"ptx": done.ptx, "cubin": cubin, "device_source": source, "lowered": done.lowered}
     return BuildResult("ok", log=done.log, seconds=seconds, **made)  # type: ignore[arg-type]
@@ -228,14 +229,15 @@ def _excused(result: BuildResult, parts: Split) -> BuildResult:
     reads an array of the host's is, which NVRTC takes for the device's."""
     if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
         return _failed(log, (), result.seconds)
-    log = result.log if re.search(r"=\s*delete\b", parts.host) else _DELETED.sub(_AS_NVCC, result.log)
-    result = replace(result, log=log)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
     missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
     return _failed(result.log, missing, result.seconds) if missing else result
 
 
-_DELETED = re.compile(r"function \"(.*)\" cannot be referenced -- it is a deleted function")
+_DELETED = re.compile(
+    r"(?:function|the default constructor of) \"(.*?)\"(?: \(declared at line \d+\))? cannot be referenced -- it is a"
+    r" deleted function"
+)
 _AS_NVCC = r'calling a __host__ function("\1") from device code is not allowed'
 
 
@@ -377,7 +379,11 @@ def _host_failed(request: BuildRequest, log: str) -> BuildResult:
     pattern = r"\bnamespace\s+(\w+)\s*=\s*(?:::)?\s*([\w:]+)\s*;"
     for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
         plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
-    return _failed(log, diagnose.host_missing(plain) or diagnose.link_missing(plain))
+    missing = diagnose.host_missing(plain) or diagnose.link_missing(plain)
+    directives = re.findall(r"^[ \t]*#[ \t]*(if|endif)", request.cuda_source, re.MULTILINE)
+    if "unterminated #" in log and directives.count("if") == directives.count("endif"):
+        missing = ("source: conditional compilation within a declaration",)  # which the two halves do not share
+    return _failed(log, missing)
 
 
 def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:

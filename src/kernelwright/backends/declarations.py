@@ -21,6 +21,7 @@ class TemplateParameter:
     kind: str
     name: str
     pack: bool = False
+    default: bool = False
 
 
 @dataclass
@@ -162,16 +163,16 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
     for start, stop in _pieces(tokens, opening + 1, closing):
         texts = [t.text for t in tokens[start:stop]]
         end = texts.index("=") if "=" in texts else len(texts)
-        texts = texts[:end]
+        default, texts = end < len(texts), texts[:end]
         words = [t for t in texts if t[0].isalpha() or t[0] == "_"]
         pack = texts.count(".") >= 3
         if texts[:1] == ["template"]:
-            out.append(TemplateParameter("template", words[-1] if words else "", pack))
+            out.append(TemplateParameter("template", words[-1] if words else "", pack, default))
         elif texts[:1] in (["typename"], ["class"]) and "::" not in texts:
-            out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack))
+            out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack, default))
         else:
             named = len(words) > 1 and words[-1] not in _BUILTIN and texts[-1] == words[-1] and texts[-2] != "::"
-            out.append(TemplateParameter("value", words[-1] if named else "", pack))
+            out.append(TemplateParameter("value", words[-1] if named else "", pack, default))
     return out
 
 

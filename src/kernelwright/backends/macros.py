@@ -87,3 +87,42 @@ def _arguments(source: str, tokens: list[Token], opening: int, closing: int) -> 
             k = matching(tokens, k, closing + 1)
         k += 1
     return out
+
+
+_IF = re.compile(r"#\s*if\s+(\d+|false|true)\s*(?://.*|/\*.*\*/)?\s*", re.DOTALL)
+
+
+def without_dead_code(source: str) -> str:
+    """`source` without what stands under `#if 0`, or in the other branch of `#if 1`: it need not even be balanced."""
+    if not re.search(r"#\s*if\s+(?:\d|false|true)", source):
+        return source
+    directives = [token for token in tokenize(source) if token.kind == "directive"]
+    out: list[str] = []
+    position = 0
+    for k, token in enumerate(directives):
+        known = _IF.fullmatch(token.text)
+        if known is None or token.start < position:
+            continue
+        first, last = _branch(directives, k, dead_first=known[1] in ("0", "false"))
+        if first is not None and last is not None:
+            out += [source[position : first.end], blank(source[first.end : last.start])]
+            position = last.start
+    return "".join([*out, source[position:]])
+
+
+def _branch(directives: list[Token], k: int, dead_first: bool) -> tuple[Token | None, Token | None]:
+    """The directives around the branch of `directives[k]` that is never compiled; None where there is none."""
+    depth, marks = 0, [directives[k]]
+    for token in directives[k + 1 :]:
+        word = re.sub(r"^#\s*", "", token.text)
+        if depth == 0 and word.startswith(("else", "elif", "endif")):
+            marks.append(token)
+        if word.startswith("endif"):
+            depth -= 1
+        elif word.startswith("if"):
+            depth += 1
+        if depth < 0:
+            break
+    if dead_first:
+        return (marks[0], marks[1]) if len(marks) > 1 else (None, None)
+    return (marks[1], marks[-1]) if len(marks) > 2 else (None, None)

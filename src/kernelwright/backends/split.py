@@ -15,7 +15,7 @@ from kernelwright.backends import dispatch, lambdas, members
 from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
 from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
-from kernelwright.backends.macros import expand_kernel_macros
+from kernelwright.backends.macros import expand_kernel_macros, without_dead_code
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
 
 __all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
@@ -103,7 +103,7 @@ def split(source: str, whole: bool = False) -> Split:
 
     Raises `UnsupportedSource` for what cannot be taken apart.
     """
-    source = expand_kernel_macros(source)
+    source = expand_kernel_macros(without_dead_code(source))
     tokens = tokenize(source)
     on_host = whole and HOST_ALGORITHMS.search(source) is not None
     state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
@@ -397,23 +397,25 @@ def _external(state: _State, chunk: Chunk, raw: str) -> str:
 def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
     """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
     calls = ""
-    for parameter in template:
+    for k, parameter in enumerate(template):
+        if not parameter.name and all(later.default for later in template[k:]):
+            break  # conditions (`typename = enable_if_t<...>`): nothing is given for them
         if not parameter.name or parameter.kind == "template":
             raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
-        if parameter.pack:
-            raise UnsupportedSource("a kernel template with a parameter pack", line)
-        method = "type" if parameter.kind == "type" else "constant"
-        calls += f"kw_e.{method}<{parameter.name}>(); "
+        call = f"kw_e.{'type' if parameter.kind == 'type' else 'constant'}<{parameter.name}>()"
+        calls += f"({call}, ...); " if parameter.pack else f"{call}; "
     setup = f'::kw::Expression kw_e("{name}"); {calls}' if template else ""
     what = f'"{name}", kw_e' if template else f'"{name}"'
     if not found:
         return f"{setup}::kw::launch({what}, nullptr, nullptr, 0);"
-    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name})" for p in found)
-    sizes = ", ".join(f"sizeof({p.name})" for p in found)
-    return (
-        f"{setup}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
-        f"::kw::launch({what}, kw_p, kw_n, {len(found)});"
-    )
+    return f"{setup}{_arguments(found)}::kw::launch({what}, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
+
+
+def _arguments(found: list[Parameter]) -> str:
+    more = ["..." if p.pack else "" for p in found]
+    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name}){m}" for p, m in zip(found, more, strict=True))
+    sizes = ", ".join(f"(unsigned)sizeof({p.name}){m}" for p, m in zip(found, more, strict=True))
+    return f"const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
 
 
 def _whole_stub(found: list[Parameter]) -> str:
@@ -421,13 +423,7 @@ def _whole_stub(found: list[Parameter]) -> str:
     identity = "static char kw_id; "
     if not found:
         return f"{identity}::kw::launch(&kw_id, nullptr, nullptr, 0);"
-    more = ["..." if p.pack else "" for p in found]
-    addresses = ", ".join(f"(const void*)__builtin_addressof({p.name}){m}" for p, m in zip(found, more, strict=True))
-    sizes = ", ".join(f"(unsigned)sizeof({p.name}){m}" for p, m in zip(found, more, strict=True))
-    return (
-        f"{identity}const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
-        f"::kw::launch(&kw_id, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
-    )
+    return f"{identity}{_arguments(found)}::kw::launch(&kw_id, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
 
 
 def _templates(state: _State) -> dict[str, str]:

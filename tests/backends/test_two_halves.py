@@ -1,0 +1,129 @@
+"""What host and device code of one text share, and what nvcc lets neither have of the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from kernelwright.backends.build import build
+from kernelwright.backends.extension import Extension
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.machine.runtime import Runtime
+
+EXT = "#include <torch/extension.h>\n"
+LAUNCH = "torch::Tensor forward(torch::Tensor x) { auto y = torch::empty_like(x); %s; return y; }\n"
+MODULE = 'PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("forward", &forward); }\n'
+POINTERS = "x.data_ptr<float>(), y.data_ptr<float>()"
+PLAIN = LAUNCH % f"k<<<1, 32>>>({POINTERS})"
+BY_PARAMS = "__global__ void k(P p) { p.y[threadIdx.x] = 2.f * p.x[threadIdx.x]; }\n"
+PARAMS = LAUNCH % f"k<<<1, 32>>>(P{{{POINTERS}}})"
+
+SHARED = {
+    "alias template": "template <typename T> using Ptr = T*;\n"
+    "__global__ void k(Ptr<const float> x, Ptr<float> y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n" + PLAIN,
+    "constructor that takes tensors": "struct P { const float* x; float* y; P(const torch::Tensor& a, at::Tensor& b)"
+    " : x(a.data_ptr<float>()), y{b.data_ptr<float>()} {} };\n" + BY_PARAMS + LAUNCH % "k<<<1, 32>>>(P(x, y))",
+    "template with such a constructor": "template <typename T> struct View { T* p; int64_t n;\n"
+    " View(torch::Tensor t) : p(t.data_ptr<T>()), n(t.numel()) {} };\n"
+    "__global__ void k(View<float> x, View<float> y)\n"
+    "{ if (threadIdx.x < x.n) y.p[threadIdx.x] = 2.f * x.p[threadIdx.x]; }\n"
+    + LAUNCH % "k<<<1, 32>>>(View<float>(x), View<float>(y))",
+    "factory beside a device function": "struct P { const float* x; float* y;\n"
+    " static P make(const torch::Tensor& a, torch::Tensor& b) { return P{a.data_ptr<float>(), b.data_ptr<float>()}; }\n"
+    " __device__ float at(int i) const { return 2.f * x[i]; } };\n"
+    "__global__ void k(P p) { p.y[threadIdx.x] = p.at(threadIdx.x); }\n" + LAUNCH % "k<<<1, 32>>>(P::make(x, y))",
+    "member that launches": "__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    "struct Run { static void go(const float* x, float* y) { k<<<1, 32>>>(x, y); } };\n"
+    + LAUNCH % f"Run::go({POINTERS})",
+    "stream among the arguments": "struct P { const float* x; float* y; cudaStream_t stream = nullptr; };\n"
+    + BY_PARAMS
+    + PARAMS,
+    "members that only the host calls": "struct P { const float* x; float* y; int blocks() const { return 1; } };\n"
+    + BY_PARAMS
+    + LAUNCH % f"P p{{{POINTERS}}}; k<<<p.blocks(), 32>>>(p)",
+    "constexpr members": "struct Two { static constexpr float of(float v) { return 2.f * v; } };\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = Two::of(x[threadIdx.x]); }\n" + PLAIN,
+    "annotations by macros": "#ifdef __CUDACC__\n#define HD __host__ __device__ __forceinline__\n#else\n"
+    "#define HD\n#endif\n"
+    "struct Op { float f; HD Op(float f) : f(f) {} HD float operator()(float v) const { return f * v; } };\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = Op(2.f)(x[threadIdx.x]); }\n" + PLAIN,
+    "elements of constant arrays that become numbers": "constexpr float TABLE[2] = {1.f, 2.f};\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = TABLE[1] * x[threadIdx.x]; }\n" + PLAIN,
+    "arrays that only the host reads": "const int SIZES[2] = {16, 32};\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    + LAUNCH % f"k<<<1, SIZES[x.numel() > 16]>>>({POINTERS})",
+    "kernels for nvcc only": "#if defined(__CUDACC__) && __CUDACC_VER_MAJOR__ >= 11 && CUDART_VERSION >= 11000\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n#endif\n"
+    "#if TORCH_VERSION_MAJOR < 2\n#error too old\n#endif\n" + PLAIN,
+    "condition on a type":
+    "template <typename T, typename = std::enable_if_t<std::is_floating_point<T>::value>, int = 3>\n"
+    "__global__ void k(const T* x, T* y) { y[threadIdx.x] = T(2) * x[threadIdx.x]; }\n" + PLAIN,
+    "parameter pack": "template <typename... Ts> __global__ void k(const float* x, float* y, Ts... more)\n"
+    "{ y[threadIdx.x] = x[threadIdx.x] * (0.f + ... + more); }\n" + LAUNCH % f"k<<<1, 32>>>({POINTERS}, 1.5f, 0.5)",
+    "dead code that is not balanced": "#if 0\nvoid old( { it's /* never\n compiled */\n#elif 1\n#endif\n"
+    "#if 1\n__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    "#else\n}}}\n#endif\n"
+    + PLAIN,
+}  # fmt: skip
+CALLED = 'calling a __host__ function("'
+REFUSED = {
+    "functor": (
+        "struct Op { float operator()(float v) const { return 2.f * v; } };\n"
+        "__global__ void k(const float* x, float* y, Op f) { y[threadIdx.x] = f(x[threadIdx.x]); }\n"
+        + LAUNCH % f"k<<<1, 32>>>({POINTERS}, Op{{}})", CALLED),
+    "constructor": ("struct Sum { float a; Sum() : a(0.f) {} __device__ void add(float v) { a += v; } };\n"
+    "__global__ void k(const float* x, float* y) { Sum s; s.add(x[threadIdx.x]); y[threadIdx.x] = s.a; }\n"
+    + PLAIN, CALLED),
+    "static member": ("struct Op { static float apply(float v) { return 2.f * v; } };\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = Op::apply(x[threadIdx.x]); }\n" + PLAIN, CALLED),
+    "constant array": ("const float TABLE[32] = {2.f};\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = TABLE[threadIdx.x] * x[threadIdx.x]; }\n" + PLAIN,
+    'identifier "TABLE" is undefined in device code'),
+    "constexpr array in a namespace": ("namespace tables { constexpr float W[32] = {2.f}; }\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = tables::W[threadIdx.x] * x[threadIdx.x]; }\n"
+    + PLAIN,
+    'identifier "W" is undefined in device code'),
+}  # fmt: skip
+
+
+def built(cache: Path, text: str, flags: tuple[str, ...] = ()) -> BuildResult:
+    return build(BuildRequest("extension", "halves", EXT + text + MODULE, cuda_flags=flags), cache)
+
+
+@pytest.fixture
+def runtime(cache: Path) -> Runtime:
+    return Runtime(lambda request: build(request, cache))
+
+
+def doubled(result: BuildResult, runtime: Runtime) -> bool:
+    assert result.status == "ok", result.log
+    x = torch.arange(32, dtype=torch.float32)
+    return torch.equal(Extension(result, runtime).forward(x), 2 * x)
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_both_halves_may_say(cache: Path, runtime: Runtime, name: str) -> None:
+    assert doubled(built(cache, SHARED[name]), runtime)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_nvcc_refuses_in_device_code(cache: Path, name: str) -> None:
+    text, message = REFUSED[name]
+    result = built(cache, text)
+    assert result.status == "compile_error" and message in result.log, (result.status, result.log)
+
+
+@pytest.mark.parametrize(
+    "flags", [("-DTWO=(1.f + 1.f)", "-DOF(a, b)=a * b"), ("-D", "TWO=2.0", "-D", "OF(a, b)=b * a")]
+)
+def test_definitions_on_the_command_line(cache: Path, runtime: Runtime, flags: tuple[str, ...]) -> None:
+    text = "__global__ void k(const float* x, float* y) { y[threadIdx.x] = OF(TWO, x[threadIdx.x]); }\n" + PLAIN
+    assert doubled(built(cache, text + 'static_assert(OF(1, 2) == 2 && TWO == 2, "");\n', flags), runtime)
+
+
+def test_a_type_that_device_code_cannot_have_is_no_fault(cache: Path) -> None:
+    text = "struct P { const float* x; float* y; std::vector<int> sizes; };\n" + BY_PARAMS.replace("P p", "const P& p")
+    result = built(cache, text + LAUNCH % f"k<<<1, 32>>>(P{{{POINTERS}, {{}}}})")
+    assert result.status == "unsupported" and result.missing == ("P in device code",), result.log
