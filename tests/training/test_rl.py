@@ -341,17 +341,20 @@ def test_a_stopped_run_loses_and_repeats_nothing(
 
     from kernelwright.training import rl
 
-    out, count = tmp_path / "stopped", 0
+    out, count, over = tmp_path / "stopped", 0, False
     keep = Rollouts._keep
 
     def stopping(self: Rollouts, path: Path, rows: Any) -> None:
-        nonlocal count
+        nonlocal count, over
+        if over:
+            raise KeyboardInterrupt  # once more: a killed process keeps nothing of what it still has
         count += 1
         if count in (3, 8, 14):
             if count == 8:  # as a process does that is killed while it writes
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with open(path, "a") as file:
                     file.write('[{"task_id": "rel')
+            over = True
             raise KeyboardInterrupt
         keep(self, path, rows)
 
@@ -360,6 +363,7 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 rl.train_rl(rl_settings(undecided), out, judges)
+            over = False
         facts = rl.train_rl(rl_settings(undecided), out, judges).facts
     assert {name: facts[name] for name in ("steps", "rollouts", "updates")} == {
         "steps": 2,

@@ -210,6 +210,7 @@ def _step(
     """One step; its row of the log."""
     rollouts.began = time.monotonic()
     if rollouts.judge is not None:
+        rollouts.judge.resume()
         rollouts.judge_weight = judge_weight(history, judge_start(settings))
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
