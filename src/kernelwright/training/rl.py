@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import sys
 import time
@@ -33,7 +32,7 @@ from kernelwright.rewards_judge import Judge
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.post_run import begin
-from kernelwright.training.progress import Log, read_log, writing
+from kernelwright.training.progress import Log, finite, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
 from kernelwright.training.rl_facts import alarms, describe, standing
@@ -226,7 +225,9 @@ def _step(
         counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
         facts |= {"judge_weight": rollouts.judge_weight, **counts}
     clock = rollouts.clock.read()
-    return {**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)}
+    found = finite({**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)})
+    assert isinstance(found, dict)
+    return found
 
 
 def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> float:
@@ -277,7 +278,7 @@ def keep_credit(path: Path, rows: Sequence[Row], trained: Trained) -> None:
     ]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(json.dumps(finite(line)) + "\n" for line in lines), encoding="utf-8")
 
 
 def _result(settings: RlSettings, state: State, out: Path, stopped: Sequence[str]) -> dict[str, Any]:
@@ -304,7 +305,7 @@ def _since(began: float) -> float:
 def show(result: RlResult, out: Path) -> None:
     """One line about a run."""
     facts = result.facts
-    reward = facts.get("last_reward", math.nan)
+    reward = f"reward {facts['last_reward']:.3f}" if "last_reward" in facts else "no reward"
     why = f", stopped by its alarms: {', '.join(facts['stopped_by'])}" if facts["stopped_by"] else ""
-    print(f"{out}: {facts['steps']} steps, {facts['rollouts']} rollouts, reward {reward:.3f}{why}")
+    print(f"{out}: {facts['steps']} steps, {facts['rollouts']} rollouts, {reward}{why}")
     sys.stdout.flush()

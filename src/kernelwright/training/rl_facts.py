@@ -100,8 +100,8 @@ def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSett
     ]
     if drift(facts["first_tokens"], first["first_tokens"]) > limits.first_token:
         found.append("first_token")
-    highest = max(limits.entropy_high * first["entropy"], limits.entropy_floor)
-    if not limits.entropy_low * first["entropy"] <= facts["entropy"] <= highest:
+    then = first["entropy"] or 0.0  # null in the log where it was no number
+    if not limits.entropy_low * then <= facts["entropy"] <= max(limits.entropy_high * then, limits.entropy_floor):
         found.append("entropy")
     return found
 
