@@ -35,7 +35,7 @@ from kernelwright.training.post_run import begin
 from kernelwright.training.progress import Log, finite, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import alarms, describe, standing
+from kernelwright.training.rl_facts import alarms, describe, judged, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
 from kernelwright.training.rl_settings import JudgingSettings, RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
@@ -44,8 +44,10 @@ from kernelwright.training.rl_view import StepView
 
 JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
-LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy")
+LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy", "verdicts")
 """What later steps look at in a row of the log."""
+REASON = 300
+"""Characters of why a judge gave no opinion that a row of the log has."""
 WAITING = 8
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
@@ -220,10 +222,12 @@ def _step(
     state.step += 1
     state.rollouts += len({(row.group, row.trajectory) for row in rows})
     facts = {"step": state.step, **describe(rows, rollouts.timed), **drawn, **trained.facts}
+    if rollouts.judge is not None:
+        facts |= {"judge_weight": rollouts.judge_weight, **judged(rows)}
+        reasons = [reason for reason in rollouts.ranks.gather(rollouts.judge.reason) if reason]
+        if facts["judge_failed"] and reasons:
+            facts["judge_reason"] = reasons[0][:REASON]
     facts["alarms"] = alarms(facts, history[0] if history else facts, settings.alarms)
-    if rollouts.judge is not None:  # counted from the rows: those of a session before a kill are among them
-        counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
-        facts |= {"judge_weight": rollouts.judge_weight, **counts}
     clock = rollouts.clock.read()
     found = finite({**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)})
     assert isinstance(found, dict)

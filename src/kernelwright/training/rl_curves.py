@@ -18,7 +18,7 @@ Series = dict[str, list[tuple[int, float]]]
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reward", ("reward",)),
     ("share of answers", ("correct", "correct_rollouts", "fast_1", "fast_1.5", "fast_2")),
-    ("broken or dishonest", ("hacked", "unreadable", "unpaid", "cut", "repetition")),
+    ("broken or dishonest", ("hacked", "unreadable", "unpaid", "cut", "repetition", "judge_failed_share")),
     ("speedup of right ones", ("speedup",)),
     ("rejected by filters", ("mismatch_rejected", "profiling_rejected", "alike")),
     ("entropy a token", ("entropy",)),
