@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from kernelwright import folders
 from kernelwright.errors import StoreError
-from kernelwright.folders import KINDS, claim
+from kernelwright.folders import KINDS, claim, full
 from kernelwright.store import Store
 
 
@@ -31,3 +33,13 @@ def test_a_run_is_not_made_in_a_model(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="holds a model"):
         Store.create(tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["config.json"]
+
+
+def test_a_full_disk_is_told_from_other_troubles(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert full(tmp_path, OSError(errno.ENOSPC, "No space left on device"))
+    assert not full(tmp_path, OSError(errno.EACCES, "Permission denied"))
+    assert not full(tmp_path, RuntimeError("[enforce fail at inline_container.cc:603]"))
+    assert not full(tmp_path / "none", RuntimeError("[enforce fail at inline_container.cc:603]"))
+    monkeypatch.setattr(folders, "LITTLE", 1 << 60)  # as if nothing were left
+    assert full(tmp_path, RuntimeError("[enforce fail at inline_container.cc:603]"))
+    assert not full(tmp_path, OSError(errno.EACCES, "Permission denied"))

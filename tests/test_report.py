@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from running import Command
 
-from kernelwright import page
+from kernelwright import page, report
+from kernelwright.errors import StoreError
 from kernelwright.records import (
     Candidate,
     Evaluation,
@@ -193,3 +194,16 @@ def test_a_run_can_be_read_while_it_is_written(run: Path, kernelwright: Command)
         done = kernelwright("report", run, "--json")
     assert done.returncode == 0, done.stderr
     assert '"late"' in done.stdout
+
+
+@pytest.mark.parametrize("mark", ["settings.toml", "settings.json"])
+def test_a_training_runs_folder_says_where_its_numbers_are(tmp_path: Path, mark: str) -> None:
+    (tmp_path / mark).write_text("")
+    with pytest.raises(StoreError, match="holds a training run") as error:
+        report.opened(tmp_path)
+    assert "nothing yet" in str(error.value.hint)
+    for name in ("log.jsonl", "curves.html"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(StoreError, match="holds a training run") as error:
+        report.opened(tmp_path)
+    assert f"{tmp_path / 'curves.html'} and {tmp_path / 'log.jsonl'}" in str(error.value.hint)

@@ -26,7 +26,7 @@ from kernelwright.records import (
     WorkloadResult,
 )
 from kernelwright.rewards import REWARDS, annealed_judge_weight, load_reward
-from kernelwright.rewards_judge import Judge, judge_messages, read_judgement
+from kernelwright.rewards_judge import SILENT, Judge, judge_messages, read_judgement
 from kernelwright.training.rl import judge_weight
 
 
@@ -321,6 +321,27 @@ def test_a_judge_that_raises_has_no_opinion(error: Exception) -> None:
     assert found.score == 0.0 and str(found.failure).startswith("no answer: ") and len(str(found.failure)) > 11
     assert judge(TASK, CANDIDATE).failure is None  # asked once more, as after an answer that cannot be read
     assert (judge.asked, judge.failed) == (2, 1)
+
+
+def test_a_judge_that_never_answers_is_not_asked_for_ever() -> None:
+    """A dead endpoint takes half a minute a question: a step would wait for hours."""
+    policy = Says("what?", *[PolicyError("down")] * SILENT, json.dumps(OPINION))
+    judge = Judge(policy)
+    found = [judge(TASK, CANDIDATE) for _ in range(9)]
+    assert len(policy.seen) == 1 + SILENT, "an answer that cannot be read is one"
+    assert (judge.asked, judge.failed, judge.reason) == (9, 9, "no answer: down")
+    assert all(one.failure for one in found) and "not asked" in str(found[-1].failure)
+    judge.resume()
+    assert judge(TASK, CANDIDATE).failure is None
+
+
+def test_a_judge_that_was_stopped_has_not_failed() -> None:
+    """A candidate would be paid without an opinion for good, because somebody pressed Ctrl-C."""
+    judge = Judge(Says(json.dumps(OPINION)))
+    judge.stop()
+    with pytest.raises(PolicyError, match="stopped"):
+        judge(TASK, CANDIDATE)
+    assert judge.failed == 0
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])

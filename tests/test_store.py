@@ -449,3 +449,14 @@ def test_half_written_files_of_a_killed_writer_are_swept_by_the_next(tmp_path: P
     with Store.open(folder) as store:
         assert not any(path.exists() for path in left)
         assert store.get_blob(store.put_blob("whole")) == "whole"
+
+
+def test_where_the_disk_is_full_the_hint_is_to_make_room(tmp_path: Path) -> None:
+    """Another folder would be on the same disk, and would not have what is done."""
+    with Store.create(tmp_path / "run") as store:
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count = {pages}")  # SQLite then says what it does on a full disk
+        with pytest.raises(StoreError, match="full") as error:
+            for n in range(1000):
+                store.add_event("note", {"text": f"{n} " * 200})
+    assert "make room" in str(error.value.hint) and "same command" in str(error.value.hint)

@@ -1,8 +1,10 @@
-"""Whose a folder is: no command writes into what another kind of command made."""
+"""Whose a folder is: no command writes into what another kind of command made; and whether its disk is full."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from pathlib import Path
 
 from kernelwright.errors import StoreError
@@ -15,6 +17,9 @@ KINDS = {
     "config.json": "a model",
 }
 """What a folder is by a file in it."""
+
+LITTLE = 1 << 20
+"""Bytes: a disk that has less is full."""
 
 
 def claim(folder: Path, *own: str) -> None:
@@ -36,3 +41,15 @@ def make(folder: Path) -> None:
         raise StoreError(f"{str(folder)!r} cannot be made: {error.strerror}", hint=hint) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"{str(folder)!r} cannot be written to", hint=hint)
+
+
+def full(folder: Path, error: Exception) -> bool:
+    """Whether something could not be written for want of space: by the number of the error, or where it has none by
+    what is left on the folder's disk, since libraries have words of their own for it."""
+    number = getattr(error, "errno", None)
+    if number is not None:
+        return number in (errno.ENOSPC, errno.EDQUOT)
+    try:
+        return shutil.disk_usage(folder).free < LITTLE
+    except OSError:
+        return False

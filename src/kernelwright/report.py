@@ -24,6 +24,9 @@ from kernelwright.evaluation import counters
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
+TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl")
+"""By which files a training run's folder is known, and which of them are for people."""
+
 if TYPE_CHECKING:
     from kernelwright.batch import BatchSummary
     from kernelwright.evaluation.session import Plan
@@ -256,10 +259,15 @@ def print_optimize(result: OptimizeResult, run: Path) -> None:
 
 
 def opened(run: Path) -> Store:
-    """A run to read. Raises `StoreError`; of a grid's folder it names the runs of its shapes."""
+    """A run to read. Raises `StoreError`; of a grid's folder it names the runs of its shapes, and of a training run's
+    where its numbers are."""
     try:
         return Store.open(run, writable=False)
     except StoreError as error:
+        if not (run / "run.sqlite").exists() and any((run / name).is_file() for name in TRAINING):
+            there = [str(run / name) for name in SHOWN if (run / name).is_file()]
+            look = f"look at {' and '.join(there)}" if there else "it has logged nothing yet"
+            raise StoreError(f"{str(run)!r} holds a training run, which has no report", hint=look) from error
         shapes = benchgrid.runs_in(run)
         if not shapes:
             raise

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kernelwright.errors import PolicyError
 from kernelwright.policies import Policy
 from kernelwright.prompts.answers import without_reasoning
 from kernelwright.records import Candidate, Message, Task
@@ -48,6 +49,11 @@ _SCHEMA = '{"reasoning": "<two to five sentences>", "compilability": <0..1>, "co
 
 _READ = 20_000
 """Characters of an answer, the last ones, in which an opinion is looked for: each brace costs a look at all of them."""
+
+SILENT = 4
+"""Questions in a row without any answer after which a judge is not asked again before `resume`."""
+_MANY = 1024
+"""Questions at once to a policy that does not say how many it takes."""
 
 _Score = Annotated[float, Field(ge=0.0, le=1.0, strict=True, allow_inf_nan=False)]
 
@@ -93,27 +99,63 @@ class Judge:
     asked: int = 0
     failed: int = 0
     """Candidates about which no opinion could be had."""
+    reason: str = ""
+    """Why the last of those had none."""
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _silent: int = 0
+    """Questions in a row that had no answer, be it one that cannot be read."""
+    _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        # As many as the policy takes at once: who waits here is not asked for once the others had no answer.
+        self._slots = threading.Semaphore(getattr(self.policy, "parallel", _MANY))
 
     def __call__(self, task: Task, candidate: Candidate, *, seed: int = 0) -> Judgement:
         """The policy's opinion. A policy that gives no answer, whatever it raises, is a failure like an answer that
-        cannot be read: one judge's trouble must not end a run."""
+        cannot be read: one judge's trouble must not end a run. Raises `PolicyError` only after `stop`."""
         with self._lock:
             self.asked += 1
         failure = "not asked"
         messages = judge_messages(task, candidate)
         for attempt in range(self.attempts):
-            try:
-                read = read_judgement(self.policy.generate(messages, seed=seed + attempt, task=task).text)
-            except Exception as error:
-                failure = f"no answer: {str(error) or type(error).__name__}"
-                continue
+            with self._slots:
+                if self._silent >= SILENT or self._stopped:
+                    failure = f"not asked: {self._silent} questions before had no answer" if not attempt else failure
+                    break
+                read = self._ask(messages, seed + attempt, task)
             if read.failure is None:
                 return read
             failure = read.failure
+        if self._stopped:  # no failure of the judge's: the candidate is to be asked about when the run goes on
+            raise PolicyError("stopped before the judge had answered")
         with self._lock:
             self.failed += 1
+            self.reason = self.reason if self.reason and failure.startswith("not asked") else failure
         return Judgement(0.0, {}, failure=failure)
+
+    def _ask(self, messages: tuple[Message, ...], seed: int, task: Task) -> Judgement:
+        """One question; counts those that have no answer."""
+        try:
+            text = self.policy.generate(messages, seed=seed, task=task).text
+        except Exception as error:
+            with self._lock:
+                self._silent += 1
+            return Judgement(0.0, {}, failure=f"no answer: {str(error) or type(error).__name__}")
+        with self._lock:
+            self._silent = 0
+        return read_judgement(text)
+
+    def resume(self) -> None:
+        """Asks again, should the judge have been silent: it may be back in the next step."""
+        with self._lock:
+            self._silent = 0
+
+    def stop(self) -> None:
+        """Asks nothing more: who waits for an opinion gets a `PolicyError`, soon where the policy can be stopped."""
+        self._stopped = True
+        stop = getattr(self.policy, "stop", None)
+        if stop is not None:
+            stop()
 
 
 def read_judgement(text: str) -> Judgement:

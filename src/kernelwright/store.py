@@ -31,7 +31,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kernelwright.errors import StoreError
-from kernelwright.folders import claim
+from kernelwright.folders import claim, full
 from kernelwright.records import Candidate, Evaluation, Task, Turn
 
 SCHEMA_VERSION = 2
@@ -548,6 +548,8 @@ def _unusable(folder: Path, error: Exception) -> StoreError:
     if isinstance(error, StoreError):
         return error
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return StoreError(
-        f"the run folder {str(folder)!r} cannot be used: {text}", hint="name a folder that you may write to with --run"
-    )
+    hint = "name a folder that you may write to with --run"
+    told = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    if told or (isinstance(error, OSError | sqlite3.OperationalError) and full(folder, error)):
+        hint = "make room on its disk and give the same command again: what is in the run is kept"
+    return StoreError(f"the run folder {str(folder)!r} cannot be used: {text}", hint=hint)

@@ -119,6 +119,31 @@ def test_concurrency_is_bounded(endpoint: Endpoint) -> None:
     assert time.monotonic() - started < 15
 
 
+@pytest.mark.parametrize("listens", [True, False], ids=["slow", "tried again"])
+def test_who_waits_is_let_go_when_it_is_stopped(endpoint: Endpoint, listens: bool) -> None:
+    """Those that wait for the answer or for the next try, and those that wait for a place behind them."""
+    endpoint.troubles = [6.0] * 5
+    shared = policy(endpoint, settings=Settings(timeout=60, first_wait=40, concurrency=2))
+    if not listens:
+        shared.url = "http://127.0.0.1:9/v1/chat/completions"
+    ended: list[str] = []
+
+    def ask(seed: int) -> None:
+        with pytest.raises(PolicyError) as error:
+            shared.generate(ASK, seed=seed)
+        ended.append(str(error.value))
+
+    threads = [threading.Thread(target=ask, args=(seed,), daemon=True) for seed in range(5)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.5)
+    stopped = time.monotonic()
+    shared.stop()
+    for thread in threads:
+        thread.join(10)
+    assert time.monotonic() - stopped < 5 and len(ended) == 5 and all("stopped" in text for text in ended)
+
+
 @pytest.mark.parametrize(
     "spec", ["openai:", "openai:model@", "openai:@http://x", "openai:model@nowhere", "opnai:model"]
 )

@@ -92,3 +92,18 @@ def test_signs_that_end_lines_elsewhere_do_not_end_a_row(tmp_path: Path) -> None
     file = tmp_path / "s.jsonl"
     file.write_text(json.dumps({"answer": "a\u2028b\x85c"}, ensure_ascii=False) + "\r\n", newline="")
     assert load_policy(f"scripted:{file}").generate(FIRST, seed=0).text == "a\u2028b\x85c"
+
+
+@pytest.mark.parametrize("answer", [None, 5, ["a"], {"text": "a"}, True])
+def test_an_answer_is_a_text(tmp_path: Path, answer: object) -> None:
+    with pytest.raises(ConfigError, match="line 2 of"):
+        load_policy(f"scripted:{script(tmp_path / 's.jsonl', {'answer': 'one'}, {'answer': answer})}")
+
+
+def test_two_answers_to_one_question_are_refused(tmp_path: Path) -> None:
+    one = {"answer": "one", "task_id": "relu", "turn": 0, "seed": 3}
+    rows = [one, {**one, "seed": 4}, {**one, "answer": "two"}]
+    with pytest.raises(ConfigError, match="lines 1 and 3 of"):
+        load_policy(f"scripted:{script(tmp_path / 's.jsonl', *rows)}")
+    policy = load_policy(f"scripted:{script(tmp_path / 's.jsonl', *rows[:2], one)}")
+    assert policy.generate(FIRST, seed=3, task=TASK).text == "one"

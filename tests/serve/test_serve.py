@@ -162,6 +162,11 @@ def test_completions(http: httpx.Client, worker: Worker) -> None:
     assert "".join(c["choices"][0]["text"] for c in chunks) == choice["text"]
 
 
+def test_a_list_of_no_prompts_is_refused(http: httpx.Client) -> None:
+    reply = http.post("/v1/completions", json={"model": "small", "prompt": [], "max_tokens": 4})
+    assert reply.status_code == 400 and "prompt" in reply.text
+
+
 def test_requests_at_once_share_the_batch(http: httpx.Client, worker: Worker) -> None:
     most = 0
     step = worker.engine.step

@@ -65,6 +65,8 @@ def test_a_share_of_the_lazy_kernels_is_kept_and_every_wrong_one() -> None:
     assert profiling_rejection(ratio, np.zeros(n, bool), seed=3).all()
     assert (profiling_rejection(ratio, np.ones(n, bool), seed=3) == keep).all()
     assert (profiling_rejection(ratio, np.ones(n, bool), seed=4) != keep).any()
+    with pytest.raises(ConfigError, match="seed = -1"):
+        profiling_rejection(ratio, np.ones(n, bool), seed=-1)
 
 
 def test_what_was_not_profiled_or_is_fast_is_kept() -> None:

@@ -387,3 +387,37 @@ def test_a_resumed_run_has_the_same_mean_weight_and_counts_all_updates(home: Pat
     assert again["loss"] == pytest.approx(whole["loss"], rel=1e-4)
     assert again["seconds"] > rows[3]["seconds"] and [r["seconds"] for r in rows] == sorted(r["seconds"] for r in rows)
     assert _mean_loss([{"step": 2, "loss": 1.0}, {"step": 3, "loss": 4.0}, {"step": 3}]) == 2.0
+
+
+def test_other_settings_are_named_with_what_they_were(tmp_path: Path) -> None:
+    from kernelwright.training.post_run import keep_settings
+    from kernelwright.training.rl_settings import RlSettings
+
+    table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
+    keep_settings(RlSettings.model_validate(table), tmp_path)
+    (tmp_path / "log.jsonl").write_text("")
+    changed = {**table, "seed": 3, "train": {"lr": 0.5, "seconds": 9.0}}
+    with pytest.raises(ConfigError, match="other settings: ") as error:
+        keep_settings(RlSettings.model_validate(changed), tmp_path)
+    for words in ("seed was 0, now 3", "train.lr was 1e-06, now 0.5", "train.seconds was 'not set', now 9.0"):
+        assert words in str(error.value)
+    many = {**changed, "train": {name: 7 for name in ("updates", "lr", "warm_up", "steps", "save_every")}}
+    with pytest.raises(ConfigError, match="; and 2 more"):
+        keep_settings(RlSettings.model_validate(many), tmp_path)
+    (tmp_path / "settings.toml").write_text("torn =")
+    with pytest.raises(ConfigError, match="other settings$"):
+        keep_settings(RlSettings.model_validate(table), tmp_path)
+
+
+@pytest.mark.parametrize("place", ["./none", "../none", "/none/model"])
+def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(place: str) -> None:
+    from kernelwright.training.post_run import load_model
+    from kernelwright.training.post_settings import BaseModelSettings
+
+    with pytest.raises(ConfigError, match="there is no folder"):
+        load_model(BaseModelSettings(path=place))
+
+
+def test_nor_by_fine_tuning(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no folder"):
+        train_sft(settings(home, "sft", None, {"path": str(tmp_path / "none")}), tmp_path / "run")

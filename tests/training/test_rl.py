@@ -90,7 +90,8 @@ def test_a_ratio_that_left_its_bounds_pulls_no_further() -> None:
     log_probs = torch.tensor([[math.log(1.5)], [math.log(0.5)]], requires_grad=True)
     out = policy_loss(log_probs, torch.zeros(2, 1), torch.tensor([1.0, -1.0]), torch.ones(2, 1, dtype=torch.bool))
     out.loss.backward()
-    assert log_probs.grad is not None and not log_probs.grad.any() and out.clipped.item() == 1.0
+    assert log_probs.grad is not None and not log_probs.grad.any()
+    assert (out.clipped.item(), out.tokens.item()) == (2, 2)
     with pytest.raises(ConfigError):
         policy_loss(log_probs, log_probs, torch.ones(2), torch.ones(2, 1), normalise="constant")
 
@@ -341,17 +342,20 @@ def test_a_stopped_run_loses_and_repeats_nothing(
 
     from kernelwright.training import rl
 
-    out, count = tmp_path / "stopped", 0
+    out, count, over = tmp_path / "stopped", 0, False
     keep = Rollouts._keep
 
     def stopping(self: Rollouts, path: Path, rows: Any) -> None:
-        nonlocal count
+        nonlocal count, over
+        if over:
+            raise KeyboardInterrupt  # once more: a killed process keeps nothing of what it still has
         count += 1
         if count in (3, 8, 14):
             if count == 8:  # as a process does that is killed while it writes
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with open(path, "a") as file:
                     file.write('[{"task_id": "rel')
+            over = True
             raise KeyboardInterrupt
         keep(self, path, rows)
 
@@ -360,6 +364,7 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
                 rl.train_rl(rl_settings(undecided), out, judges)
+            over = False
         facts = rl.train_rl(rl_settings(undecided), out, judges).facts
     assert {name: facts[name] for name in ("steps", "rollouts", "updates")} == {
         "steps": 2,
@@ -394,8 +399,8 @@ def test_two_processes_credit_and_learn_what_one_does(
         name = f"credit/step-{step:06d}.jsonl"
         assert (out / name).read_text() == (alone / name).read_text()
     for mine, theirs in zip(logged(out), logged(alone), strict=True):
-        assert [mine[k] for k in ("loss", "grad_norm")] == pytest.approx(
-            [theirs[k] for k in ("loss", "grad_norm")], rel=1e-3, abs=1e-6
+        assert [mine[k] for k in ("loss", "grad_norm", "clipped")] == pytest.approx(
+            [theirs[k] for k in ("loss", "grad_norm", "clipped")], rel=1e-3, abs=1e-6
         )  # a first update's loss is zero but for rounding
     again, first = load_file(out / "model.safetensors"), load_file(alone / "model.safetensors")
     assert all(torch.allclose(again[name], first[name], atol=1e-4) for name in first)

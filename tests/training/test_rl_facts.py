@@ -9,12 +9,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from rich.console import Console
 
 from kernelwright.errors import StoreError
 from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import alarms, describe, drift, repetition, standing
+from kernelwright.training.rl_facts import alarms, chance_drift, describe, drift, judged, repetition, standing
 from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
 from kernelwright.training.rl_settings import AlarmSettings
 from kernelwright.training.rl_view import StepView, table
@@ -108,6 +109,79 @@ def test_drift_is_a_distance_of_distributions() -> None:
     assert drift(*alike) == 0.0  # two tables of one distribution, which names neither's tokens more than the other's
     assert drift({"1": 0.6, "2": 0.2}, {"3": 0.5, "4": 0.2}) == pytest.approx(0.5)
     assert repetition([1] * 20) > 0.9 and repetition(range(20)) == 0.0 and repetition([1]) == 0.0
+
+
+def first_of(probabilities: np.ndarray, count: int, random: np.random.Generator) -> list[Row]:
+    return [
+        row(n, token_ids=(int(t), *range(600, 615))) for n, t in enumerate(random.choice(512, count, p=probabilities))
+    ]
+
+
+@pytest.mark.parametrize("count", [16, 128, 1024])
+def test_chance_is_no_drift_however_few_answers_there_are(count: int) -> None:
+    """Sixteen answers of one policy often differ from sixteen others of it in more than 30 % of their first tokens."""
+    random = np.random.default_rng(1)
+    wide = np.where(np.arange(512) < 40, 1.0 / np.arange(1.0, 513.0), 0.0)
+    wide /= wide.sum()
+    moved = 0.2 * wide + 0.8 * (np.arange(512) == 100)
+    alike, real, naive = 0, 0, 0
+    for _ in range(40):
+        first, same, other = (describe(first_of(p, count, random)) for p in (wide, wide, moved))
+        naive += drift(same["first_tokens"], first["first_tokens"]) > 0.3
+        alike += "first_token" in alarms(same, first, AlarmSettings())
+        real += "first_token" in alarms(other, first, AlarmSettings())
+    assert alike <= 1 and real >= 38 and (naive > 5 or count > 16)
+
+
+def test_what_chance_gives_is_counted_with_what_is_not_named() -> None:
+    tables = [{str(n): 1 / 32 for n in places} for places in (range(16), range(16, 32))]
+    mean, most = chance_drift(*tables, (32, 32))
+    assert 0.0 <= mean <= most < 0.6 and chance_drift({}, {}, (16, 16))[0] >= 0.0
+    assert chance_drift({"1": 1.0}, {"1": 1.0}, (8, 9)) == (0.0, 0.0)
+    assert chance_drift({"1": 0.5, "2": 0.5}, {"1": 0.5, "2": 0.5}, (10_000, 10_000))[1] < 0.03
+
+
+def asked(failed: int) -> list[Row]:
+    """The sound rows, about ten of which a judge was asked in vain or not."""
+    return [
+        replace(r, facts={**r.facts, "judge_asked": 1.0, "judge_failed": float(n < failed)} if n < 10 else r.facts)
+        for n, r in enumerate(SOUND)
+    ]
+
+
+def test_a_judge_that_fails_is_an_alarm_and_is_said_once(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    steps: list[dict[str, Any]] = []
+    for step, failed in enumerate((0, 5, 6, 10), 1):
+        facts = {"step": step, **describe(asked(failed)), **judged(asked(failed)), "trained_rows": 16.0}
+        reason = {"judge_reason": "no answer: down \x1b[2J"} if failed else {}
+        found = alarms(facts, facts, AlarmSettings())
+        steps.append({**facts, **reason, "play_s": 3.0, "update_s": 1.0, "step_s": 4.0, "alarms": found})
+    assert [one["alarms"] for one in steps] == [[], [], ["judge_failed"], ["judge_failed"]]
+    assert [one["judge_failed_share"] for one in steps] == [0.0, 0.5, 0.6, 1.0]
+    assert judged(SOUND) == {"judge_asked": 0, "judge_failed": 0, "judge_failed_share": None}
+    with StepView(4, True, Console(file=io.StringIO())) as view:
+        for one in steps:
+            view.add(one, last=one is steps[-1])
+    said = capsys.readouterr().err
+    assert said.count("no answer: down") == 1 and "\x1b" not in said
+    assert "the judge gave no opinion on 5 of 10 candidates of step 2" in said and "no opinion 100%" in said
+    screen = io.StringIO()
+    with StepView(4, True, Console(file=screen, force_terminal=True, width=99, _environ={"TERM": "xterm"})) as view:
+        for one in steps:
+            view.add(one)
+    assert screen.getvalue().count("no answer: down") == 1 and "no judge" in screen.getvalue()
+    write_curves("run", steps, tmp_path / "curves.html")
+    assert "judge_failed_share 1" in (tmp_path / "curves.html").read_text()
+
+
+def test_a_step_with_a_new_alarm_is_shown_however_soon_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = {**describe(SOUND), "trained_rows": 16.0, "play_s": 3.0, "update_s": 1.0, "step_s": 4.0}
+    raised_in = {3: ["cut"], 4: ["cut"], 5: ["cut", "hacked"], 8: ["hacked"]}
+    with StepView(9, True, Console(file=io.StringIO())) as view:
+        for n in range(1, 10):
+            view.add({"step": n, **facts, "alarms": raised_in.get(n, [])})
+    shown = [text.split("/")[0] for text in capsys.readouterr().err.splitlines()]
+    assert shown == ["step 1", "step 3", "step 5", "step 8"]
 
 
 def test_opinions_count_only_where_execution_tells_nothing_apart() -> None:

@@ -47,7 +47,8 @@ class Policy(Protocol):
 
     One that samples takes a keyword `temperature` as well, and one that answers by the turn a keyword `turn` (`ask`
     gives both where they are taken, None for what nobody knows). One that answers many at once also has
-    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests.
+    `generate_many(requests: Sequence[Request]) -> list[Answer]`, in the order of the requests. One that may wait long
+    for somebody else has `stop()`, after which it answers nothing more, and who waits is let go.
     """
 
     name: str

@@ -6,13 +6,15 @@ The key comes from KERNELWRIGHT_API_KEY or OPENAI_API_KEY and is neither logged 
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import random
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from kernelwright.policies import Answer
 from kernelwright.records import Message, Task, Usage
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+LOOK_SECONDS = 0.3
+"""How often who waits looks whether the policy was stopped."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,7 @@ class Settings:
 
 
 class OpenAIPolicy:
-    """A model behind an HTTP endpoint. Threads may share one policy."""
+    """A model behind an HTTP endpoint. Threads may share one policy, until it is stopped."""
 
     def __init__(self, model: str, base_url: str, settings: Settings | None = None, cache: Path | None = None) -> None:
         self.name = f"openai:{model}"
@@ -68,6 +72,7 @@ class OpenAIPolicy:
         self.spent = Usage()
         self._slots = threading.Semaphore(self.settings.concurrency)
         self._lock = threading.Lock()
+        self._stopped = threading.Event()
         self._client = httpx.Client(
             timeout=httpx.Timeout(self.settings.timeout, connect=min(20, self.settings.timeout))
         )
@@ -113,12 +118,47 @@ class OpenAIPolicy:
         if kept is not None:
             return kept
         started = time.monotonic()
-        with self._slots:
+        with self._slot():
             reply = self._post(body)
         answer = self._answer(reply, time.monotonic() - started)
         self._keep(key, answer)
         self._account(answer.usage)
         return answer
+
+    def stop(self) -> None:
+        """Asks nothing more. Who waits for an answer, for a free place or for the next try gets a `PolicyError`."""
+        self._stopped.set()
+
+    def _check(self) -> None:
+        if self._stopped.is_set():
+            raise PolicyError(f"stopped before {self.url} had answered")
+
+    @contextlib.contextmanager
+    def _slot(self) -> Iterator[None]:
+        """One of the places of those that ask at once."""
+        while not self._slots.acquire(timeout=LOOK_SECONDS):
+            self._check()
+        try:
+            self._check()
+            yield
+        finally:
+            self._slots.release()
+
+    def _send(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+        """One request, in a thread of its own: nothing wakes one that reads from a silent endpoint, and once the policy
+        was stopped nobody need wait for it."""
+        done: Future[httpx.Response] = Future()
+
+        def send() -> None:
+            try:
+                done.set_result(self._client.post(self.url, json=body, headers=headers))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=send, name="request", daemon=True).start()
+        while not wait([done], LOOK_SECONDS).done:
+            self._check()
+        return done.result()
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         """Sends until there is a reply worth reading; waits longer each time, or as the endpoint says."""
@@ -126,9 +166,9 @@ class OpenAIPolicy:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         problem = ""
         for attempt in range(self.settings.retries + 1):
-            wait = self.settings.first_wait * 2**attempt * (0.75 + random.random() / 2)
+            pause = self.settings.first_wait * 2**attempt * (0.75 + random.random() / 2)
             try:
-                response = self._client.post(self.url, json=body, headers=headers)
+                response = self._send(body, headers)
             except httpx.TimeoutException:
                 problem = f"no answer within {self.settings.timeout:g} s"
             except httpx.HTTPError as error:
@@ -137,9 +177,10 @@ class OpenAIPolicy:
                 if response.status_code not in RETRIED:
                     return self._read(response)
                 problem = f"status {response.status_code}: {_detail(response)}"
-                wait = _stated_wait(response) or wait
+                pause = _stated_wait(response) or pause
             if attempt < self.settings.retries:
-                time.sleep(min(wait, 60.0))
+                self._stopped.wait(min(pause, 60.0))
+                self._check()
         raise PolicyError(
             f"{self.url} gave no answer after {self.settings.retries + 1} tries: {problem}",
             hint="check that the server runs and the address is right; finished turns are kept, so run again to go on",

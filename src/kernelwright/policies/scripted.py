@@ -53,6 +53,7 @@ def _read(path: Path) -> dict[_Key, str]:
     if path.suffix != ".jsonl":
         return {(None, 0, None): f"```python\n{text}\n```" if path.suffix == ".py" else text}
     answers: dict[_Key, str] = {}
+    lines: dict[_Key, int] = {}
     following: dict[tuple[str | None, int | None], int] = {}
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -60,13 +61,21 @@ def _read(path: Path) -> dict[_Key, str]:
         try:
             row = json.loads(line)
             answer, name = row["answer"], row.get("task_id")
+            if not isinstance(answer, str):
+                raise TypeError("an answer is a text")
             seed = None if row.get("seed") is None else int(row["seed"])
             turn = int(row.get("turn", following.get((name, seed), 0)))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigError(
                 f"line {number} of the script {str(path)!r} is no answer", hint='write {"answer": "…"} in each line'
             ) from error
-        answers[(name, turn, seed)] = str(answer)
+        key = (name, turn, seed)
+        if answers.get(key, answer) != answer:
+            raise ConfigError(
+                f"lines {lines[key]} and {number} of the script {str(path)!r} are different answers to one question",
+                hint="leave one of them, or give each a task_id, turn or seed of its own",
+            )
+        answers[key], lines[key] = answer, number
         following[(name, seed)] = turn + 1
     if not answers:
         raise ConfigError(f"the script {str(path)!r} holds no answers")

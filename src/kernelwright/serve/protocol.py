@@ -120,6 +120,13 @@ class CompletionRequest(_Request):
     prompt: str | list[int] | list[str] | list[list[int]]
     logprobs: int | None = Field(default=None, ge=0, le=5)
 
+    @field_validator("prompt")
+    @classmethod
+    def _not_empty(cls, value: Any) -> Any:
+        if value == []:
+            raise ValueError("an empty list asks for nothing")
+        return value
+
     def prompts(self) -> list[str | list[int]]:
         """The prompts, one by one."""
         if isinstance(self.prompt, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
+from kernelwright.folders import full
 from kernelwright.training.progress import cannot_write, writing
 
 if TYPE_CHECKING:
@@ -65,9 +67,12 @@ def save_state(path: Path, state: dict[str, Any]) -> None:
     try:
         torch.save(state, temporary)
         os.replace(temporary, path)
-    except (OSError, RuntimeError) as error:  # torch says RuntimeError where the disk is full
+    except (OSError, RuntimeError) as error:
+        # Torch says RuntimeError, and where in its source, when the disk is full: it is so until the part is removed.
+        lack = not isinstance(error, OSError) and full(path.parent, error)
         temporary.unlink(missing_ok=True)
-        raise cannot_write(path.parent, error) from error
+        why = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if lack else error
+        raise cannot_write(path.parent, why) from error
 
 
 def load_state(path: Path) -> dict[str, Any] | None:

@@ -90,6 +90,8 @@ def profiling_rejection(
     """
     if not 0.0 < scale < math.inf or not math.isfinite(tau):
         raise ConfigError(f"tau = {tau} and scale = {scale}", hint="use finite numbers, and a scale of more than 0")
+    if seed < 0:
+        raise ConfigError(f"seed = {seed}", hint="use a whole number of at least 0")
     ratio, right = scores(profiling_ratio), as_numpy(correct).astype(bool)
     if ratio.shape != right.shape:
         raise ConfigError(f"{len(ratio)} profiling ratios of {len(right)} rows")

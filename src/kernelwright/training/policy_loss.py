@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """A loss, and the share of tokens whose ratio was clipped."""
+    """A loss, and of how many tokens how many had a ratio that was clipped: of several batches, a share of all."""
 
     loss: Tensor
     clipped: Tensor
+    tokens: Tensor
 
 
 def policy_loss(
@@ -49,5 +50,5 @@ def policy_loss(
         divisor = denominator if denominator is not None else mask.any(dim=1).sum().clamp(min=1)
     else:
         total, divisor = terms.sum(), denominator if denominator is not None else tokens.clamp(min=1)
-    clipped = ((ratio * weight > bounded * weight) & mask).sum() / tokens.clamp(min=1)
-    return PolicyLoss(total / divisor, clipped.detach())
+    clipped = ((ratio * weight > bounded * weight) & mask).sum()
+    return PolicyLoss(total / divisor, clipped.detach(), tokens)

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,13 @@ from kernelwright.config import dump_config
 from kernelwright.errors import ConfigError, StoreError, did_you_mean
 from kernelwright.folders import claim, make
 from kernelwright.training.merging import save_tokenizer_files, write_model
-from kernelwright.training.post_settings import BaseModelSettings, BenchSettings, UpdateSettings, micro_batches
+from kernelwright.training.post_settings import (
+    BaseModelSettings,
+    BenchSettings,
+    UpdateSettings,
+    check_there,
+    micro_batches,
+)
 from kernelwright.training.progress import BENCHES, read_log, writing
 from kernelwright.training.texts import Report
 
@@ -34,6 +41,8 @@ class Result:
 
 
 SETTINGS = "settings.toml"
+NAMED = 4
+"""Settings that the refusal of others names."""
 _BEGUN = ("checkpoints", "log.jsonl", "training.json", "rollouts", "state", "config.json")
 """What a run has in its folder once it has done something."""
 _held: list[Any] = []
@@ -111,13 +120,33 @@ def keep_settings(settings: Any, out: Path, begun: Sequence[str] = ()) -> None:
         return
     if _begun(out, begun) and before is not None:
         raise ConfigError(
-            f"{str(out)!r} holds a run with other settings",
+            f"{str(out)!r} holds a run with other settings{_differences(before, text)}",
             hint="give the settings it was begun with, or another --out",
         )
     part = out / f"{SETTINGS}.part"
     with writing(path):
         part.write_text(text, encoding="utf-8")
         os.replace(part, path)
+
+
+def _differences(before: str, now: str) -> str:
+    """The first settings of two files in which they differ, in words; nothing where the older one cannot be read."""
+    try:
+        old, new = (_flat(tomllib.loads(text)) for text in (before, now))
+    except tomllib.TOMLDecodeError:
+        return ""
+    names = [name for name in {**new, **old} if old.get(name) != new.get(name)]
+    words = [f"{name} was {old.get(name, 'not set')!r}, now {new.get(name, 'not set')!r}" for name in names[:NAMED]]
+    more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
+    return ": " + "; ".join(words + more) if words else ""
+
+
+def _flat(table: dict[str, Any], above: str = "") -> dict[str, Any]:
+    """The values of nested tables by their dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return found
 
 
 def _check_libraries() -> None:
@@ -145,6 +174,7 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     `joined`: it will see rows of joined samples; with `attention = "auto"`, kinds of models that `joined.MODELS` names
     get attention that needs no mask for these.
     """
+    check_there(settings.path)
     import torch
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import resources
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -259,6 +260,13 @@ class SftSettings(Table):
     loss: LossSettings = LossSettings()
     train: UpdateSettings
     bench: BenchSettings | None = None
+
+
+def check_there(path: str) -> None:
+    """Raises `ConfigError` for a model's folder that is not there: what begins like one is no Hub id."""
+    if path.startswith(("/", ".")) and not os.path.isdir(path):
+        hint = "name a model's folder, or the id of a model on the Hub"
+        raise ConfigError(f"model.path: there is no folder {path!r}", hint=hint)
 
 
 def recipe_path(name: str) -> Path:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ class Log:
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        kept = "".join(json.dumps(row) + "\n" for row in read_log(path, ("step",)) if row["step"] <= step)
+        kept = "".join(json.dumps(finite(row)) + "\n" for row in read_log(path, ("step",)) if row["step"] <= step)
         with writing(path):
             if path.exists() and path.read_bytes() == kept.encode():
                 return
@@ -60,9 +61,18 @@ class Log:
             os.replace(temporary, path)
 
     def add(self, row: dict[str, Any]) -> None:
-        """Appends one row."""
+        """Appends one row; numbers that are not finite are null."""
         with writing(self.path), open(self.path, "a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps(finite(row), allow_nan=False) + "\n")
+
+
+def finite(value: Any) -> Any:
+    """The same tables, lists and values with None for each number that is not finite: JSON has none of those."""
+    if isinstance(value, Mapping):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_log(path: Path, needs: Sequence[str] = ()) -> list[dict[str, Any]]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import math
 import os
 import sys
 import time
@@ -33,10 +32,10 @@ from kernelwright.rewards_judge import Judge
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.post_run import begin
-from kernelwright.training.progress import Log, read_log, writing
+from kernelwright.training.progress import Log, finite, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import alarms, describe, standing
+from kernelwright.training.rl_facts import alarms, describe, judged, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
 from kernelwright.training.rl_settings import JudgingSettings, RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
@@ -45,8 +44,10 @@ from kernelwright.training.rl_view import StepView
 
 JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
-LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy")
+LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy", "verdicts")
 """What later steps look at in a row of the log."""
+REASON = 300
+"""Characters of why a judge gave no opinion that a row of the log has."""
 WAITING = 8
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
@@ -210,6 +211,7 @@ def _step(
     """One step; its row of the log."""
     rollouts.began = time.monotonic()
     if rollouts.judge is not None:
+        rollouts.judge.resume()
         rollouts.judge_weight = judge_weight(history, judge_start(settings))
     rows, kept, drawn = _played(settings, state.step, rollouts, tasks, out)
     played = time.monotonic()
@@ -220,12 +222,16 @@ def _step(
     state.step += 1
     state.rollouts += len({(row.group, row.trajectory) for row in rows})
     facts = {"step": state.step, **describe(rows, rollouts.timed), **drawn, **trained.facts}
+    if rollouts.judge is not None:
+        facts |= {"judge_weight": rollouts.judge_weight, **judged(rows)}
+        reasons = [reason for reason in rollouts.ranks.gather(rollouts.judge.reason) if reason]
+        if facts["judge_failed"] and reasons:
+            facts["judge_reason"] = reasons[0][:REASON]
     facts["alarms"] = alarms(facts, history[0] if history else facts, settings.alarms)
-    if rollouts.judge is not None:  # counted from the rows: those of a session before a kill are among them
-        counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
-        facts |= {"judge_weight": rollouts.judge_weight, **counts}
     clock = rollouts.clock.read()
-    return {**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)}
+    found = finite({**facts, **clock, "step_s": _since(rollouts.began), "update_s": _since(played)})
+    assert isinstance(found, dict)
+    return found
 
 
 def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> float:
@@ -276,7 +282,7 @@ def keep_credit(path: Path, rows: Sequence[Row], trained: Trained) -> None:
     ]
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        path.write_text("".join(json.dumps(finite(line)) + "\n" for line in lines), encoding="utf-8")
 
 
 def _result(settings: RlSettings, state: State, out: Path, stopped: Sequence[str]) -> dict[str, Any]:
@@ -303,7 +309,7 @@ def _since(began: float) -> float:
 def show(result: RlResult, out: Path) -> None:
     """One line about a run."""
     facts = result.facts
-    reward = facts.get("last_reward", math.nan)
+    reward = f"reward {facts['last_reward']:.3f}" if "last_reward" in facts else "no reward"
     why = f", stopped by its alarms: {', '.join(facts['stopped_by'])}" if facts["stopped_by"] else ""
-    print(f"{out}: {facts['steps']} steps, {facts['rollouts']} rollouts, reward {reward:.3f}{why}")
+    print(f"{out}: {facts['steps']} steps, {facts['rollouts']} rollouts, {reward}{why}")
     sys.stdout.flush()

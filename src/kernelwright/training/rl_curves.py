@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ Series = dict[str, list[tuple[int, float]]]
 CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("reward", ("reward",)),
     ("share of answers", ("correct", "correct_rollouts", "fast_1", "fast_1.5", "fast_2")),
-    ("broken or dishonest", ("hacked", "unreadable", "unpaid", "cut", "repetition")),
+    ("broken or dishonest", ("hacked", "unreadable", "unpaid", "cut", "repetition", "judge_failed_share")),
     ("speedup of right ones", ("speedup",)),
     ("rejected by filters", ("mismatch_rejected", "profiling_rejected", "alike")),
     ("entropy a token", ("entropy",)),
@@ -27,15 +28,20 @@ CHARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
 
 
 def series(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Series:
-    """Points `(step, value)` by name; names that no row has a number for are left out."""
-    found = {name: [(row["step"], float(row[name])) for row in rows if row.get(name) is not None] for name in names}
+    """Points `(step, value)` by name; names that no row has a finite number for are left out."""
+    found = {name: [(row["step"], float(row[name])) for row in rows if _is_finite(row.get(name))] for name in names}
     return {name: points for name, points in found.items() if points}
+
+
+def _is_finite(value: Any) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def write_curves(name: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Writes the page. Raises `StoreError` where it cannot be written."""
     parts = {part for row in rows for part in row["parts"]}
-    by_part = {p: [(row["step"], float(row["parts"].get(p, 0.0))) for row in rows] for p in sorted(parts)}
+    flat = [{**{p: row["parts"].get(p, 0.0) for p in parts}, "step": row["step"]} for row in rows]
+    by_part = series(flat, sorted(parts))
     charts = [("parts of the reward", by_part), *((title, series(rows, names)) for title, names in CHARTS)]
     body = "".join(chart(title, lines) for title, lines in charts if lines)
     raised = [f"step {row['step']}: {', '.join(row['alarms'])}" for row in rows if row["alarms"]]

@@ -10,12 +10,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from kernelwright.training.filters import varied_groups
 from kernelwright.training.rl_rollouts import Row
 from kernelwright.training.rl_settings import AlarmSettings
 
 FIRST_TOKENS = 16
 """The commonest first tokens that a row of the log names."""
+DRAWS = 100
+"""By which what chance gives is estimated."""
 FAST = (1.0, 1.5, 2.0)
 """The p of fast_p: answers that are right and more than p times as fast as eager."""
 
@@ -80,6 +84,49 @@ def drift(now: Mapping[str, float], then: Mapping[str, float]) -> float:
     return max(_gained(now, then), _gained(then, now))
 
 
+def chance_drift(now: Mapping[str, float], then: Mapping[str, float], sizes: tuple[int, int]) -> tuple[float, float]:
+    """The drift of two such tables, of samples of these sizes, that chance alone gives: its mean, and what it seldom
+    exceeds, in one of twenty draws.
+
+    Of seeded draws in which the answers of both are dealt out anew. What neither names is taken for tokens as common as
+    the least common one that is named.
+    """
+    names = sorted(now.keys() | then.keys())
+    pool = [round(now.get(name, 0.0) * sizes[0]) + round(then.get(name, 0.0) * sizes[1]) for name in names]
+    least = max(1, min(pool, default=1))
+    left = max(0, sum(sizes) - sum(pool))
+    pool += [least] * (left // least) + [left % least]
+    random = np.random.default_rng(0)
+    found = []
+    for _ in range(DRAWS):
+        dealt = random.multivariate_hypergeometric(pool, min(sizes[0], sum(pool)), method="marginals")
+        found.append(drift(_commonest(dealt, sizes[0]), _commonest(np.asarray(pool) - dealt, sizes[1])))
+    return sum(found) / DRAWS, float(np.quantile(found, 0.95))
+
+
+def _commonest(counts: np.ndarray, size: int) -> dict[str, float]:
+    return {str(n): int(counts[n]) / size for n in np.argsort(-counts, kind="stable")[:FIRST_TOKENS] if counts[n]}
+
+
+def _drifted(facts: Mapping[str, Any], first: Mapping[str, Any], limit: float) -> bool:
+    """Whether first tokens drifted by more than chance makes them, and by how much more than a limit: a share of what
+    chance leaves, so that 1 stays 1 and with many answers it is the distance itself."""
+    now, then = facts["first_tokens"], first["first_tokens"]
+    whole = drift(now, then)
+    sizes = (sum(facts["verdicts"].values()), sum(first["verdicts"].values()))
+    if whole <= limit:  # which chance can only lower
+        return False
+    mean, most = chance_drift(now, then, sizes)
+    return whole > most and whole - mean > limit * (1.0 - mean)
+
+
+def judged(rows: Sequence[Row]) -> dict[str, Any]:
+    """What came of asking a judge: counted from the rows, since those of a session before a kill are among them."""
+    counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
+    asked = counts["judge_asked"]
+    return {**counts, "judge_failed_share": counts["judge_failed"] / asked if asked else None}
+
+
 def _gained(more: Mapping[str, float], less: Mapping[str, float]) -> float:
     """How much more likely tokens have at least become, added up over those that have."""
     shared = sum(max(0.0, more[t] - less[t]) for t in more.keys() & less.keys())
@@ -98,10 +145,12 @@ def alarms(facts: Mapping[str, Any], first: Mapping[str, Any], limits: AlarmSett
     found = [
         name for name in ("hacked", "unpaid", "cut", "unreadable", "repetition") if facts[name] > getattr(limits, name)
     ]
-    if drift(facts["first_tokens"], first["first_tokens"]) > limits.first_token:
+    if (facts.get("judge_failed_share") or 0.0) > limits.judge_failed:
+        found.append("judge_failed")
+    if _drifted(facts, first, limits.first_token):
         found.append("first_token")
-    highest = max(limits.entropy_high * first["entropy"], limits.entropy_floor)
-    if not limits.entropy_low * first["entropy"] <= facts["entropy"] <= highest:
+    then = first["entropy"] or 0.0  # null in the log where it was no number
+    if not limits.entropy_low * then <= facts["entropy"] <= max(limits.entropy_high * then, limits.entropy_floor):
         found.append("entropy")
     return found
 

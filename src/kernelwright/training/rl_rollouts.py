@@ -15,14 +15,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, as_completed, wait
 from dataclasses import asdict, dataclass, replace
+from io import FileIO
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
 from kernelwright.config import cache_dir
-from kernelwright.errors import ConfigError, HarnessError, TaskError
+from kernelwright.errors import ConfigError, HarnessError, StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.faults import Faults
 from kernelwright.evaluation.filtering import AGAINST, before_gpu
@@ -232,21 +233,33 @@ class Rollouts:
         threads = min(max(1, len(wanted)), AT_ONCE)
         with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(threads) as pool:
             futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
+            kept: set[Future[list[Row]]] = set()
             try:
                 left = set(futures)
                 while left:
                     done, left = wait(left, WATCH_SECONDS, FIRST_COMPLETED)
                     for future in done:
                         self._keep(path, future.result())
+                        kept.add(future)
                     self._watch(asker)
             except BaseException:
-                asker.close()
+                if self.judge is not None:
+                    self.judge.stop()
                 for future in futures:
                     future.cancel()
+                asker.close()
                 with self._lock:  # what is being judged is finished, what waits for it is not begun
                     for job in self._known.values():
                         job.cancel()
+                self._keep_whole(path, [future for future in futures if future not in kept])
                 raise
+
+    def _keep_whole(self, path: Path, futures: Sequence[Future[list[Row]]]) -> None:
+        """Keeps what was whole when playing was stopped, or still becomes so, as far as the disk takes it."""
+        for future in as_completed([future for future in futures if not future.cancelled()]):
+            if future.exception() is None:
+                with contextlib.suppress(StoreError):  # what ended the playing is to be told, and may be this
+                    self._keep(path, future.result())
 
     def _watch(self, asker: Stream) -> None:
         """Ends this process where a candidate's fault has taken the policy's work from the GPU: its thread would wait
@@ -265,13 +278,15 @@ class Rollouts:
         line = (json.dumps([asdict(row) for row in rows]) + "\n").encode()
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-            try:
+            with os.fdopen(os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), "r+b", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                while line:
-                    line = line[os.write(file, line) :]
-            finally:
-                os.close(file)
+                whole = _cut(file)
+                try:
+                    while line:
+                        line = line[file.write(line) :]
+                except BaseException:  # a full disk took a part of it, or Ctrl-C came in between
+                    file.truncate(whole)
+                    raise
 
     def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
         recorder = _Recorder(asker, self.policy, self.clock)
@@ -422,9 +437,19 @@ def mend(path: Path) -> None:
     """Cuts off a last line that a killed process did not finish, so that others can be appended."""
     if not path.is_file():
         return
-    with writing(path), open(path, "r+b") as file:
-        text = file.read()
-        file.truncate(text.rfind(b"\n") + 1)
+    with writing(path), open(path, "r+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        _cut(file)
+
+
+def _cut(file: FileIO) -> int:
+    """Cuts off a last line without an end, of a file that is locked; returns the length that is left."""
+    size = file.seek(0, os.SEEK_END)
+    if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+        file.seek(0)
+        size = file.readall().rfind(b"\n") + 1
+        file.truncate(size)
+    return size
 
 
 def read_rollouts(path: Path) -> dict[tuple[int, int], list[Row]]:

@@ -109,12 +109,15 @@ class AlarmSettings(RlTable):
     repetition: float = Field(default=0.6, ge=0)
     """Runs of 8 tokens that the same answer held before."""
     first_token: float = Field(default=0.3, ge=0)
-    """Drift of the answers' first tokens from the first step's: total variation distance, 0 to 1."""
+    """Drift of the answers' first tokens from the first step's: total variation distance, 0 to 1, above what
+    chance alone gives with so many answers."""
     entropy_low: float = Field(default=0.1, ge=0)
     """Entropy a token, as a share of the first step's."""
     entropy_high: float = Field(default=3.0, gt=0)
     entropy_floor: float = Field(default=0.1, ge=0)
     """Entropy a token, in nats, that is never too high: a multiple of what is next to nothing is noise."""
+    judge_failed: float = Field(default=0.5, ge=0)
+    """Of the candidates that a judge was asked about, those about which it gave no opinion."""
     stop_after: int = Field(default=0, ge=0, le=MOST)
     """Steps in a row with the same alarm after which the run ends; 0: never."""
 

@@ -155,8 +155,9 @@ class Updater:
         order = np.random.default_rng(seed).permutation(counted).tolist()
         parts = [order[i :: self.settings.train.updates] for i in range(self.settings.train.updates)]
         found = [self._gradient_step(rows, weights, part, old) for part in parts if weights[part].any()]
-        for name in found[0]:
+        for name in ("loss", "grad_norm"):
             facts[name] = float(np.mean([one[name] for one in found]))
+        facts["clipped"] = sum(one["clipped"] for one in found) / max(1.0, sum(one["tokens"] for one in found))
         return trained
 
     @torch.no_grad()
@@ -183,13 +184,13 @@ class Updater:
         ratios = [everyone[i][0] for i in wanted]
         if filters.mismatch:
             keep[wanted] = [everyone[i][1] for i in wanted]
-        if ratios:
+        if not np.isnan(ratios).all():
             facts["sampler_ratio"] = float(np.nanmean(ratios))
         if filters.mismatch and wanted:
             facts["mismatch_rejected"] = 1.0 - float(keep[wanted].mean())
             if filters.widen:
                 self.bounds = Bounds(*widened(self.bounds.low, self.bounds.high, facts["mismatch_rejected"]))
-        if filters.profiling:
+        if filters.profiling and rows:
             correct = [row.verdict == "correct" for row in rows]
             profiled = profiling_rejection([row.facts.get("own_share") for row in rows], correct, seed)
             facts["profiling_rejected"] = 1.0 - float(profiled.mean())
@@ -205,7 +206,10 @@ class Updater:
     def _gradient_step(
         self, rows: Sequence[Row], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
     ) -> dict[str, float]:
-        """One update on a part of the rows. Those of advantage 0 count in what it is divided by, and need no pass."""
+        """One update on a part of the rows. Those of advantage 0 count in what it is divided by, and need no pass.
+
+        Returns its loss, its gradient's norm, and how many of the `tokens` of the others were `clipped`.
+        """
         train = self.settings.train
         self.model.train()
         denominator = {
@@ -213,7 +217,7 @@ class Updater:
             "row": float(len(part)),
             "constant": float(len(part) * self.settings.rollout.max_tokens),
         }[train.normalise]
-        loss, clipped, count = 0.0, 0.0, 0
+        loss, clipped, tokens = 0.0, 0.0, 0.0
         self.optimizer.zero_grad(set_to_none=True)
         for batch in self._batches(rows, weights, [i for i in part if weights[i] != 0.0]):
             length = batch.mask.shape[1]
@@ -231,7 +235,8 @@ class Updater:
                 denominator=denominator,
             )
             out.loss.backward()
-            loss, clipped, count = loss + float(out.loss.detach()), clipped + float(out.clipped), count + 1
+            loss, clipped = loss + float(out.loss.detach()), clipped + float(out.clipped)
+            tokens += float(out.tokens)
         trained = [p for p in self.model.parameters() if p.requires_grad]
         for parameter in trained:
             if parameter.grad is None:  # a process without a row of this part still takes part in the sum
@@ -244,8 +249,8 @@ class Updater:
         if torch.isfinite(norm):
             self.optimizer.step()
         self.model.eval()
-        loss, clipped, count = (sum(part) for part in zip(*self.ranks.gather((loss, clipped, count)), strict=True))
-        return {"loss": loss, "clipped": clipped / count, "grad_norm": float(norm)}
+        loss, clipped, tokens = (sum(part) for part in zip(*self.ranks.gather((loss, clipped, tokens)), strict=True))
+        return {"loss": loss, "grad_norm": float(norm), "clipped": clipped, "tokens": tokens}
 
 
 def _fitted(values: Tensor, length: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -39,11 +40,13 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "tokens": lambda row: f"{row['length']:.0f}",
     "cut": _share("cut"),
     "no code": _share("unreadable"),
+    "no judge": _share("judge_failed_share"),
     "MRS": _share("mismatch_rejected"),
     "PRS": _share("profiling_rejected"),
     "s": lambda row: f"{row['step_s']:.0f}",
 }
-"""The table's columns behind the step; those that are empty in all rows are left out. `MRS`, `PRS`: rows that these
+"""The table's columns behind the step; those that are empty in all rows are left out. `no judge`: of the candidates
+that a judge was asked about, those on which it gave no opinion; `MRS`, `PRS`: rows that these
 filters rejected. Names are short: 80 columns are to be enough."""
 
 
@@ -54,6 +57,8 @@ class StepView:
         console = console or Console(stderr=True, highlight=False)
         self.total = total
         self.rows: deque[Row] = deque(maxlen=STEPS)
+        self._told = not shown
+        """Whether why a judge gave no opinion was said, or is not to be."""
         whole = shown and console.is_terminal and not console.is_dumb_terminal
         self._table = LiveTable(console=console, auto_refresh=False) if whole else None
         self._line = Live(shown and not whole)
@@ -67,13 +72,30 @@ class StepView:
         self._line.close()
 
     def add(self, row: Row, *, last: bool = False) -> None:
-        """One more step is done."""
+        """One more step is done. One with an alarm that the step before had not is always shown, and why a judge
+        failed is said once."""
+        new = set(row["alarms"]) - set(self.rows[-1]["alarms"] if self.rows else ())
         self.rows.append(row)
+        if row.get("judge_reason") and not self._told:
+            self._told = True
+            self._say(
+                f"the judge gave no opinion on {row['judge_failed']} of {row['judge_asked']} candidates of step "
+                f"{row['step']}: {row['judge_reason']}"
+            )
         if self._table is None:
-            self._line.say(line(row, self.total), last=last)
+            self._line.say(line(row, self.total), last=last or bool(new))
             return
         self._table.start()  # with the first step: before it there is nothing to show
         self._table.update(table(list(self.rows), self.total), refresh=True)
+
+    def _say(self, text: str) -> None:
+        """Says something besides, above the table where there is one, without the control characters of others."""
+        text = "".join(c if c.isprintable() else "?" for c in text)
+        if self._table is not None:
+            self._table.console.print(text, markup=False, highlight=False)
+        else:
+            self._line.close()
+            print(text, file=sys.stderr, flush=True)
 
 
 def table(rows: list[Row], total: int) -> Table:
@@ -100,6 +122,8 @@ def line(row: Row, total: int) -> str:
     text += f"hacked {row['hacked']:.0%}"
     if row["fast_1"] is not None:
         text += f" · fast_1 {row['fast_1']:.0%}"
+    if row.get("judge_failed"):
+        text += f" · no opinion {row['judge_failed_share']:.0%}"
     if row.get("redrawn"):
         text += f" · {row['redrawn']} groups redrawn"
     text += f" · {row['trained_rows']:.0f} rows trained · {row['play_s']:.0f} + {row['update_s']:.0f} s"

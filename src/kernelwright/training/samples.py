@@ -32,7 +32,7 @@ from kernelwright.inference.chat import CHAT_TEMPLATE, task_prompt
 from kernelwright.prompts.answers import fenced, reasoning
 from kernelwright.prompts.spans import thought_mask, token_mask
 from kernelwright.records import Task
-from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.post_settings import SftSettings, check_there
 from kernelwright.training.texts import BadRow, Conversation, Report, conversations
 
 if TYPE_CHECKING:
@@ -241,6 +241,7 @@ def _asked_in_words(messages: list[dict[str, str]]) -> list[dict[str, str]]:
 
 def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     """A model's fast tokenizer, with a padding token. Raises `ConfigError`."""
+    check_there(path)
     try:
         tokenizer = tokenizer_kind(path).from_pretrained(path, trust_remote_code=trust_remote_code)
     except (OSError, ValueError, ImportError) as error:

@@ -1,0 +1,31 @@
+"""What a stopped run resumes from, on a disk that is full."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from kernelwright import folders  # noqa: E402
+from kernelwright.errors import StoreError  # noqa: E402
+from kernelwright.training.checkpoint import load_state, save_state  # noqa: E402
+
+
+def test_torchs_words_for_a_full_disk_are_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "state.pt"
+    save_state(path, {"step": 1})
+
+    def fails(state: object, to: Path) -> None:
+        to.write_bytes(b"a part")
+        raise RuntimeError("[enforce fail at inline_container.cc:603] . unexpected pos 1024 vs 918")
+
+    monkeypatch.setattr(torch, "save", fails)
+    with pytest.raises(StoreError, match="enforce fail"):  # there is room: who knows what that was
+        save_state(path, {"step": 2})
+    monkeypatch.setattr(folders, "LITTLE", 1 << 60)  # as if nothing were left
+    with pytest.raises(StoreError, match="cannot be written: No space left on device") as error:
+        save_state(path, {"step": 2})
+    assert "free some space" in str(error.value.hint) and "enforce" not in str(error.value)
+    assert load_state(path) == {"step": 1} and [p.name for p in tmp_path.iterdir()] == ["state.pt"]
