@@ -89,4 +89,9 @@ def test_a_build_that_takes_too_long_is_not_kept(tmp_path: Path, monkeypatch: py
         result = build_by_torch(request(3), tmp_path, BuildResult("unsupported"))
         assert result.status == "compile_error" and "did not finish" in result.log
     assert not list((tmp_path / "builds").glob("*.json"))
+    (folder,) = (p.parent for p in (tmp_path / "builds").glob("*/request.json"))
+    (folder / "headers").touch()  # as a build leaves it that was ended while it made them
+    monkeypatch.setattr(torch_build, "HEADER_SECONDS", 600.0)
+    monkeypatch.setattr(torch_build, "_SCRIPT", "import time; time.sleep(60)")
+    assert "did not finish" in build_by_torch(request(3), tmp_path, BuildResult("unsupported")).log
     assert not {p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE} - before

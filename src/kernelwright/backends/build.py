@@ -166,7 +166,7 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
     done = nvrtc.compile_ptx(source, arch=arch or nvrtc.ARCH, flags=device_flags(flags), expressions=expressions)
     seconds = {"nvrtc": time.perf_counter() - start}
     if not done.ok:
-        log = _DELETED.sub(_AS_NVCC, done.log)  # `members` has deleted them
+        log = _DELETED.sub(_HOST_FUNCTION, done.log)  # `members` has deleted them
         return _failed(log, diagnose.device_missing(done.log), seconds)
     cubin = base64.b64encode(done.cubin).decode() if done.cubin else None
     made = {"ptx": done.ptx, "cubin": cubin, "device_source": source, "lowered": done.lowered}
@@ -204,7 +204,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     seconds["host"] = time.perf_counter() - start - seconds["split"]
     if early.status == "compile_error":
         return replace(early, seconds=seconds)
-    device = _excused(_device_part(request, parts), parts) if parts.kernels else BuildResult("ok")
+    device = _as_nvcc(_device_part(request, parts), parts) if parts.kernels else BuildResult("ok")
     seconds |= device.seconds
     if device.status != "ok":
         return replace(device, seconds=seconds)
@@ -224,9 +224,10 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     )
 
 
-def _excused(result: BuildResult, parts: Split) -> BuildResult:
-    """A build that fails for want of a type that we kept from it is no fault of the author's; one whose device code
-    reads an array of the host's is, which NVRTC takes for the device's."""
+def _as_nvcc(result: BuildResult, parts: Split) -> BuildResult:
+    """What becomes of device code where NVRTC says otherwise than nvcc: one that fails for want of a type that we kept
+    from it is no fault of the author's; one that reads an array of the host's is, which NVRTC takes for the device's.
+    """
     if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
         return _failed(log, (), result.seconds)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
@@ -238,7 +239,7 @@ _DELETED = re.compile(
     r"(?:function|the default constructor of) \"(.*?)\"(?: \(declared at line \d+\))? cannot be referenced -- it is a"
     r" deleted function"
 )
-_AS_NVCC = r'calling a __host__ function("\1") from device code is not allowed'
+_HOST_FUNCTION = r'calling a __host__ function("\1") from device code is not allowed'
 
 
 def _host_tables(ptx: str, parts: Split) -> str:

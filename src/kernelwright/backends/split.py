@@ -79,9 +79,9 @@ class _State:
     on_host: bool = False
     """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
+    """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
     host_functions: set[str] = field(default_factory=set)
-    """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
     left_out: set[str] = field(default_factory=set)
     host_tables: list[tuple[str, int]] = field(default_factory=list)
 
@@ -292,7 +292,7 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
-    both |= bool(re.match(r"template\s*<[^;{}()]*>\s*using\b", raw))
+    both |= chunk.words[:2] == ["template", "using"]
     if chunk.is_function:
         state.host_functions.add(chunk.name)
     if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
@@ -305,9 +305,8 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     host: str | None = _strip_members(state, chunk) if chunk.is_type else state.text.render(chunk.start, chunk.stop)
     if is_constant:
         state.constants.add(chunk.name)
-        if re.search(rf"\b{re.escape(chunk.name)}\s*\[", raw) and not re.search(
-            r"__(?:device|constant|managed)__", raw
-        ):
+        is_array = re.search(rf"\b{re.escape(chunk.name)}\s*\[", raw)
+        if is_array and not re.search(r"__(?:device|constant|managed)__", raw):
             state.host_tables.append((chunk.name, state.text.line(chunk.start)))
     device: str | None = raw if both or is_constant else None
     if device is not None and chunk.is_type:

@@ -128,13 +128,14 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
 def _run(text: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
     """Exit status and output of the process that builds; its time stands still while it makes the headers."""
     left = {"own": SECONDS, "headers": HEADER_SECONDS}
-    asked, said = folder / "request.json", folder / "log"
+    asked, said, making = folder / "request.json", folder / "log", folder / "headers"
     asked.write_text(text)
+    making.unlink(missing_ok=True)  # of a build that was ended while it made them
     with open(asked) as given, open(said, "w") as out:
         words = [sys.executable, "-c", _SCRIPT]
         with subprocess.Popen(words, stdin=given, stdout=out, stderr=out, env=environment, cwd=folder) as process:
             while min(left.values()) > 0:
-                began, kind = time.monotonic(), "headers" if (folder / "headers").exists() else "own"
+                began, kind = time.monotonic(), "headers" if making.exists() else "own"
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(timeout=0.2), said.read_text(errors="replace")
                 left[kind] -= time.monotonic() - began
