@@ -152,7 +152,7 @@ class VllmBackend(Queued):
         except Exception as error:  # its loaders assert, look up and compare
             raise ConfigError(
                 f"vLLM does not take these weights: {type(error).__name__}: {str(error).strip()[:300]}",
-                hint="vLLM must know reload_weights with an iterator, as 0.32 does; or use the back-end transformers",
+                hint="vLLM must know reload_weights with an iterator, as 0.24 does; or use the back-end transformers",
             ) from error
         self._llm.reset_prefix_cache()
 
