@@ -16,7 +16,8 @@ _BUILTIN |= {"volatile", "__restrict__", "restrict", "__restrict", "struct", "si
 
 @dataclass
 class TemplateParameter:
-    """`kind`: type, value or template; `name` may be empty."""
+    """`kind`: type, value, template (one of types) or other (a template with parameters that are none); `name` may be
+    empty."""
 
     kind: str
     name: str
@@ -167,7 +168,10 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
         words = [t for t in texts if t[0].isalpha() or t[0] == "_"]
         pack = texts.count(".") >= 3
         if texts[:1] == ["template"]:
-            out.append(TemplateParameter("template", words[-1] if words else "", pack, default))
+            inner = template_parameters(tokens, start + 1, matching_angle(tokens, start + 1, stop))
+            kind = "template" if all(one.kind == "type" for one in inner) else "other"
+            name = words[-1] if words and words[-1] not in ("class", "typename") else ""
+            out.append(TemplateParameter(kind, name, pack, default))
         elif texts[:1] in (["typename"], ["class"]) and "::" not in texts:
             out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack, default))
         else:
