@@ -82,6 +82,9 @@ SHARED = {
     "template <> __global__ void k<float>(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
     "template <> __global__ void k(const double* x, double* y) { y[threadIdx.x] = x[threadIdx.x]; } }\n"
     + LAUNCH % f"n::k<float><<<1, 32>>>({POINTERS})",
+    "torch's loop over a grid": "#include <ATen/cuda/detail/KernelUtils.h>\n"
+    "__global__ void k(const float* x, float* y, int n) { CUDA_KERNEL_LOOP(i, n) { y[i] = 2.f * x[i]; } }\n"
+    + LAUNCH % f"k<<<at::cuda::detail::GET_BLOCKS(x.numel(), 8), 8>>>({POINTERS}, x.numel())",
     "template template parameters": "namespace { template <typename T> struct Twice\n"
     "{ __device__ T operator()(T v) const { return T(2) * v; } }; }\n"
     "template <template <typename> class Op, typename T> __global__ void k(const T* x, T* y)\n"

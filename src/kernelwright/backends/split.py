@@ -139,6 +139,8 @@ def _split(source: str, whole: bool) -> Split:
     device = lambdas.without_annotations("".join(state.device)) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
+    if "ATen/cuda/detail/KernelUtils.h" in source and "CUDA_KERNEL_LOOP" in device:
+        device = '#include "kernelwright_loop.h"\n#line 1 "cuda.cu"\n' + device
     if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
         device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
