@@ -82,6 +82,18 @@ SHARED = {
     "template <> __global__ void k<float>(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
     "template <> __global__ void k(const double* x, double* y) { y[threadIdx.x] = x[threadIdx.x]; } }\n"
     + LAUNCH % f"n::k<float><<<1, 32>>>({POINTERS})",
+    "a specialisation that is declared before it is used":
+    "template <typename T, bool B> __global__ void k(const T*, T*) {}\n"
+    "template <> __global__ void k<float, true>(const float*, float*);\n"
+    + LAUNCH % f"k<float, true><<<1, 32>>>({POINTERS})"
+    + "template <> __global__ void k<float, true>(const float* x, float* y)\n"
+    "{ y[threadIdx.x] = 2.f * x[threadIdx.x]; }\ntemplate __global__ void k<double, true>(const double*, double*);\n",
+    "a specialisation outside of its namespace": "namespace a { namespace b {\n"
+    "template <typename T> __global__ void k(const T*, T* y); } }\n"
+    "template <> __global__ void a::b::k<float>(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    + LAUNCH % f"a::b::k<float><<<1, 32>>>({POINTERS})",
+    "specialisations whose arguments are deduced": "template <typename T> __global__ void k(const T*, T* y);\n"
+    "template <> __global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n" + PLAIN,
     "torch's loop over a grid": "#include <ATen/cuda/detail/KernelUtils.h>\n"
     "__global__ void k(const float* x, float* y, int n) { CUDA_KERNEL_LOOP(i, n) { y[i] = 2.f * x[i]; } }\n"
     + LAUNCH % f"k<<<at::cuda::detail::GET_BLOCKS(x.numel(), 8), 8>>>({POINTERS}, x.numel())",
@@ -108,6 +120,12 @@ REFUSED = {
     "__global__ void k(const float* x, float* y) { y[threadIdx.x] = tables::W[threadIdx.x] * x[threadIdx.x]; }\n"
     + PLAIN,
     'identifier "W" is undefined in device code'),
+    "specialisation after its use": ("template <typename T> __global__ void k(const T* x, T* y) {}\n"
+    + LAUNCH % f"k<float><<<1, 32>>>({POINTERS})" + "template <> __global__ void k<float>(const float*, float*) {}\n",
+    "after instantiation"),
+    "specialisation that is missing": ("template <typename T> __global__ void k(const T* x, T* y);\n"
+    "template <> __global__ void k<double>(const double* x, double* y) {}\n"
+    + LAUNCH % f"k<float><<<1, 32>>>({POINTERS})", "undefined reference"),
 }  # fmt: skip
 
 

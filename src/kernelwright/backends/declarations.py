@@ -180,6 +180,25 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
     return out
 
 
+def template_arguments(tokens: list[Token], chunk: Chunk) -> list[str]:
+    """The arguments in `k<float, 2>(...)`, as a specialisation of the function `chunk` names them."""
+    last = (chunk.parens or chunk.start) - 1
+    for k in range(chunk.start + 1, last):
+        if tokens[k].text == "<" and tokens[k - 1].text == chunk.name and matching_angle(tokens, k, last + 1) == last:
+            return [" ".join(t.text for t in tokens[a:b]) for a, b in _pieces(tokens, k + 1, last)]
+    return []
+
+
+def scopes_named(tokens: list[Token], chunk: Chunk) -> list[str]:
+    """The scopes in `outer::inner::f(...)`, where the function `chunk` is declared outside of them."""
+    k = next((k for k in range(chunk.start, chunk.parens or chunk.start) if tokens[k].text == chunk.name), chunk.start)
+    found: list[str] = []
+    while k >= chunk.start + 2 and tokens[k - 1].text == "::" and tokens[k - 2].kind == "word":
+        k -= 2
+        found.insert(0, tokens[k].text)
+    return found
+
+
 def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:
     """The parameters of the list that opens at `opening`; an unnamed one has an empty name."""
     closing = matching(tokens, opening, stop)

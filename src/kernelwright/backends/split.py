@@ -13,7 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from kernelwright.backends import conditionals, dispatch, lambdas, members
-from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
+from kernelwright.backends.declarations import (
+    Chunk,
+    Parameter,
+    TemplateParameter,
+    parameters,
+    read_chunk,
+    scopes_named,
+    template_arguments,
+)
 from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros, without_dead_code
@@ -85,8 +93,11 @@ class _State:
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
     defined: set[str] = field(default_factory=set)
     """Kernels with bodies."""
+    templates: dict[str, list[TemplateParameter]] = field(default_factory=dict)
+    specialisations: list[tuple[int, str]] = field(default_factory=list)
+    """Place in `host` and name of each explicit specialisation of a kernel."""
     specialised: set[str] = field(default_factory=set)
-    """Kernel templates of which an explicit specialisation has one."""
+    """Kernel templates whose own stub stands for their specialisations."""
     declared: list[tuple[int, str, Chunk, int]] = field(default_factory=list)
     """Place in `host`, name, tokens and line of kernel templates that are declared without a body."""
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
@@ -394,13 +405,11 @@ def _kernel(state: _State, chunk: Chunk) -> None:
     raw = state.raw(chunk.start, chunk.stop)
     device = _external(state, chunk, raw)
     if chunk.words[:1] == ["template"] and not chunk.template:
-        # An explicit instantiation or specialisation: on the host the template's stub stands for all of them.
-        state.emit(chunk.start, chunk.stop, device, None)
-        if chunk.body is not None:
-            state.specialised.add("::".join([*state.scopes, chunk.name]))
+        state.emit(chunk.start, chunk.stop, device, _specialisation(state, chunk, line))
         return
     qualified = "::".join([*state.scopes, chunk.name])
     state.kernels.append(Kernel(qualified, bool(chunk.template), line))
+    state.templates.setdefault(qualified, chunk.template)
     found = parameters(state.tokens, chunk.parens, chunk.stop)
     if chunk.body is None:
         state.emit(chunk.start, chunk.stop, device, _kernel_head(state, chunk, {}))
@@ -409,8 +418,27 @@ def _kernel(state: _State, chunk: Chunk) -> None:
         return
     state.defined.add(qualified)
     replace = _named(state, found)
-    _empty_body(state, chunk.body, chunk.stop - 1, replace, _any_stub(state, qualified, chunk, found, line))
+    _empty_body(state, chunk.body, chunk.stop - 1, replace, _any_stub(state, qualified, chunk.template, found, line))
     state.emit(chunk.start, chunk.stop, device, _kernel_head(state, chunk, replace))
+
+
+def _specialisation(state: _State, chunk: Chunk, line: int) -> str | None:
+    """Host text of a specialisation, which has a stub of its own: nvcc, too, lets none come after its first use. None
+    for an explicit instantiation, and where the arguments are not all written down: then the template's stub stands
+    for it."""
+    if state.tokens[chunk.start + 1].text != "<":
+        return None
+    name = "::".join([*state.scopes, *scopes_named(state.tokens, chunk), chunk.name])
+    template, arguments = state.templates.get(name, []), template_arguments(state.tokens, chunk)
+    if len(template) != len(arguments) or any(one.pack for one in template):
+        state.specialised.add(name)
+    state.specialisations.append((len(state.host) + 1, name))
+    found = parameters(state.tokens, chunk.parens or chunk.start, chunk.stop)
+    written = [TemplateParameter(one.kind, text) for one, text in zip(template, arguments, strict=False)]
+    replace = _named(state, found)
+    if chunk.body is not None:
+        _empty_body(state, chunk.body, chunk.stop - 1, replace, _any_stub(state, name, written, found, line))
+    return _kernel_head(state, chunk, replace)
 
 
 def _named(state: _State, found: list[Parameter]) -> dict[int, str]:
@@ -423,8 +451,8 @@ def _named(state: _State, found: list[Parameter]) -> dict[int, str]:
     return replace
 
 
-def _any_stub(state: _State, name: str, chunk: Chunk, found: list[Parameter], line: int) -> str:
-    return _whole_stub(found) if state.whole else _stub(name, chunk.template, found, line)
+def _any_stub(state: _State, name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
+    return _whole_stub(found) if state.whole else _stub(name, template, found, line)
 
 
 def _kernel_head(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
@@ -435,12 +463,15 @@ def _kernel_head(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
 
 
 def _define_specialised(state: _State) -> None:
-    """Kernel templates of which only specialisations have bodies get their stub where they are declared."""
+    """Where the template's stub stands for specialisations, they go, and it gets one if it is declared only."""
+    for place, name in state.specialisations:
+        if name in state.specialised:
+            state.host[place] = blank(state.host[place])
     for place, name, chunk, line in state.declared:
         if name in state.specialised - state.defined:
             found = parameters(state.tokens, chunk.parens or chunk.start, chunk.stop)
             replace = _named(state, found)
-            replace[chunk.stop - 1] = "{ " + _any_stub(state, name, chunk, found, line) + " }"
+            replace[chunk.stop - 1] = "{ " + _any_stub(state, name, chunk.template, found, line) + " }"
             state.host[place] = _kernel_head(state, chunk, replace)
             state.defined.add(name)
 
