@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from kernelwright.backends.conditionals import resolved
@@ -68,3 +70,18 @@ def test_the_device_has_its_own_branch() -> None:
     text = "__global__ void k(float* x) {\n#if __CUDA_ARCH__ >= 800\n  if (x) {\n#else\n  for (;;) {\n#endif\n  }\n}\n"
     parts = split(text)
     assert "if (x)" in parts.device and "for" not in parts.device and "::kw::launch" in parts.host
+
+
+def test_macros_that_double_are_given_up() -> None:
+    doubling = "".join(f"#define A{k} (A{k + 1} + A{k + 1})\n" for k in range(20))
+    text = doubling + "#define A20 1\n" + CUT % "A0"
+    assert resolved(text, {}) == text
+
+
+def test_texts_that_are_no_code_raise_nothing() -> None:
+    pieces = ["#if 1\n", "#if A(\n", "#elif\n", "#else\n", "#endif\n", "#define A (A\n", "#undef A\n", "#ifdef\n"]
+    pieces += ["{", "}", "(", ")", "f;\n", "\n#if defined(\n", "#if !\n", "# if 1 +\n", "__global__ void k(int", "\n"]
+    draw = random.Random(0)
+    for _ in range(3000):
+        text = "".join(draw.choices(pieces, k=draw.randrange(1, 16)))
+        assert resolved(text, {"A": "A"}).count("\n") == text.count("\n")

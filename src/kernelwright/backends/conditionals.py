@@ -43,6 +43,8 @@ class _Table:
 
     bodies: dict[str, str | None]
     undefined: set[str] = field(default_factory=set)
+    budget: int = 10_000
+    """How many more bodies are looked into: macros of macros can double what there is to read, again and again."""
 
     def defined(self, name: str) -> int | None:
         if name in self.bodies:
@@ -299,6 +301,9 @@ class _Expression:
         if not re.fullmatch(r"\w+", word) or self.depth > 20:
             return None
         body = self.table.bodies.get(word)
+        self.table.budget -= 1
+        if self.table.budget < 0:
+            return None
         if body is None:
             return self.table.defined(word) if word not in self.table.bodies else None
         return _Expression(body, self.table, self.depth + 1).value()
