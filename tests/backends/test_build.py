@@ -118,7 +118,7 @@ GAPS = {
     "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
     "operators": ("auto y = at::_ops::relu::call(x);", "at::_ops"),
-    "list": ("torch::List<at::Tensor> l; l.push_back(x); auto y = l.get(0);", "torch::List<at::Tensor>::get"),
+    "list": ("torch::List<at::Tensor> l; auto y = l.elementType();", "c10::List<at::Tensor>::elementType"),
     "python": ('py::exec("1");', "pybind11::exec"),
     "macro": ("RECORD_OUTPUTS(x);", "RECORD_OUTPUTS"),
 }

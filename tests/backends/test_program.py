@@ -56,6 +56,22 @@ def test_language_of_both_sides(run: Runner) -> None:
     assert step.launches["plain"][0] == 1
 
 
+def test_specialisations_of_kernels(run: Runner) -> None:
+    step = run(
+        "#include <cstdio>\n"
+        "template <typename T> __global__ void fill(T* p);\n"
+        "template <> __global__ void fill<float>(float* p) { p[threadIdx.x] = 1.5f * threadIdx.x; }\n"
+        "template <> __global__ void fill<int>(int* p) { p[threadIdx.x] = 2 * threadIdx.x; }\n"
+        "template <int K> __global__ void add(float* p) { p[threadIdx.x] += K; }\n"
+        "template <> __global__ void add<7>(float* p) { p[threadIdx.x] += 70; }\n"
+        "int main() { float *f, x[8]; int *g, y[8]; cudaMalloc(&f, 32); cudaMalloc(&g, 32);\n"
+        "  fill<float><<<1, 8>>>(f); fill<int><<<1, 8>>>(g); add<1><<<1, 8>>>(f); add<7><<<1, 8>>>(f);\n"
+        "  cudaMemcpy(x, f, 32, cudaMemcpyDefault); cudaMemcpy(y, g, 32, cudaMemcpyDefault);\n"
+        '  printf("%g %d\\n", x[3], y[3]); }\n'
+    )
+    assert step.status == 0 and step.stdout == "75.5 6\n", step.stderr
+
+
 def test_calls_of_the_runtime(run: Runner) -> None:
     step = run((SOURCES / "api.cu").read_text())
     assert step.stdout == "done\n" and step.status == 0, step.stderr

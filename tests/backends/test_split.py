@@ -92,7 +92,7 @@ def test_kernel_names(source: str, name: str, template: bool) -> None:
     [
         ("#define L k<<<1, 2>>>\n__global__ void k(int n) {}\nvoid f() { L(3); }", "macro"),
         ("__managed__ int x;", "__managed__"),
-        ("template <template <class> class F> __global__ void k(int n) {}", "template parameter"),
+        ("template <template <int> class F> __global__ void k(int n) {}", "template parameter"),
     ],
 )
 def test_what_cannot_be_taken_apart_is_named(source: str, what: str) -> None:

@@ -66,6 +66,41 @@ SHARED = {
     "#if 1\n__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
     "#else\n}}}\n#endif\n"
     + PLAIN,
+    "two signatures of one body": "#ifdef USE_DOUBLE\n__global__ void k(const double* x, double* y) {\n#else\n"
+    "__global__ void k(const float* x, float* y) {\n#endif\n  y[threadIdx.x] = 2 * x[threadIdx.x];\n}\n" + PLAIN,
+    "two signatures of one host function": "__global__ void k(const float* x, float* y)\n"
+    "{ y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n#if TORCH_VERSION_MAJOR >= 2\n"
+    "torch::Tensor forward(torch::Tensor x) {\n#else\nat::Tensor forward(at::Tensor x, bool) {\n#endif\n"
+    + PLAIN.partition("{")[2],
+    "two heads of one loop": "#define STRIDE 1\n__global__ void k(const float* x, float* y) {\n"
+    "#if STRIDE && __CUDA_ARCH__ >= 700\n  for (int i = threadIdx.x; i < 32; i += blockDim.x) {\n#else\n"
+    "  int i = threadIdx.x; if (i < 16) {\n#endif\n    y[i] = 2.f * x[i];\n  }\n}\n" + PLAIN,
+    "specialisations of a kernel": "template <typename T, int N> __global__ void k(const T* x, T* y) {}\n"
+    "template <> __global__ void __launch_bounds__(32) k<float, 2>(const float* x, float* y)\n"
+    "{ y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n" + LAUNCH % f"k<float, 2><<<1, 32>>>({POINTERS})",
+    "specialisations alone": "namespace n { template <typename T> __global__ void k(const T*, T* y);\n"
+    "template <> __global__ void k<float>(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    "template <> __global__ void k(const double* x, double* y) { y[threadIdx.x] = x[threadIdx.x]; } }\n"
+    + LAUNCH % f"n::k<float><<<1, 32>>>({POINTERS})",
+    "a specialisation that is declared before it is used":
+    "template <typename T, bool B> __global__ void k(const T*, T*) {}\n"
+    "template <> __global__ void k<float, true>(const float*, float*);\n"
+    + LAUNCH % f"k<float, true><<<1, 32>>>({POINTERS})"
+    + "template <> __global__ void k<float, true>(const float* x, float* y)\n"
+    "{ y[threadIdx.x] = 2.f * x[threadIdx.x]; }\ntemplate __global__ void k<double, true>(const double*, double*);\n",
+    "a specialisation outside of its namespace": "namespace a { namespace b {\n"
+    "template <typename T> __global__ void k(const T*, T* y); } }\n"
+    "template <> __global__ void a::b::k<float>(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    + LAUNCH % f"a::b::k<float><<<1, 32>>>({POINTERS})",
+    "specialisations whose arguments are deduced": "template <typename T> __global__ void k(const T*, T* y);\n"
+    "template <> __global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n" + PLAIN,
+    "torch's loop over a grid": "#include <ATen/cuda/detail/KernelUtils.h>\n"
+    "__global__ void k(const float* x, float* y, int n) { CUDA_KERNEL_LOOP(i, n) { y[i] = 2.f * x[i]; } }\n"
+    + LAUNCH % f"k<<<at::cuda::detail::GET_BLOCKS(x.numel(), 8), 8>>>({POINTERS}, x.numel())",
+    "template template parameters": "namespace { template <typename T> struct Twice\n"
+    "{ __device__ T operator()(T v) const { return T(2) * v; } }; }\n"
+    "template <template <typename> class Op, typename T> __global__ void k(const T* x, T* y)\n"
+    "{ y[threadIdx.x] = Op<T>()(x[threadIdx.x]); }\n" + LAUNCH % f"k<Twice><<<1, 32>>>({POINTERS})",
 }  # fmt: skip
 CALLED = 'calling a __host__ function("'
 REFUSED = {
@@ -85,6 +120,12 @@ REFUSED = {
     "__global__ void k(const float* x, float* y) { y[threadIdx.x] = tables::W[threadIdx.x] * x[threadIdx.x]; }\n"
     + PLAIN,
     'identifier "W" is undefined in device code'),
+    "specialisation after its use": ("template <typename T> __global__ void k(const T* x, T* y) {}\n"
+    + LAUNCH % f"k<float><<<1, 32>>>({POINTERS})" + "template <> __global__ void k<float>(const float*, float*) {}\n",
+    "after instantiation"),
+    "specialisation that is missing": ("template <typename T> __global__ void k(const T* x, T* y);\n"
+    "template <> __global__ void k<double>(const double* x, double* y) {}\n"
+    + LAUNCH % f"k<float><<<1, 32>>>({POINTERS})", "undefined reference"),
 }  # fmt: skip
 
 
@@ -121,6 +162,19 @@ def test_what_nvcc_refuses_in_device_code(cache: Path, name: str) -> None:
 def test_definitions_on_the_command_line(cache: Path, runtime: Runtime, flags: tuple[str, ...]) -> None:
     text = "__global__ void k(const float* x, float* y) { y[threadIdx.x] = OF(TWO, x[threadIdx.x]); }\n" + PLAIN
     assert doubled(built(cache, text + 'static_assert(OF(1, 2) == 2 && TWO == 2, "");\n', flags), runtime)
+
+
+def test_the_version_of_torch_without_cuda(cache: Path) -> None:
+    text = "#if TORCH_VERSION_MAJOR < 2\n#error old\n#endif\nint two() { return TORCH_VERSION_MINOR >= 0 ? 2 : 0; }\n"
+    result = build(BuildRequest("extension", "plain", cpp_source=EXT + text, functions=("two",)), cache)
+    assert result.status == "ok", result.log
+
+
+def test_a_conditional_that_cannot_be_decided_is_no_fault(cache: Path) -> None:
+    text = "#if __has_include(<nothing.h>)\nvoid k2(double x) {\n#else\nvoid k2(float x) {\n#endif\n}\n"
+    kernel = "__global__ void k(const float* x, float* y) { y[threadIdx.x] = 2.f * x[threadIdx.x]; }\n"
+    result = built(cache, kernel + text + PLAIN)
+    assert result.status == "unsupported" and "conditional" in result.missing[0], result.log
 
 
 def test_a_type_that_device_code_cannot_have_is_no_fault(cache: Path) -> None:

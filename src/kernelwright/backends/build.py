@@ -187,7 +187,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
         problem = _check_sources(request) or _lambda_without_flag(request)
         if problem:
             return _failed(problem)
-        parts = split(request.cuda_source) if request.cuda_source.strip() else Split("", "")
+        parts = split(request.cuda_source, macros=_macros(request)) if request.cuda_source.strip() else Split("", "")
     except (includes.RefusedInclude, RefusedSource) as refused:
         return _failed(str(refused))
     except UnsupportedSource as unsupported:
@@ -204,7 +204,7 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     seconds["host"] = time.perf_counter() - start - seconds["split"]
     if early.status == "compile_error":
         return replace(early, seconds=seconds)
-    device = _as_nvcc(_device_part(request, parts), parts) if parts.kernels else BuildResult("ok")
+    device = _as_nvcc(_device_part(request, parts), parts, request.cuda_source) if parts.kernels else BuildResult("ok")
     seconds |= device.seconds
     if device.status != "ok":
         return replace(device, seconds=seconds)
@@ -224,12 +224,14 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
     )
 
 
-def _as_nvcc(result: BuildResult, parts: Split) -> BuildResult:
+def _as_nvcc(result: BuildResult, parts: Split, source: str) -> BuildResult:
     """What becomes of device code where NVRTC says otherwise than nvcc: one that fails for want of a type that we kept
     from it is no fault of the author's; one that reads an array of the host's is, which NVRTC takes for the device's.
     """
     if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
         return _failed(log, (), result.seconds)
+    if result.status == "compile_error" and (cut := _cut(source, result.log)):
+        return _failed(result.log, cut, result.seconds)
     unknown = re.findall(r"identifier \"(\w+)\" is undefined", result.log) if result.status == "compile_error" else []
     missing = tuple(dict.fromkeys(f"{n} in device code" for n in unknown if n in parts.left_out))
     return _failed(result.log, missing, result.seconds) if missing else result
@@ -349,7 +351,7 @@ def _host_units(request: BuildRequest, parts: Split) -> tuple[str, str]:
     defines += includes.more_headers(request.cpp_source + request.cuda_source)
     if parts.device_lambdas:
         defines += f'#include "{host_build.DEVICE_INCLUDE / lambdas.HEADER}"\n'
-    defines += _version_macros() if request.cuda_source.strip() else ""
+    defines += _version_macros(cuda=bool(request.cuda_source.strip()))
     cuda = '#line 1 "cuda.cu"\n' + includes.drop_known(parts.host) if request.cuda_source.strip() else ""
     return defines + _main_unit(request), defines + _NVCC + cuda if cuda else ""
 
@@ -358,10 +360,14 @@ _NVCC = "#define __CUDACC__ 1\n#define __NVCC__ 1\n"
 """What nvcc defines for the host's half of a .cu file."""
 
 
-def _version_macros() -> str:
-    major, minor = nvrtc.version()
-    known = {**nvrtc.version_macros(), "__CUDACC_VER_MAJOR__": major, "__CUDACC_VER_MINOR__": minor}
+def _version_macros(cuda: bool) -> str:
+    known = _versions() if cuda else nvrtc.torch_version_macros()
     return "".join(f"#undef {name}\n#define {name} {value}\n" for name, value in known.items())
+
+
+def _versions() -> dict[str, int]:
+    major, minor = nvrtc.version()
+    return {**nvrtc.version_macros(), "__CUDACC_VER_MAJOR__": major, "__CUDACC_VER_MINOR__": minor}
 
 
 def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> BuildResult:
@@ -381,10 +387,15 @@ def _host_failed(request: BuildRequest, log: str) -> BuildResult:
     for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
         plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
     missing = diagnose.host_missing(plain) or diagnose.link_missing(plain)
-    directives = re.findall(r"^[ \t]*#[ \t]*(if|endif)", request.cuda_source, re.MULTILINE)
-    if "unterminated #" in log and directives.count("if") == directives.count("endif"):
-        missing = ("source: conditional compilation within a declaration",)  # which the two halves do not share
-    return _failed(log, missing)
+    return _failed(log, _cut(request.cuda_source, log) or missing)
+
+
+def _cut(source: str, log: str) -> tuple[str, ...]:
+    """What is missing where one half has the end of a conditional and not its beginning, as the whole text has."""
+    found = re.findall(r"^[ \t]*#[ \t]*(if|endif)", source, re.MULTILINE)
+    whole = found.count("if") == found.count("endif")
+    known = whole and re.search(r"unterminated #|#(?:endif|else|elif) without #if|#endif for this directive is", log)
+    return ("source: conditional compilation within a declaration",) if known else ()
 
 
 def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:
@@ -397,6 +408,12 @@ def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, targe
         return _host_failed(request, done.log)
     names = request.functions or tuple(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", request.cpp_source + request.cuda_source))
     return BuildResult("ok", library=str(target), functions=tuple(dict.fromkeys(names)))
+
+
+def _macros(request: BuildRequest) -> dict[str, str]:
+    """What is defined before the first line of the CUDA file, as far as it is known without reading headers."""
+    flags = (d.partition(" ") for d in _defines(request.cuda_flags) if "(" not in d.split(" ")[0])
+    return {name: str(value) for name, value in _versions().items()} | {name: value for name, _, value in flags}
 
 
 _JOINING = re.compile(r"redefin|redeclar|conflicting|default argument given|was declared .* and later")

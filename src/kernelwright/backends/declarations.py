@@ -16,7 +16,8 @@ _BUILTIN |= {"volatile", "__restrict__", "restrict", "__restrict", "struct", "si
 
 @dataclass
 class TemplateParameter:
-    """`kind`: type, value or template; `name` may be empty."""
+    """`kind`: type, value, template (one of types) or other (a template with parameters that are none); `name` may be
+    empty."""
 
     kind: str
     name: str
@@ -167,13 +168,35 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
         words = [t for t in texts if t[0].isalpha() or t[0] == "_"]
         pack = texts.count(".") >= 3
         if texts[:1] == ["template"]:
-            out.append(TemplateParameter("template", words[-1] if words else "", pack, default))
+            inner = template_parameters(tokens, start + 1, matching_angle(tokens, start + 1, stop))
+            kind = "template" if all(one.kind == "type" for one in inner) else "other"
+            name = words[-1] if words and words[-1] not in ("class", "typename") else ""
+            out.append(TemplateParameter(kind, name, pack, default))
         elif texts[:1] in (["typename"], ["class"]) and "::" not in texts:
             out.append(TemplateParameter("type", words[-1] if len(words) > 1 else "", pack, default))
         else:
             named = len(words) > 1 and words[-1] not in _BUILTIN and texts[-1] == words[-1] and texts[-2] != "::"
             out.append(TemplateParameter("value", words[-1] if named else "", pack, default))
     return out
+
+
+def template_arguments(tokens: list[Token], chunk: Chunk) -> list[str]:
+    """The arguments in `k<float, 2>(...)`, as a specialisation of the function `chunk` names them."""
+    last = (chunk.parens or chunk.start) - 1
+    for k in range(chunk.start + 1, last):
+        if tokens[k].text == "<" and tokens[k - 1].text == chunk.name and matching_angle(tokens, k, last + 1) == last:
+            return [" ".join(t.text for t in tokens[a:b]) for a, b in _pieces(tokens, k + 1, last)]
+    return []
+
+
+def scopes_named(tokens: list[Token], chunk: Chunk) -> list[str]:
+    """The scopes in `outer::inner::f(...)`, where the function `chunk` is declared outside of them."""
+    k = next((k for k in range(chunk.start, chunk.parens or chunk.start) if tokens[k].text == chunk.name), chunk.start)
+    found: list[str] = []
+    while k >= chunk.start + 2 and tokens[k - 1].text == "::" and tokens[k - 2].kind == "word":
+        k -= 2
+        found.insert(0, tokens[k].text)
+    return found
 
 
 def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:

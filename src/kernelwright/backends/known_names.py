@@ -28,7 +28,7 @@ _LIBRARIES = re.compile(
 
 _UNSEEN = {
     "at": "toAccumulateType _ops",
-    "torch::List": (
+    "c10::List": (
         "get set extract append push_back emplace_back insert emplace erase pop_back size empty begin end clear"
         " reserve resize vec copy elementType swapElements use_count is"
     ),

@@ -9,10 +9,19 @@ for macros that define whole kernels (`macros`).
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
-from kernelwright.backends import dispatch, lambdas, members
-from kernelwright.backends.declarations import Chunk, Parameter, TemplateParameter, parameters, read_chunk
+from kernelwright.backends import conditionals, dispatch, lambdas, members
+from kernelwright.backends.declarations import (
+    Chunk,
+    Parameter,
+    TemplateParameter,
+    parameters,
+    read_chunk,
+    scopes_named,
+    template_arguments,
+)
 from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros, without_dead_code
@@ -30,6 +39,8 @@ HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
 """Algorithms that run on the host half of a whole program, with the device functions that they are given."""
 _DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
+_ARCH = "900"
+"""__CUDA_ARCH__ of the functional machine, and of the GPUs that candidates run on."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +91,15 @@ class _State:
     """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
     """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
+    defined: set[str] = field(default_factory=set)
+    """Kernels with bodies."""
+    templates: dict[str, list[TemplateParameter]] = field(default_factory=dict)
+    specialisations: list[tuple[int, str]] = field(default_factory=list)
+    """Place in `host` and name of each explicit specialisation of a kernel."""
+    specialised: set[str] = field(default_factory=set)
+    """Kernel templates whose own stub stands for their specialisations."""
+    declared: list[tuple[int, str, Chunk, int]] = field(default_factory=list)
+    """Place in `host`, name, tokens and line of kernel templates that are declared without a body."""
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
     host_functions: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
@@ -98,22 +118,40 @@ class _State:
         return self.source[self.tokens[start].start : self.tokens[stop - 1].end]
 
 
-def split(source: str, whole: bool = False) -> Split:
+def split(source: str, whole: bool = False, macros: Mapping[str, str] | None = None) -> Split:
     """Device and host text of CUDA `source`; `whole` for a program with `main` instead of an extension.
 
-    Raises `UnsupportedSource` for what cannot be taken apart.
+    `macros` are those of the command line and of headers, which conditionals may ask for. Raises `UnsupportedSource`
+    for what cannot be taken apart.
     """
-    source = expand_kernel_macros(without_dead_code(source))
+    known = {"__CUDACC__": "1", "__NVCC__": "1", **(macros or {})}
+    source = without_dead_code(source)
+    device = conditionals.resolved(source, {"__CUDA_ARCH__": _ARCH, **known})
+    host = conditionals.resolved(source, known)
+    parts = _split(device, whole)
+    if device == host:
+        return parts
+    other = _split(host, whole)
+    if parts.device_lambdas or other.device_lambdas:
+        raise UnsupportedSource("a __device__ lambda beside a conditional within a declaration", 1)
+    return replace(other, device=parts.device, kernels=parts.kernels, device_words=parts.device_words)
+
+
+def _split(source: str, whole: bool) -> Split:
+    source = expand_kernel_macros(source)
     tokens = tokenize(source)
     on_host = whole and HOST_ALGORITHMS.search(source) is not None
     state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
+    _define_specialised(state)
     words = frozenset(re.findall(r"[A-Za-z_]\w*", "".join(state.device)))
     kernels = tuple(dict.fromkeys(state.kernels))
     device = lambdas.without_annotations("".join(state.device)) + "\n"
     if re.search(r"\b\w*TensorAccessor\w*|\bPtrTraits\b", device):
         device = '#include "kernelwright_accessor.h"\n#line 1 "cuda.cu"\n' + device
+    if "ATen/cuda/detail/KernelUtils.h" in source and "CUDA_KERNEL_LOOP" in device:
+        device = '#include "kernelwright_loop.h"\n#line 1 "cuda.cu"\n' + device
     if re.search(r"\bgpuAtomic(?:Add|AddNoReturn|Mul|Max|Min)\b", device):
         device = '#include "kernelwright_atomic.h"\n#line 1 "cuda.cu"\n' + device
     first, more = dispatch.guesses(source, tokens, state.text.callees, _templates(state), state.constants)
@@ -367,24 +405,75 @@ def _kernel(state: _State, chunk: Chunk) -> None:
     raw = state.raw(chunk.start, chunk.stop)
     device = _external(state, chunk, raw)
     if chunk.words[:1] == ["template"] and not chunk.template:
-        state.emit(chunk.start, chunk.stop, raw, None)  # an explicit instantiation or specialisation
-        if chunk.body is not None:
-            raise UnsupportedSource("an explicit specialisation of a kernel", line)
+        state.emit(chunk.start, chunk.stop, device, _specialisation(state, chunk, line))
         return
     qualified = "::".join([*state.scopes, chunk.name])
     state.kernels.append(Kernel(qualified, bool(chunk.template), line))
-    replace: dict[int, str] = {}
+    state.templates.setdefault(qualified, chunk.template)
     found = parameters(state.tokens, chunk.parens, chunk.stop)
+    if chunk.body is None:
+        state.emit(chunk.start, chunk.stop, device, _kernel_head(state, chunk, {}))
+        if chunk.template:
+            state.declared.append((len(state.host) - 1, qualified, chunk, line))
+        return
+    state.defined.add(qualified)
+    replace = _named(state, found)
+    _empty_body(state, chunk.body, chunk.stop - 1, replace, _any_stub(state, qualified, chunk.template, found, line))
+    state.emit(chunk.start, chunk.stop, device, _kernel_head(state, chunk, replace))
+
+
+def _specialisation(state: _State, chunk: Chunk, line: int) -> str | None:
+    """Host text of a specialisation, which has a stub of its own: nvcc, too, lets none come after its first use. None
+    for an explicit instantiation, and where the arguments are not all written down: then the template's stub stands
+    for it."""
+    if state.tokens[chunk.start + 1].text != "<":
+        return None
+    name = "::".join([*state.scopes, *scopes_named(state.tokens, chunk), chunk.name])
+    template, arguments = state.templates.get(name, []), template_arguments(state.tokens, chunk)
+    if len(template) != len(arguments) or any(one.pack for one in template):
+        state.specialised.add(name)
+    state.specialisations.append((len(state.host) + 1, name))
+    found = parameters(state.tokens, chunk.parens or chunk.start, chunk.stop)
+    written = [TemplateParameter(one.kind, text) for one, text in zip(template, arguments, strict=False)]
+    replace = _named(state, found)
     if chunk.body is not None:
-        for number, parameter in enumerate(found):
-            if not parameter.name:
-                parameter.name = f"kw_a{number}"
-                replace[parameter.last] = state.tokens[parameter.last].text + " " + parameter.name
-        body = _whole_stub(found) if state.whole else _stub(qualified, chunk.template, found, line)
-        _empty_body(state, chunk.body, chunk.stop - 1, replace, body)
+        _empty_body(state, chunk.body, chunk.stop - 1, replace, _any_stub(state, name, written, found, line))
+    return _kernel_head(state, chunk, replace)
+
+
+def _named(state: _State, found: list[Parameter]) -> dict[int, str]:
+    """Names for the parameters that have none, by token."""
+    replace: dict[int, str] = {}
+    for number, parameter in enumerate(found):
+        if not parameter.name:
+            parameter.name = f"kw_a{number}"
+            replace[parameter.last] = state.tokens[parameter.last].text + " " + parameter.name
+    return replace
+
+
+def _any_stub(state: _State, name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
+    return _whole_stub(found) if state.whole else _stub(name, template, found, line)
+
+
+def _kernel_head(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
     if state.whole:
-        replace.update({k: "" for k in range(chunk.start, chunk.parens) if state.tokens[k].text == "static"})
-    state.emit(chunk.start, chunk.stop, device, _render_without(state, chunk, replace))
+        head = range(chunk.start, chunk.parens or chunk.start)
+        replace.update({k: "" for k in head if state.tokens[k].text == "static"})
+    return _render_without(state, chunk, replace)
+
+
+def _define_specialised(state: _State) -> None:
+    """Where the template's stub stands for specialisations, they go, and it gets one if it is declared only."""
+    for place, name in state.specialisations:
+        if name in state.specialised:
+            state.host[place] = blank(state.host[place])
+    for place, name, chunk, line in state.declared:
+        if name in state.specialised - state.defined:
+            found = parameters(state.tokens, chunk.parens or chunk.start, chunk.stop)
+            replace = _named(state, found)
+            replace[chunk.stop - 1] = "{ " + _any_stub(state, name, chunk.template, found, line) + " }"
+            state.host[place] = _kernel_head(state, chunk, replace)
+            state.defined.add(name)
 
 
 def _external(state: _State, chunk: Chunk, raw: str) -> str:
@@ -393,15 +482,19 @@ def _external(state: _State, chunk: Chunk, raw: str) -> str:
     return re.sub(r"\bstatic\b", "", head) + raw[len(head) :]
 
 
+_ADDED = {"type": "type", "value": "constant", "template": "of_types"}
+"""How a stub tells each of its template arguments."""
+
+
 def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
     """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
     calls = ""
     for k, parameter in enumerate(template):
         if not parameter.name and all(later.default for later in template[k:]):
             break  # conditions (`typename = enable_if_t<...>`): nothing is given for them
-        if not parameter.name or parameter.kind == "template":
+        if not parameter.name or parameter.kind == "other":
             raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
-        call = f"kw_e.{'type' if parameter.kind == 'type' else 'constant'}<{parameter.name}>()"
+        call = f"kw_e.{_ADDED[parameter.kind]}<{parameter.name}>()"
         calls += f"({call}, ...); " if parameter.pack else f"{call}; "
     setup = f'::kw::Expression kw_e("{name}"); {calls}' if template else ""
     what = f'"{name}", kw_e' if template else f'"{name}"'

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from kernelwright.records import Candidate, Policy, Record, Task
 
-PROTOCOL = 6
+PROTOCOL = 7
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
 
 

@@ -109,8 +109,14 @@ def version_macros() -> dict[str, int]:
     """What the headers of torch and of the CUDA runtime say of their versions, which texts ask before they go on."""
     major, minor = version()
     cuda = {"CUDART_VERSION": 1000 * major + 10 * minor, "CUDA_VERSION": 1000 * major + 10 * minor}
+    return cuda | torch_version_macros()
+
+
+@cache
+def torch_version_macros() -> dict[str, int]:
+    """Those of torch alone."""
     numbers = re.findall(r"\d+", importlib.metadata.version("torch"))[:3]
-    return cuda | {f"TORCH_VERSION_{n}": int(v) for n, v in zip(("MAJOR", "MINOR", "PATCH"), numbers, strict=False)}
+    return {f"TORCH_VERSION_{n}": int(v) for n, v in zip(("MAJOR", "MINOR", "PATCH"), numbers, strict=False)}
 
 
 @cache

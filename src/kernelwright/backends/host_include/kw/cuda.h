@@ -369,3 +369,15 @@ using c10::cuda::device_count;
 #define C10_CUDA_ERROR_HANDLED(expression) (expression)
 
 #include "launch_ex.h"
+
+namespace at {
+namespace cuda {
+namespace detail {
+constexpr int CUDA_NUM_THREADS = 1024;
+inline int GET_BLOCKS(int64_t n, int64_t threads = CUDA_NUM_THREADS) {
+  TORCH_INTERNAL_ASSERT(n > 0, "CUDA kernel launch blocks must be positive, but got N=", n);
+  return static_cast<int>((n - 1) / threads + 1);
+}
+}  // namespace detail
+}  // namespace cuda
+}  // namespace at

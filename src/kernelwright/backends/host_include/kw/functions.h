@@ -203,6 +203,37 @@ inline void check_dim_size(const Tensor& x, int64_t dim, int64_t index, int64_t 
 }
 }  // namespace at
 
+namespace c10 {
+// A list that copies share.
+template <class T>
+class List {
+ public:
+  using value_type = T;
+  List() : items_(std::make_shared<std::vector<T>>()) {}
+  List(std::initializer_list<T> items) : items_(std::make_shared<std::vector<T>>(items)) {}
+  explicit List(ArrayRef<T> items) : items_(std::make_shared<std::vector<T>>(items.vec())) {}
+  explicit List(std::vector<T> items) : items_(std::make_shared<std::vector<T>>(std::move(items))) {}
+  T get(size_t k) const { return items_->at(k); }
+  void set(size_t k, T value) const { items_->at(k) = std::move(value); }
+  T operator[](size_t k) const { return items_->at(k); }
+  auto& operator[](size_t k) { return items_->at(k); }
+  void push_back(T value) const { items_->push_back(std::move(value)); }
+  template <class... A>
+  void emplace_back(A&&... args) const { items_->emplace_back(std::forward<A>(args)...); }
+  void reserve(size_t count) const { items_->reserve(count); }
+  void clear() const { items_->clear(); }
+  size_t size() const { return items_->size(); }
+  bool empty() const { return items_->empty(); }
+  auto begin() const { return items_->begin(); }
+  auto end() const { return items_->end(); }
+  List copy() const { return List(*items_); }
+  std::vector<T> vec() const { return *items_; }
+
+ private:
+  std::shared_ptr<std::vector<T>> items_;
+};
+}  // namespace c10
+
 namespace torch {
 using namespace at;
 using c10::InferenceMode;
@@ -212,8 +243,7 @@ using c10::ScalarType;
 using c10::Scalar;
 using c10::ArrayRef;
 using at::AutoGradMode;
-template <class T>
-using List = std::vector<T>;
+using c10::List;
 using at::NoGradGuard;
 using at::Tensor;
 using c10::Device;

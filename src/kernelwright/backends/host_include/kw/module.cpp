@@ -173,6 +173,16 @@ void give(Result& r, const std::string& v) {
 void give(Result& r, const char* v) { give(r, std::string(v)); }
 void give(Result& r, const c10::Scalar& v) { r.value = v.value(); }
 void give(Result& r, c10::ScalarType v) { r.value = Value{DTYPE, 0, static_cast<int64_t>(v)}; }
+// What Python passed, handed back as it came.
+void give_value(Result& r, const Value& v) {
+  if (v.tag == TENSOR) return give(r, From<at::Tensor>::get(v, 0));
+  if (v.tag == STR) return give(r, std::string(static_cast<const char*>(v.p), v.i));
+  if (v.tag == LIST || v.tag == TUPLE) {
+    for (int64_t n = 0; n < v.i; ++n) give_value(give_item(r), static_cast<const Value*>(v.p)[n]);
+    return give_list(r, v.tag == TUPLE);
+  }
+  r.value = v.tag == ABSENT ? Value{NONE} : v;
+}
 void give_none(Result& r) { r.value = Value{NONE}; }
 void give_integer(Result& r, int64_t v) { r.value = Value{INT, 0, v}; }
 void give(Result& r, const std::vector<at::Tensor>& v) {

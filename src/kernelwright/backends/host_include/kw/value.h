@@ -129,6 +129,8 @@ struct Expression {
   Expression& add_function(const char* pretty);
   template <class T>
   Expression& type() { return add_type(__PRETTY_FUNCTION__); }
+  template <template <class...> class T>
+  Expression& of_types() { return add_type(__PRETTY_FUNCTION__); }
   template <class T>
   Expression& enumerator(T v) { return add_enum(__PRETTY_FUNCTION__, static_cast<long long>(v)); }
   // A template argument that is a value: a number, an enumerator, or a function by its name.
