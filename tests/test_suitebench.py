@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from policies.server import serving
+from rich.console import Console
 from running import Command
 
-from kernelwright import benchfacts
-from kernelwright.benchgrid import measure, parse_grid
+from kernelwright import benchfacts, benchview
+from kernelwright.benchgrid import baseline_of, measure, parse_grid
 from kernelwright.errors import ConfigError
 from kernelwright.records import Evaluation as Verdict
 from kernelwright.records import Seconds, Task, Timing, Turn, WorkloadResult
@@ -324,6 +327,22 @@ def test_a_shape_is_measured_over_all_of_its_answers(tmp_path: Path) -> None:
     assert found["best_fast_1"]["value"] == 0.5 and (found["answers"], found["tasks"]) == (8, 4)
 
 
+def test_a_shape_is_held_against_what_was_timed(tmp_path: Path) -> None:
+    """With `--baselines compile` a grid knew no speeds."""
+    folder = timed_run(tmp_path / "a", {"p": [0.5, 4.0], "q": [None, None]}, eager=None)
+    with Store.open(folder, writable=False) as store:
+        bench = benchfacts.read(store)
+    asked = replace(bench, settings={**bench.settings, "options": {"baselines": ["compile"]}})
+    assert measure(bench)["best_speedup"] is None and baseline_of(asked) == "compile"
+    found = measure(asked)
+    assert found["best_speedup"]["value"] == 1.0 and found["best_fast_1"]["value"] == 0.5
+    screen = io.StringIO()
+    benchview.print_grid({"2x1": found}, Console(file=screen, width=200))
+    assert "best fast_1 (compile)" in screen.getvalue() and "best speedup (compile)" in screen.getvalue()
+    for beside in (["eager", "compile"], [], ["eager"]):
+        assert baseline_of(replace(bench, settings={"options": {"baselines": beside}})) == "eager"
+
+
 def test_a_dead_endpoint_ends_it_with_an_error(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "KERNELWRIGHT_RETRIES": "0", "KERNELWRIGHT_FIRST_WAIT": "0.01"}
     words = ["bench", suite, "--policy", "openai:m@http://127.0.0.1:9/v1", "--samples", 50, "--run", tmp_path / "run"]
@@ -365,7 +384,8 @@ def test_ctrl_c_keeps_what_was_judged(kernelwright: Command, suite: Path, tmp_pa
         (("starter", "--grid", "1x" + "9" * 5000), "too large"),
         (("starter", "--grid", "4x1,2x2", "--samples", "8"), "--grid does not go with --samples"),
         (("starter", "--grid", "4x1,2x2", "--turns", "3"), "--grid does not go with --turns"),
-        (("starter", "--grid", "4x1,2x2", "--greedy"), "--grid does not go with --greedy"),
+        (("starter", "--grid", "4x1,2x2", "--greedy"), "leave --greedy out"),
+        (("starter", "--grid", "4x1,04x1"), "name each of them once"),
         (("starter", "--top-w", "2"), "--top-w needs --context top_w"),
         (("starter", "--top-w", "2", "--context", "recent"), "--top-w needs --context top_w"),
         (("cudabench:nowhere.jsonl",), "cannot be read"),
@@ -386,7 +406,7 @@ def test_bad_words_are_refused_before_anything_is_made(
 # --- numbers of runs that were timed, from records ------------------------------------------------------------------
 
 
-def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1) -> Path:
+def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1, eager: float | None = 2.0) -> Path:
     """A run whose samples took so many ms (None: wrong), against 2 ms eager and 1 ms compiled; their first turns."""
     meta = {"verb": "bench", "suite": "s", "policy": folder.name, "seed": 0, "turns": turns, "stop": "correct"}
     with Store.create(folder, meta) as store:
@@ -405,7 +425,7 @@ def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1
                     verdict="wrong" if ms is None else "correct",
                     reason="differs" if ms is None else "",
                     workloads=(WorkloadResult(name="w", passed=ms is not None),),
-                    timing=None if ms is None else Timing(candidate_ms=ms, eager_ms=2.0, compile_ms=1.0),
+                    timing=None if ms is None else Timing(candidate_ms=ms, eager_ms=eager, compile_ms=1.0),
                     seconds=Seconds(total=1.0),
                 )
                 turn = Turn(index=0, messages=(), answer="a", candidate_id="c", evaluation=verdict)

@@ -43,7 +43,7 @@ def parse_grid(text: str) -> list[Shape]:
         said = ", ".join(f"{s.name} is {s.samples * s.turns}" for s in shapes)
         raise ConfigError(f"the shapes of --grid have different budgets: {said}", hint="let samples x turns be equal")
     if len({shape.name for shape in shapes}) < len(shapes):
-        raise ConfigError(f"--grid {text!r} names a shape twice")
+        raise ConfigError(f"--grid {text!r} names a shape twice", hint="name each of them once")
     return shapes
 
 
@@ -53,16 +53,22 @@ def runs_in(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:
+def baseline_of(bench: Bench) -> str:
+    """What a shape's answers are held against: eager, or torch.compile where only that was to be timed."""
+    named = bench.settings.get("options", {}).get("baselines") or ("eager",)
+    return "eager" if "eager" in named else "compile"
+
+
+def measure(bench: Bench) -> dict[str, Any]:
     """What a shape came to; estimates are {value, low, high, tasks}, or null.
 
     `best_correct`: a task counts where any turn of any sample is correct. `avg_correct`: samples with a correct turn.
     `last_correct`: samples whose last turn is correct. `best_speedup`: mean over tasks of the fastest correct answer's
     speedup, 0 where there is none; null where nothing was timed. `best_fast_1`: tasks whose fastest one beats the
-    baseline. `missing`: samples that do not count (no answer of the policy's, faults of ours, cut short): with them a
+    `baseline`. `missing`: samples that do not count (no answer of the policy's, faults of ours, cut short): with them a
     shape had less than the budget.
     """
-    tasks = bench.answered()
+    tasks, baseline = bench.answered(), baseline_of(bench)
     seed = int(bench.settings.get("seed", 0))
     timed = bench.timed(baseline)
     best = [_best_speedup(task, baseline) for task in tasks]
@@ -75,6 +81,7 @@ def measure(bench: Bench, baseline: str = "eager") -> dict[str, Any]:
         "answers": sum(len(s.turns) for task in tasks for s in task.counted),
         "tasks": len(tasks),
         "missing": sum(len(t.unanswered) + t.harness_errors + len(t.pending) for t in bench.tasks),
+        "baseline": baseline,
         "best_correct": plain([float(any(s.correct for s in task.counted)) for task in tasks]),
         "avg_correct": plain([fmean(s.correct for s in task.counted) for task in tasks]),
         "last_correct": plain([fmean(_last_correct(s) for s in task.counted) for task in tasks]),

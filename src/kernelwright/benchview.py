@@ -166,7 +166,9 @@ def print_comparison(found: dict[str, Any], names: tuple[str, str], out: Console
 
 def print_grid(found: dict[str, dict[str, Any]], out: Console) -> None:
     """Shapes of one budget, a row each."""
-    head = ("samples x turns", "answers", "best correct", "mean correct", "last turn", "best fast_1", "best speedup")
+    beside = sorted({facts["baseline"] for facts in found.values()} - {"eager"})
+    fast, speed = (name + "".join(f" ({b})" for b in beside) for name in ("best fast_1", "best speedup"))
+    head = ("samples x turns", "answers", "best correct", "mean correct", "last turn", fast, speed)
     rows = [
         (
             name,

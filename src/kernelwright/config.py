@@ -83,7 +83,8 @@ def _read(path: Path) -> dict[str, Any]:
             f"{str(path)!r} is not UTF-8 text (byte {error.start})", hint="convert it to UTF-8"
         ) from error
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{str(path)!r} is not TOML: {error}") from error
+        hint = "write name = value, with text in quotes; or name it .yaml where it is YAML"
+        raise ConfigError(f"{str(path)!r} is not TOML: {error}", hint=hint) from error
     except OSError as error:
         raise ConfigError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check the path") from error
 
@@ -97,7 +98,8 @@ def _yaml(text: str, path: Path) -> dict[str, Any]:
         _refuse_repeated(node, path)
         settings = None if node is None else loader.construct_document(node)
     except yaml.YAMLError as error:
-        raise ConfigError(f"{str(path)!r} is not YAML: {' '.join(str(error).split())}") from error
+        why = " ".join(str(error).split())
+        raise ConfigError(f"{str(path)!r} is not YAML: {why}", hint="write name: value; mend that place") from error
     if settings is None:
         return {}
     if not isinstance(settings, dict):
@@ -238,7 +240,8 @@ def _invalid(error: ValidationError, where: str) -> ConfigError:
     if isinstance(first["input"], (dict, BaseModel)):  # of settings that do not go together: not all are repeated
         hint = f"change one of them in the file, or give {name + '.' if name else ''}NAME=VALUE"
         return ConfigError(f"{where}: {name + ': ' if name else ''}{reason}", hint=hint)
-    return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}")
+    hint = f"change it in the file, or give {name}=VALUE"
+    return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}", hint=hint)
 
 
 def _toml_lines(table: dict[str, Any], prefix: str) -> list[str]:

@@ -58,6 +58,7 @@ def test_slow_answer_is_asked_for_again(endpoint: Endpoint) -> None:
     ("trouble", "said"),
     [
         ("no JSON here", "not JSON"),
+        ('{"choices": ' + "[" * 100_000, "not JSON"),
         ({"choices": []}, "without choices"),
         ({"error": {"message": "no such model"}}, "no such model"),
         (401, "refused the key"),
@@ -70,6 +71,14 @@ def test_lasting_trouble_is_said_at_once(endpoint: Endpoint, trouble: object, sa
     with pytest.raises(PolicyError, match=said):
         policy(endpoint).generate(ASK, seed=0)
     assert len(endpoint.requests) == 1
+
+
+@pytest.mark.parametrize("stated", [True, -1, 10**400, 2**41, "5", None, 1.5])
+def test_an_account_that_is_none_counts_nothing(endpoint: Endpoint, stated: object) -> None:
+    choices = [{"message": {"content": "x"}, "finish_reason": "stop"}]
+    endpoint.troubles = [{"choices": choices, "usage": {"prompt_tokens": stated, "completion_tokens": 7}}]
+    usage = policy(endpoint).generate(ASK, seed=0).usage
+    assert (usage.prompt_tokens, usage.completion_tokens) == (0, 7)
 
 
 def test_trouble_that_does_not_pass_ends(endpoint: Endpoint) -> None:

@@ -282,6 +282,16 @@ def test_a_fault_of_ours_charges_nobody() -> None:
     assert left_out[0] == -1.0 and left_out[1] == 0.0
 
 
+def test_a_fault_in_the_first_turn_saves_no_discount() -> None:
+    columns = ([0] * 6, [0, 0, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1])
+    for aggregate in ("sum", "max"):
+        given = {"gamma": 0.5, "aggregate": aggregate, "missing": "skip"}
+        found = ADVANTAGES["prefix_free"]([None, 1.0, 0.0, 1.0, 0.0, 0.0], *columns, **given)
+        assert found.tolist() == [0.0, 0.25, 0.25, 0.25, -0.5, -0.5]  # both are worth 0.5 at their beginning
+        nothing = ADVANTAGES["prefix_free"]([None, None, 0.0, 1.0, 0.0, 0.0], *columns, **given)
+        assert nothing.tolist() == [0.0, 0.0, 0.5, 0.5, -0.5, -0.5]
+
+
 def test_equal_scores_give_exact_zeros() -> None:
     for name in ADVANTAGES:
         found = ADVANTAGES[name]([0.1] * 3, [0] * 3, [0, 1, 2], [0] * 3, None)

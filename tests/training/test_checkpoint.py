@@ -29,3 +29,19 @@ def test_torchs_words_for_a_full_disk_are_ours(tmp_path: Path, monkeypatch: pyte
         save_state(path, {"step": 2})
     assert "free some space" in str(error.value.hint) and "enforce" not in str(error.value)
     assert load_state(path) == {"step": 1} and [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"PK\x03\x04"])
+def test_a_damaged_state_is_named_in_a_line(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "state.pt"
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="state.pt' is damaged") as error:
+        load_state(path)
+    assert "\n" not in str(error.value) and "remove it" in str(error.value.hint)
+    torch.save([1], path)
+    with pytest.raises(StoreError, match="state.pt' is damaged"):
+        load_state(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(StoreError, match="cannot be read: Is a directory"):
+        load_state(path)

@@ -103,6 +103,18 @@ def test_dynamic_sampling_takes_groups_in_order_and_says_what_is_missing() -> No
     assert shares(found.keep, group).tolist() == [0, 0, 1, 1, 1, 1, 0, 0]
 
 
+def test_long_answers_in_half_precision_are_summed_in_full() -> None:
+    there = np.full((1, 8000), -18.0, dtype=np.float16)
+    found = mismatch_rejection(there + np.float16(9.0), there, np.ones((1, 8000)), high=1e4)
+    assert found.keep.tolist() == [True] and found.ratio[0] == pytest.approx(np.exp(9.0))
+
+
+def test_verdicts_are_not_taken_for_right_answers() -> None:
+    with pytest.raises(ConfigError, match="column correct"):
+        profiling_rejection([0.0, 0.0], ["wrong", "correct"], 0)
+    assert profiling_rejection([0.0, 0.0, 0.0], [None, 0, 1], 0).tolist() == [True, True, False]
+
+
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ConfigError):
         mismatch_rejection(np.zeros((1, 2)), np.zeros((1, 3)), np.zeros((1, 2)))
@@ -128,6 +140,11 @@ def test_bad_arguments_are_named() -> None:
             mismatch_rejection(np.zeros((1, 2)), np.zeros((1, 2)), np.ones((1, 2)), veto=veto)
     with pytest.raises(ConfigError):
         dynamic_sampling([0.1], [1], wanted=0)
+    with pytest.raises(ConfigError, match="seed"):
+        profiling_rejection([0.1], [True], 0.5)  # type: ignore[arg-type]
+    for rows in ([[-1.0], [-1.0, -2.0]], [["x"], ["y"]]):
+        with pytest.raises(ConfigError, match="several lengths"):
+            mismatch_rejection(rows, rows, rows)
     with pytest.raises(ConfigError):
         varied_groups([0.1], [1, 2])
     with pytest.raises(ConfigError, match="mask of 1"):

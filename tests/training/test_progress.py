@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import StoreError
-from kernelwright.training.progress import Log, read_log
+from kernelwright.training.progress import Log, LoggedStep, read_log
 
 ROWS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
 TEXT = "".join(json.dumps(row) + "\n" for row in ROWS)
@@ -34,12 +34,14 @@ def test_a_torn_last_line_is_left_out(tmp_path: Path, torn: str) -> None:
     assert path.read_text() == TEXT
 
 
-@pytest.mark.parametrize("line", [b"[]", b"7", b'{"a": 1}', b"\xff\xfe", b'{"step": 1', b"null"])
+@pytest.mark.parametrize(
+    "line", [b"[]", b"7", b'{"a": 1}', b'{"step": "2"}', b'{"step": null}', b"\xff\xfe", b'{"step": 1', b"null"]
+)
 def test_a_damaged_line_is_named(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "log.jsonl"
     path.write_bytes(json.dumps(ROWS[0]).encode() + b"\n" + line + b"\n" + json.dumps(ROWS[1]).encode() + b"\n")
     with pytest.raises(StoreError, match=r"line 2 of .*log.jsonl"):
-        read_log(path, ("step",))
+        read_log(path, LoggedStep)
     with pytest.raises(StoreError, match="line 2"):
         Log(path, 2)
 

@@ -688,5 +688,9 @@ def test_adapters_on_modules_that_the_model_lacks_are_refused(undecided: Path, t
 
     lora = {"tune": "lora", "lora": {"targets": "no_such_module"}}
     model = {**rl_settings(undecided).model_dump(mode="json")["model"], **lora}
-    with pytest.raises(ConfigError, match="the adapter cannot be made"):
+    with pytest.raises(ConfigError, match="the adapter cannot be made") as error:
+        State.open(rl_settings(undecided, model=model), tmp_path, Ranks())
+    assert error.value.hint
+    model["lora"] = {"targets": "q_proj,no_such_module"}  # PEFT would leave the second one out and say nothing
+    with pytest.raises(ConfigError, match="no layer of the model is 'no_such_module'"):
         State.open(rl_settings(undecided, model=model), tmp_path, Ranks())

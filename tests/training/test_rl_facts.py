@@ -14,8 +14,18 @@ import pytest
 from rich.console import Console
 
 from kernelwright.errors import StoreError
+from kernelwright.training.progress import finite, read_log
 from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import alarms, chance_drift, describe, drift, judged, repetition, standing
+from kernelwright.training.rl_facts import (
+    LoggedRow,
+    alarms,
+    chance_drift,
+    describe,
+    drift,
+    judged,
+    repetition,
+    standing,
+)
 from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
 from kernelwright.training.rl_settings import AlarmSettings
 from kernelwright.training.rl_view import StepView, table
@@ -169,7 +179,8 @@ def test_a_judge_that_fails_is_an_alarm_and_is_said_once(capsys: pytest.CaptureF
     with StepView(4, True, Console(file=screen, force_terminal=True, width=99, _environ={"TERM": "xterm"})) as view:
         for one in steps:
             view.add(one)
-    assert screen.getvalue().count("no answer: down") == 1 and "no judge" in screen.getvalue()
+    assert screen.getvalue().count("no answer: down") == 1
+    assert "no\njudge" in [column.header for column in table(steps, 4).columns]
     write_curves("run", steps, tmp_path / "curves.html")
     assert "judge_failed_share 1" in (tmp_path / "curves.html").read_text()
 
@@ -248,7 +259,7 @@ def test_the_last_steps_are_a_table_on_a_terminal_and_a_line_elsewhere(capsys: p
             view.add(one, last=one is rows[-1])
     plain = re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", screen.getvalue())
     head, *last, caption = plain[plain.rindex("step reward") :].strip().splitlines()
-    assert head.split() == "step reward parts correct fast_1 hacked tokens cut no code MRS s".split()
+    assert head.split() == "step reward parts correct fast_1 hacked tokens cut code MRS s".split()
     assert [text.split()[0] for text in last] == [str(n) for n in range(3, 13)]
     assert last[-1].split() == "12 0.500 0.50 50% 50% 0% 16 0% 0% 25% 4".split()
     assert caption.strip() == "step 12 of 12; parts: correct; alarms of step 12: cut"
@@ -259,6 +270,61 @@ def test_the_last_steps_are_a_table_on_a_terminal_and_a_line_elsewhere(capsys: p
     assert capsys.readouterr().err.startswith(
         "step 12/12 · reward 0.500 · correct 50% · hacked 0% · fast_1 50% · 16 rows"
     )
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"parts": {"correct": 0.5, "own_share": 0.5, "speedup": 1.5}, "profiling_rejected": 1.0},
+        {"parts": {"compiled": 0.5, "correct": 0.5, "judge": 0.5, "speedup": 0.5}, "judge_failed_share": 1.0},
+    ],
+)
+def test_no_number_of_the_table_is_cut(more: dict[str, Any]) -> None:
+    """Eighty columns are what a terminal has; a second read "12…" and a share "10…" there."""
+    shares = dict.fromkeys(("correct", "fast_1", "hacked", "cut", "unreadable", "mismatch_rejected"), 1.0)
+    facts = {"step": 1000, "reward": 1.234, "length": 8192.0, "step_s": 1234.0, "alarms": [], **shares, **more}
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(table([facts], 1000))
+    shown = screen.getvalue()
+    assert "…" not in shown and "1234" in shown
+    for name in ("step", "reward", "correct", "fast_1", "hacked", "tokens", "cut", "MRS"):
+        assert name in shown
+    wanted = sorted(f"{value:.2f}" for value in facts["parts"].values())
+    assert sorted(re.findall(r"\d\.\d\d\b", shown)) == wanted
+
+
+def test_a_part_that_is_no_number_is_shown_as_none() -> None:
+    facts = {"step": 1, **describe(SOUND), "step_s": 4.0, "alarms": []}
+    lost = finite({**facts, "parts": {"correct": 0.5, "speedup": float("inf")}})
+    assert list(table([lost], 2).columns[2].cells) == ["0.50 none"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("step", value) for value in ("2", 1.5, None, True)),
+        *((name, None) for name in ("correct", "parts", "alarms", "step_s", "first_tokens", "verdicts")),
+        ("parts", {"correct": "x"}),
+        ("alarms", [1]),
+        ("verdicts", {"correct": "many"}),
+        ("judge_weight", "none"),
+    ],
+)
+def test_a_log_that_no_run_has_written_is_named(tmp_path: Path, name: str, value: Any) -> None:
+    """A run that goes on looks at these: it said that this was a bug of ours."""
+    path = tmp_path / "log.jsonl"
+    good = {"step": 1, **describe(SOUND), "step_s": 4.0, "alarms": [], "entropy": None, "judge_weight": 0.5}
+    path.write_text(json.dumps(good) + "\n")
+    assert read_log(path, LoggedRow) == [good]
+    path.write_text(json.dumps(good) + "\n" + json.dumps({**good, "step": 2, name: value}) + "\n")
+    with pytest.raises(StoreError, match="line 2 of .*log.jsonl' is damaged"):
+        read_log(path, LoggedRow)
+
+
+def test_curves_leave_out_what_is_no_number(tmp_path: Path) -> None:
+    rows = [{"step": 1, **describe(SOUND), "alarms": [], "reward": "x", "length": None}]
+    write_curves("run", rows, tmp_path / "curves.html")
+    assert "tokens an answer" not in (tmp_path / "curves.html").read_text()
 
 
 def test_curves_show_every_series_that_there_is(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ def advantage(name: str, **parameters: Any) -> dict[str, Any]:
         ({"filters": {"low": 2}}, "low"),
         ({"filters": {"high": 0.5}}, "high"),
         ({"filters": {"veto": -1}}, "veto"),
+        (reward("stanford", compiled=-1.0), "pays a right answer less than an answer without a candidate"),
+        (reward("drkernel", scale=-1.0), "pays a right answer less than"),
         ({"judging": {"baselines": "foo"}}, "no 'foo'"),
         ({"judging": {"baselines": "eager,compil"}}, "did you mean 'compile'"),
         ({"rejection": {"reward": "kevn"}}, "kevin"),
@@ -164,3 +166,88 @@ def test_on_the_command_line_it_is_an_error_of_settings(tmp_path: Any, monkeypat
     path.write_text("model: {path: x}\ntasks: {suite: starter}\n")
     with pytest.raises(ConfigError, match="makora needs the time of compile"):
         load_config(path, ["reward.name=makora"], RlSettings)
+
+
+STATED: dict[str, dict[str, Any]] = {
+    "stanford_grpo": {
+        "seed": 42,
+        "model.tune": "lora",
+        "model.lora.r": 32,
+        "rollout.rollouts": 6,
+        "rollout.turns": 1,
+        "reward.name": "stanford",
+        "reward.parameters.cap": 3.0,
+        "advantage.name": "mean",
+        "train.steps": 200,
+        "train.updates": 1,
+        "train.lr": 1e-5,
+        "train.normalise": "token",
+    },
+    "kevin": {
+        "rollout.tasks": 8,
+        "rollout.rollouts": 16,
+        "rollout.turns": 4,
+        "rollout.context": "summary",
+        "rollout.temperature": 0.9,
+        "rollout.max_tokens": 16_384,
+        "reward.name": "kevin",
+        "reward.parameters": {},
+        "advantage.name": "kevin",
+        "advantage.parameters.gamma": 0.4,
+        "advantage.parameters.aggregate": "sum",
+        "train.steps": 40,
+        "train.updates": 2,
+        "train.clip_low": 0.2,
+        "train.clip_high": 0.28,
+        "train.normalise": "constant",
+        "train.clip": 0.05,
+    },
+    "drkernel": {
+        "rollout.tasks": 16,
+        "rollout.rollouts": 16,
+        "rollout.turns": 3,
+        "rollout.temperature": 1.0,
+        "rollout.top_p": 1.0,
+        "rollout.max_tokens": 8192,
+        "reward.name": "drkernel",
+        "reward.parameters": {"cap": 3.0, "scale": 0.5},
+        "advantage.name": "trloo",
+        "advantage.parameters": {"gamma": 1.0, "single": "skip"},
+        "filters.mismatch": True,
+        "filters.low": 0.999,
+        "filters.high": 1.001,
+        "filters.veto": 1e-4,
+        "filters.profiling": True,
+        "train.steps": 300,
+        "train.lr": 1e-6,
+        "train.clip_low": 0.2,
+        "train.clip_high": 0.28,
+        "train.clip": 1.0,
+    },
+    "cuda_agent_rft": {
+        "rollout.turns": 1,
+        "reward.name": "cuda_agent",
+        "train.updates": 1,
+        "train.lr": 3e-6,
+        "train.clip_low": 0.2,
+        "train.clip_high": 0.28,
+        "judging.baselines": "eager,compile",
+        "rejection.reward": "cuda_agent",
+        "rejection.loss.name": "sft",
+    },
+}
+"""What papers, or their released code, state of their training."""
+
+
+@pytest.mark.parametrize("recipe", list(STATED))
+def test_recipes_have_the_numbers_of_their_papers(recipe: str) -> None:
+    from kernelwright.config import load_config
+    from kernelwright.training.post_settings import recipe_path
+
+    found = load_config(recipe_path(recipe), [], RlSettings).model_dump()
+    for name, value in STATED[recipe].items():
+        inner: Any = found
+        for part in name.split("."):
+            inner = inner[part]
+        assert inner == value, name
+    assert found["rollout"]["tasks"] * found["rollout"]["rollouts"] == 1024 or recipe != "cuda_agent_rft"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.advantages import ADVANTAGES
-from kernelwright.training.filters import dynamic_sampling, shares, varied_groups
+from kernelwright.training.filters import dynamic_sampling, profiling_rejection, shares, varied_groups
 from kernelwright.training.rows import as_numpy, numbered, read_rows
 
 PAIRS: list[tuple[Any, Any]] = [
@@ -106,3 +107,29 @@ def test_a_turn_is_a_number_of_64_bits(turn: Any) -> None:
 def test_a_score_beyond_all_floats_is_refused() -> None:
     with pytest.raises(ConfigError, match="beyond float64"):
         ADVANTAGES["mean"]([10**400, 0], [0, 0], [0, 1], [0, 0])
+
+
+@pytest.mark.parametrize("mask", [["False", "True"], [math.nan, 1.0], [[1], [0]], [0.5, 1], torch.tensor([2, 1])])
+def test_a_mask_is_true_or_false(mask: Any) -> None:
+    """Text, NaN and lists are true to Python, so that what was to be left out would take part."""
+    for name in ADVANTAGES:
+        with pytest.raises(ConfigError, match="column mask"):
+            ADVANTAGES[name]([1.0, 0.0], [0, 0], [0, 1], [0, 0], mask)
+    for select in (varied_groups, functools.partial(dynamic_sampling, wanted=1)):
+        with pytest.raises(ConfigError, match="column mask"):
+            select([1.0, 0.0], [0, 0], mask)
+
+
+@pytest.mark.parametrize(
+    "mask", [[True, None, 1], [1.0, 0.0, True], np.array([1, 0, 1]), torch.tensor([1.0, 0.0, 1.0])]
+)
+def test_numbers_and_none_are_a_mask(mask: Any) -> None:
+    assert ADVANTAGES["mean"]([1.0, 9.0, 0.0], [0] * 3, [0, 1, 2], [0] * 3, mask).tolist() == [0.5, 0.0, -0.5]
+
+
+@pytest.mark.parametrize("column", [["a", 1.0], ["0.5", "1"], np.array(["0.5", "1"]), [1j, 0], [[1], [2]]])
+def test_what_is_no_number_is_refused(column: Any) -> None:
+    with pytest.raises(ConfigError, match="no number"):
+        varied_groups(column, [0, 0])
+    with pytest.raises(ConfigError, match="no number"):
+        profiling_rejection(column, [True, True], 0)

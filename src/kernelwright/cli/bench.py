@@ -151,9 +151,8 @@ def _check_together(grid: str | None, others: dict[str, object]) -> None:
 
     for name, value in others.items():
         if grid is not None and value is not None:
-            said = name in ("samples", "turns")
-            hint = f"leave --{name} out: a shape is SAMPLESxTURNS" if said else "compare the runs of its shapes"
-            raise ConfigError(f"--grid does not go with --{name}", hint=hint)
+            hint = "a shape is SAMPLESxTURNS" if name != "compare" else "compare the runs of its shapes"
+            raise ConfigError(f"--grid does not go with --{name}", hint=f"leave --{name} out: {hint}")
 
 
 def _shapes(grid: str | None, options: BenchOptions) -> list[Shape]:

@@ -26,6 +26,8 @@ from kernelwright.policies import Answer
 from kernelwright.records import Message, Task, Usage
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+MOST_TOKENS = 2**40
+"""Of one answer's account: what an endpoint states beyond is no count."""
 LOOK_SECONDS = 0.3
 """How often who waits looks whether the policy was stopped."""
 
@@ -200,7 +202,7 @@ class OpenAIPolicy:
             raise PolicyError(f"{self.url} answers {response.status_code}: {_detail(response)}")
         try:
             reply = response.json()
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # the latter of brackets in brackets
             raise PolicyError(f"{self.url} answered something that is not JSON: {response.text[:80]!r}") from error
         if not isinstance(reply, dict) or reply.get("error"):
             raise PolicyError(f"{self.url} answered with an error: {str(reply)[:200]}")
@@ -269,7 +271,7 @@ class OpenAIPolicy:
 
 def _count(usage: Any, name: str) -> int:
     value = usage.get(name) if isinstance(usage, dict) else 0
-    return value if isinstance(value, int) and value >= 0 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_TOKENS else 0
 
 
 def _detail(response: httpx.Response) -> str:

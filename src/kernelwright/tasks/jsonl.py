@@ -64,7 +64,9 @@ def read_rows(
                 f"no row of {str(file)!r} has the field {reference_field!r}",
                 hint=f"name the right one with --reference-field; there are: {', '.join(sorted(fields))}",
             )
-        raise TaskError(f"no row of {str(file)!r} is a task: {rows[0].problem}")
+        raise TaskError(
+            f"no row of {str(file)!r} is a task: {rows[0].problem}", hint="name a file with one JSON object a line"
+        )
     if candidate_field is not None and candidate_field not in fields:
         raise TaskError(
             f"no row of {str(file)!r} has the field {candidate_field!r}",

@@ -112,12 +112,11 @@ def prefix_free(
     policy did: unbiased, also where rollouts may stop.
     """
     rows, unit = _in_units(read_rows(score, group, trajectory, turn, mask))
-    returns = returns_to_go(rows, gamma, aggregate, missing)
-    scored = _scored(rows.score, rows)
-    first = _first_rows(rows, scored if missing == "skip" else rows.real)
+    returns = _discounted(rows, gamma, aggregate, missing)  # from the first turn on, be there no score for that one
+    first = _first_rows(rows)
     at_first = _leave_one_out(returns, rows.group, first & ~np.isnan(returns), single)
     spread = sums(at_first, rows.trajectory, first)
-    return like(_times(np.where(scored, spread, 0.0), unit), score)
+    return like(_times(np.where(_scored(rows.score, rows), spread, 0.0), unit), score)
 
 
 ADVANTAGES: dict[str, Advantage] = {
@@ -143,6 +142,11 @@ def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str
     Discounts go by turn numbers. `missing="unknown"`: a score that is not there leaves the returns of the turns before
     it unknown, too, since to count it as zero would charge them for our fault; `"skip"` leaves it out of them.
     """
+    return np.where(_scored(rows.score, rows), _discounted(rows, gamma, aggregate, missing), np.nan)
+
+
+def _discounted(rows: Rows, gamma: float, aggregate: str, missing: str) -> NDArray[np.float64]:
+    """The same; with `"skip"` a row without a score has what its trajectory gets after it."""
     if aggregate not in ("sum", "max"):
         raise ConfigError(f"there is no aggregate {aggregate!r}", hint="use sum or max")
     if missing not in ("unknown", "skip"):
@@ -158,10 +162,10 @@ def returns_to_go(rows: Rows, gamma: float, aggregate: str = "sum", missing: str
         following = later.get(trajectory)
         to_come = None if following is None else gamma ** (following[0] - turn) * following[1]
         if np.isnan(own) and missing == "skip":
-            if to_come is not None:
-                later[trajectory] = (turn, to_come)
-            continue
-        if to_come is None:
+            if to_come is None:
+                continue
+            total = to_come
+        elif to_come is None:
             total = own
         elif aggregate == "sum":
             total = own + to_come
@@ -233,8 +237,8 @@ def _leave_one_out(values: Floats, key: Floats, valid: Floats, single: str) -> A
     return np.where(valid, result, 0.0)
 
 
-def _first_rows(rows: Rows, among: Floats) -> Any:
-    """Each trajectory's first row, of those that `among` holds for."""
+def _first_rows(rows: Rows) -> Any:
+    """Each trajectory's first row that is no padding."""
     first = np.full(rows.trajectory.max(initial=0) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, rows.trajectory[among], rows.turn[among])
-    return among & (rows.turn == first[rows.trajectory])
+    np.minimum.at(first, rows.trajectory[rows.real], rows.turn[rows.real])
+    return rows.real & (rows.turn == first[rows.trajectory])

@@ -83,9 +83,15 @@ def load_state(path: Path) -> dict[str, Any] | None:
         return None
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise StoreError(f"{str(path)!r} cannot be read: {error.strerror}", hint="check who may read it") from error
     except Exception as error:  # torch raises many kinds for a damaged file
-        raise StoreError(
-            f"{str(path)!r} cannot be read: {error}", hint="remove it to begin the run again with the same data"
-        ) from error
-    assert isinstance(state, dict)
+        raise _unreadable(path) from error
+    if not isinstance(state, dict):
+        raise _unreadable(path)
     return state
+
+
+def _unreadable(path: Path) -> StoreError:
+    """Torch's own words are a page about unpickling what one trusts, or none."""
+    return StoreError(f"{str(path)!r} is damaged", hint="remove it to begin the run again with the same data")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.rows import Array, as_numpy, counts, numbered, scores, unwrapped
+from kernelwright.training.rows import Array, as_numpy, counts, flags, numbered, scores, unwrapped
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,8 +52,7 @@ def mismatch_rejection(
         raise ConfigError(f"[{low}, {high}] does not hold 1", hint="use low in (0, 1] and high of at least 1")
     if not 0.0 < veto <= 1.0:
         raise ConfigError(f"veto = {veto} is no ratio that rejects a token", hint="use more than 0 and at most 1")
-    here, there = unwrapped(log_probs), unwrapped(rollout_log_probs)
-    mask = unwrapped(token_mask).astype(bool)
+    here, there, mask = _table(log_probs), _table(rollout_log_probs), _table(token_mask) != 0.0
     if not here.shape == there.shape == mask.shape or here.ndim != 2:
         raise ConfigError(f"shapes {here.shape}, {there.shape} and {mask.shape}", hint="all must be (rows, length)")
     with np.errstate(invalid="ignore", over="ignore"):
@@ -63,6 +62,14 @@ def mismatch_rejection(
     vetoed = (difference < np.log(veto)).any(axis=1)
     keep = (ratio >= low) & (ratio <= high) & ~vetoed
     return Mismatch(keep, ratio, vetoed)
+
+
+def _table(values: Array) -> NDArray[np.float64]:
+    """Rows of numbers in float64: sums of long answers are beyond half precision."""
+    try:
+        return np.asarray(unwrapped(values), dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ConfigError("rows of several lengths, or of what is no number", hint="pad them to one length") from error
 
 
 def widened(low: float, high: float, rejected_share: float, *, limit: float = 0.6, factor: float = 2.0) -> Any:
@@ -90,9 +97,9 @@ def profiling_rejection(
     """
     if not 0.0 < scale < math.inf or not math.isfinite(tau):
         raise ConfigError(f"tau = {tau} and scale = {scale}", hint="use finite numbers, and a scale of more than 0")
-    if seed < 0:
+    if not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigError(f"seed = {seed}", hint="use a whole number of at least 0")
-    ratio, right = scores(profiling_ratio), as_numpy(correct).astype(bool)
+    ratio, right = scores(profiling_ratio), flags(correct, "correct")
     if ratio.shape != right.shape:
         raise ConfigError(f"{len(ratio)} profiling ratios of {len(right)} rows")
     draws = np.random.default_rng(seed).random(len(ratio))
@@ -116,7 +123,7 @@ def varied_groups(score: Array, group: Array, mask: Array | None = None) -> NDAr
     values, groups = scores(score), numbered(as_numpy(group))
     if values.shape != groups.shape:
         raise ConfigError(f"{len(values)} scores of {len(groups)} rows")
-    real = np.ones(len(values), bool) if mask is None else as_numpy(mask).astype(bool)
+    real = np.ones(len(values), bool) if mask is None else flags(mask, "mask")
     if real.shape != values.shape:
         raise ConfigError(f"{len(values)} scores of rows and a mask of {len(real)}")
     valid = ~np.isnan(values) & real
@@ -146,7 +153,7 @@ def dynamic_sampling(score: Array, group: Array, mask: Array | None = None, *, w
         raise ConfigError(f"wanted = {wanted} groups", hint="use at least 1")
     labels = as_numpy(group)
     numbers, varied = numbered(labels), varied_groups(score, group, mask)
-    real = np.ones(len(numbers), dtype=bool) if mask is None else as_numpy(mask).astype(bool)
+    real = np.ones(len(numbers), dtype=bool) if mask is None else flags(mask, "mask")
     names: dict[int, Any] = {}
     for number, label in zip(numbers[real].tolist(), labels[real].tolist(), strict=True):
         names.setdefault(number, label)

@@ -233,7 +233,9 @@ def refusals(what: str) -> Iterator[None]:
         yield
     except (ValueError, TypeError, RuntimeError, ImportError) as error:
         first = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ConfigError(f"{what} cannot be made of these settings: {first[:300]}") from error
+        raise ConfigError(
+            f"{what} cannot be made of these settings: {first[:300]}", hint="change the settings that it names"
+        ) from error
 
 
 def adapter(settings: BaseModelSettings) -> Any:

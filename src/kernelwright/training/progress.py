@@ -8,9 +8,11 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kernelwright.errors import StoreError
 
@@ -43,6 +45,18 @@ def cannot_write(path: Path, error: Exception) -> StoreError:
     )
 
 
+class LoggedTable(BaseModel):
+    """A row of a log, whatever is in it."""
+
+    model_config = ConfigDict(strict=True)
+
+
+class LoggedStep(LoggedTable):
+    """What every row of a run's log has."""
+
+    step: int
+
+
 class Log:
     """`log.jsonl` of a run. After a resume, rows of updates that are done again are dropped.
 
@@ -51,7 +65,7 @@ class Log:
 
     def __init__(self, path: Path, step: int) -> None:
         self.path = path
-        kept = "".join(json.dumps(finite(row)) + "\n" for row in read_log(path, ("step",)) if row["step"] <= step)
+        kept = "".join(json.dumps(finite(row)) + "\n" for row in read_log(path, LoggedStep) if row["step"] <= step)
         with writing(path):
             if path.exists() and path.read_bytes() == kept.encode():
                 return
@@ -75,12 +89,14 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def read_log(path: Path, needs: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """The rows of a log; a torn last line is left out. Raises `StoreError` for a row that lacks one of `needs`."""
+def read_log(path: Path, needs: type[LoggedTable] = LoggedTable) -> list[dict[str, Any]]:
+    """The rows of a log; a torn last line is left out. Raises `StoreError` for a row without what it `needs`."""
     rows = []
     for number, row in json_lines(path):
-        if not isinstance(row, dict) or any(name not in row for name in needs):
-            raise damaged(path, number)
+        try:
+            needs.model_validate(row)
+        except ValidationError as error:
+            raise damaged(path, number) from error
         rows.append(row)
     return rows
 

@@ -35,7 +35,7 @@ from kernelwright.training.post_run import begin
 from kernelwright.training.progress import Log, finite, read_log, writing
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import alarms, describe, judged, standing
+from kernelwright.training.rl_facts import LoggedRow, alarms, describe, judged, standing
 from kernelwright.training.rl_rollouts import Rollouts, Row, fitting, without_opinions
 from kernelwright.training.rl_settings import JudgingSettings, RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl_state import State
@@ -44,8 +44,6 @@ from kernelwright.training.rl_view import StepView
 
 JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
-LOGGED = ("step", "correct", "parts", "alarms", "step_s", "first_tokens", "entropy", "verdicts")
-"""What later steps look at in a row of the log."""
 REASON = 300
 """Characters of why a judge gave no opinion that a row of the log has."""
 WAITING = 8
@@ -175,7 +173,7 @@ def _loop(settings: RlSettings, state: State, rollouts: Rollouts, tasks: Sequenc
     """Steps until the run is over; alarms that ended it before."""
     ranks, total = rollouts.ranks, settings.train.steps
     log = Log(out / "log.jsonl", state.step) if ranks.first else None
-    history = ranks.from_first(read_log(out / "log.jsonl", LOGGED) if ranks.first else None)
+    history = ranks.from_first(read_log(out / "log.jsonl", LoggedRow) if ranks.first else None)
     stopped = standing(history, settings.alarms.stop_after)
     with StepView(total, ranks.first) as view:
         while state.step < total and not stopped and not _out_of_time(settings, history):

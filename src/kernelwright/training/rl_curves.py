@@ -34,7 +34,7 @@ def series(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Series:
 
 
 def _is_finite(value: Any) -> bool:
-    return value is not None and math.isfinite(value)
+    return isinstance(value, (int, float)) and math.isfinite(value)
 
 
 def write_curves(name: str, rows: Sequence[Mapping[str, Any]], path: Path) -> None:

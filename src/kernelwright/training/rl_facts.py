@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.training.filters import varied_groups
+from kernelwright.training.progress import LoggedStep
 from kernelwright.training.rl_rollouts import Row
 from kernelwright.training.rl_settings import AlarmSettings
 
@@ -22,6 +23,19 @@ DRAWS = 100
 """By which what chance gives is estimated."""
 FAST = (1.0, 1.5, 2.0)
 """The p of fast_p: answers that are right and more than p times as fast as eager."""
+
+
+class LoggedRow(LoggedStep):
+    """What later steps, the table and the curves look at in a row of the log."""
+
+    correct: float
+    parts: dict[str, float | None]
+    alarms: list[str]
+    step_s: float
+    first_tokens: dict[str, float]
+    entropy: float | None
+    verdicts: dict[str, int]
+    judge_weight: float = 0.0
 
 
 def describe(rows: Sequence[Row], timed: bool = False) -> dict[str, Any]:

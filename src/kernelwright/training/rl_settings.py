@@ -296,9 +296,10 @@ def _check_reward(settings: RlSettings) -> None:
     if len({value for value in worth() if value is not None}) == 1:
         where = "" if timed else ": this run times nothing"
         raise ConfigError(f"{reward.name} pays all answers alike with the parameters {parameters}{where}")
-    _, lost, *won = (pays(evaluation, **parameters).value for evaluation in judged)
-    if any(value is not None and lost is not None and value < lost for value in won):
-        raise ConfigError(f"{reward.name} pays a right answer less than a wrong one with the parameters {parameters}")
+    unread, lost, *won = (pays(evaluation, **parameters).value for evaluation in judged)
+    for name, less in (("a wrong one", lost), ("an answer without a candidate", unread)):
+        if any(value is not None and less is not None and value < less for value in won):
+            raise ConfigError(f"{reward.name} pays a right answer less than {name} with the parameters {parameters}")
 
 
 def judge_start(settings: RlSettings) -> float:

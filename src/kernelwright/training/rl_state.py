@@ -19,7 +19,7 @@ from kernelwright.generation.hub import tokenizer_kind
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.training.checkpoint import load_state, save_state
 from kernelwright.training.merging import merged, save_tokenizer_files, transposed
-from kernelwright.training.post_run import adapter, load_model, refusals
+from kernelwright.training.post_run import adapter, check_targets, load_model, refusals
 from kernelwright.training.post_settings import LoraSettings
 from kernelwright.training.progress import cannot_write, writing
 from kernelwright.training.ranks import Ranks
@@ -60,6 +60,7 @@ class State:
 
             with refusals("the adapter"):
                 model = get_peft_model(model, adapter(settings.model))
+            check_targets(model, settings.model)
         if torch.cuda.is_available():
             model = model.cuda()
         state = cls(settings, model, _backend(settings, ranks), ranks)

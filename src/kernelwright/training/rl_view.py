@@ -33,7 +33,7 @@ def _reward(row: Row) -> str:
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "reward": _reward,
-    "parts": lambda row: " ".join(f"{value:.2f}" for value in row["parts"].values()),
+    "parts": lambda row: " ".join("none" if value is None else f"{value:.2f}" for value in row["parts"].values()),
     "correct": _share("correct"),
     "fast_1": _share("fast_1"),
     "hacked": _share("hacked"),
@@ -47,7 +47,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 """The table's columns behind the step; those that are empty in all rows are left out. `no judge`: of the candidates
 that a judge was asked about, those on which it gave no opinion; `MRS`, `PRS`: rows that these
-filters rejected. Names are short: 80 columns are to be enough."""
+filters rejected. Names are short: 80 columns are to be enough, if need be with the parts in several lines."""
 
 
 class StepView:
@@ -110,7 +110,8 @@ def table(rows: list[Row], total: int) -> Table:
         caption += f"; alarms of step {alarmed['step']}: {', '.join(alarmed['alarms'])}"
     found = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
     for name in ("step", *cells):
-        found.add_column(name, justify="right", no_wrap=True)
+        # Where there is no room for all, rich takes it from columns that wrap: numbers would be cut in the others.
+        found.add_column(name.replace("no ", "no\n"), justify="right", no_wrap=name != "parts")
     for row, *values in zip(rows, *cells.values(), strict=True):
         found.add_row(str(row["step"]), *values, style="yellow" if row["alarms"] else None)
     return found

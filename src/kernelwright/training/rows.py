@@ -21,6 +21,7 @@ Array = Any
 
 _EXACT = {bool: "b", int: "iu", float: "f"}
 """Kinds of numpy arrays that hold values of a type as they are."""
+_NUMBERS = (Real, np.bool_)
 _LAST_TURN = 2**62
 """Turns have smaller numbers: so are their differences integers of 64 bits."""
 
@@ -57,7 +58,7 @@ def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: 
     names = {"score": score, "group": group, "trajectory": trajectory, "turn": turn}
     columns = {name: as_numpy(column) for name, column in names.items()}
     length = len(columns["score"])
-    real = np.ones(length, dtype=bool) if mask is None else as_numpy(mask).astype(bool)
+    real = np.ones(length, dtype=bool) if mask is None else flags(mask, "mask")
     for name, column in [*columns.items(), ("mask", real)]:
         if column.shape != (length,):
             raise ConfigError(f"{length} scores of rows and {name} of shape {column.shape}")
@@ -83,7 +84,7 @@ def _padded(numbers: NDArray[np.int64], real: NDArray[np.bool_]) -> NDArray[np.i
 
 
 def _check_columns(held: dict[str, NDArray[Any]]) -> None:
-    if any(not isinstance(value, (Real, np.bool_, type(None))) for value in held["score"].tolist()):
+    if any(not isinstance(value, (*_NUMBERS, type(None))) for value in held["score"].tolist()):
         raise ColumnError("the column score holds what is no number", hint="give numbers, None for no score")
     for name in ("group", "trajectory"):
         labels = held[name].tolist()
@@ -139,11 +140,27 @@ def unwrapped(column: Array) -> NDArray[Any]:
 
 
 def scores(column: Array) -> NDArray[np.float64]:
-    """Scores as float64, NaN for None."""
+    """Scores as float64, NaN for None. Raises `ColumnError` for what is no number, text of one among it."""
+    values = as_numpy(column)
+    if values.dtype.kind not in "biuf" and not all(isinstance(v, _NUMBERS) or v is None for v in values.tolist()):
+        raise ColumnError("a column of numbers holds what is no number", hint="give numbers, None where there is none")
     try:
-        return as_numpy(column).astype(np.float64)
+        return values.astype(np.float64)
     except OverflowError as error:
         raise ColumnError("a number is beyond float64", hint="scale the numbers") from error
+
+
+def flags(column: Array, name: str) -> NDArray[np.bool_]:
+    """What is true or false, as 1 and 0 are; None is false. Raises `ColumnError` for all else: text is never empty
+    enough to be false, and no number is not 0."""
+    values = as_numpy(column)
+    if values.dtype.kind != "b" and not all(
+        v is None or (isinstance(v, _NUMBERS) and v in (0, 1)) for v in values.tolist()
+    ):
+        raise ColumnError(
+            f"the column {name} holds what is neither true nor false", hint="give true or false, or 1 or 0"
+        )
+    return values.astype(bool)
 
 
 def numbered(labels: NDArray[Any]) -> NDArray[np.int64]:
