@@ -71,7 +71,8 @@ def _unforeseen(error: Exception) -> int:
         raise error  # of our output: `end_with` knows what to do
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # click's own errors: an unknown flag, a missing argument
-        return _fail(str(format_message()), "see kernelwright --help", 2)
+        of = getattr(getattr(error, "ctx", None), "command_path", None) or "kernelwright"
+        return _fail(str(format_message()), f"see {of} --help", 2)
     import tempfile
     import traceback
 

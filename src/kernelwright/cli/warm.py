@@ -15,7 +15,9 @@ import typer
 
 
 def warm(
-    idle: Annotated[float, typer.Option(min=1, help="Minutes without a command after which it ends.")] = 60,
+    idle: Annotated[
+        float, typer.Option(min=1, max=525_600, help="Minutes without a command after which it ends.")
+    ] = 60,
 ) -> None:
     """Keep torch imported for other commands: each then judges in a second instead of four.
 
