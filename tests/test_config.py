@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kernelwright.config import cache_dir, dump_config, load_config
+from kernelwright.config import cache_dir, dump_config, load_config, number_of_environment
 from kernelwright.errors import ConfigError
 
 
@@ -251,3 +251,18 @@ def test_cache_folder_where_home_is_not_writable(tmp_path: Path) -> None:
     environment = {**kept, "HOME": "/proc/self"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "ConfigError: the cache folder '/proc/self/.cache/kernelwright' cannot be used" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["many", "nan", "inf", "-1", "1e300", "1.5"])
+def test_a_variable_that_holds_no_such_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", text)
+    with pytest.raises(ConfigError, match="KERNELWRIGHT_TOP_K=") as told:
+        number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True)
+    assert told.value.hint is not None and "from 0 to 100" in told.value.hint
+
+
+def test_a_variable_that_holds_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", "7")
+    assert number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True) == 7
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", "")
+    assert number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True) is None

@@ -43,7 +43,7 @@ def parse_grid(text: str) -> list[Shape]:
         said = ", ".join(f"{s.name} is {s.samples * s.turns}" for s in shapes)
         raise ConfigError(f"the shapes of --grid have different budgets: {said}", hint="let samples x turns be equal")
     if len({shape.name for shape in shapes}) < len(shapes):
-        raise ConfigError(f"--grid {text!r} names a shape twice")
+        raise ConfigError(f"--grid {text!r} names a shape twice", hint="name it once")
     return shapes
 
 

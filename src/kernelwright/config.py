@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def number_of_environment(name: str, least: float, most: float, whole: bool = False) -> float | None:
+    """The number that a variable holds, None where it is unset or empty. Raises `ConfigError` for anything else than a
+    number (a whole one) in this range."""
+    text = os.environ.get(name)
+    if not text:
+        return None
+    hint = f"use {'a whole number' if whole else 'a number'} from {least:.10g} to {most:.10g}, or unset it"
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} is not {'a whole' if whole else 'a'} number", hint=hint) from error
+    if not least <= value <= most:
+        raise ConfigError(f"{name}={text!r} is out of range", hint=hint)
+    return value
+
+
 def cache_dir() -> Path:
     """The cache folder, made if need be: $KERNELWRIGHT_CACHE, else $XDG_CACHE_HOME/kernelwright, else ~/.cache."""
     named = os.environ.get("KERNELWRIGHT_CACHE")

@@ -37,6 +37,14 @@ REFUSED = {
     "worker r --lease-seconds inf": "--lease-seconds",
     "optimize task.py --run r --rule banana": "--rule",
     "bench starter --run r --rule banana": "--rule",
+    "optimize task.py --run r --out folder": "name a file",
+    "optimize task.py --run r --temperature nan": "--temperature",
+    "optimize task.py --run r --policy scripted:empty.jsonl": '{"answer": "…"}',
+    "optimize task.py --run r --policy scripted:binary.jsonl": "UTF-8",
+    "bench task.py --run r --temperature inf": "--temperature",
+    "bench task.py --run r --grid 2x1,2x1": "once",
+    "bench cudabench:rows.jsonl --run r": "CUDABench",
+    "report r --html folder": "name a file",
     "tasks list startre": "'starter'",
     "tasks check task.py --out folder": "name a file",
     "profile task.py candidate.py --rung banana": "use 'auto', 'ncu', 'trace' or 'static'",
@@ -64,6 +72,7 @@ def here(tmp_path: Path) -> Path:
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
     (tmp_path / "list.jsonl").write_text("[1, 2]\n")
     (tmp_path / "binary.jsonl").write_bytes(bytes(range(128, 256)))
+    (tmp_path / "empty.jsonl").touch()
     (tmp_path / "folder").mkdir()
     return tmp_path
 

@@ -51,7 +51,7 @@ def bench(
     samples: Annotated[int | None, typer.Option(min=0, max=MOST, help="Samples a task; default: 1.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
+        float | None, typer.Option(min=0.0, max=100.0, help="Of the samples; default: the policy's own.")
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns a sample may take; default: 1.")] = None,

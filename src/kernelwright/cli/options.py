@@ -40,6 +40,14 @@ def _named(text: str) -> Path:
     return Path(text)
 
 
+def no_folder(flag: str, path: Path | None) -> None:
+    """Raises `ConfigError` for a file's name that is a folder's, before the work that the file is to hold."""
+    from kernelwright.errors import ConfigError
+
+    if path is not None and path.is_dir():
+        raise ConfigError(f"{flag} {str(path)!r} is a folder", hint="name a file")
+
+
 def eval_options(
     backend: str,
     policy: str | None,

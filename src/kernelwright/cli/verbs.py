@@ -23,7 +23,7 @@ from kernelwright.cli.generate import tasks_generate
 from kernelwright.cli.machine import machine_app
 from kernelwright.cli.options import cores as _cores
 from kernelwright.cli.options import eval_options as _options
-from kernelwright.cli.options import path_argument, path_option, refused, seed_option
+from kernelwright.cli.options import no_folder, path_argument, path_option, refused, seed_option
 from kernelwright.cli.post import train_app
 from kernelwright.cli.serve import serve
 from kernelwright.cli.solutions import solutions_app
@@ -281,8 +281,12 @@ def optimize(
             help="template, starter[:FOLDER], hf:FOLDER, vllm:FOLDER, openai:MODEL@BASE_URL or scripted:FILE."
         ),
     ] = "template",
-    temperature: Annotated[float | None, typer.Option(help="Of policies that sample; 0: greedy.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Of policies that sample: from so much probability.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, max=100.0, help="Of policies that sample; 0: greedy.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Of policies that sample: from so much probability.")
+    ] = None,
     strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
     turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
@@ -313,11 +317,12 @@ def optimize(
     options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, "--rule", **more)
     if max_seconds is not None and not 0.0 < max_seconds < math.inf:
         raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
+    no_folder("--out", out)
     wanted = load_task(task)
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
-    with job.open_run(run, meta) as store:
-        proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
+    proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
+    with job.open_run(run, meta) as store:  # last: where there is nobody to ask, no run folder is made
         with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
                 wanted,
@@ -396,6 +401,7 @@ def report_(
     """Show what a run found, as a table and as a page."""
     from kernelwright import report
 
+    no_folder("--html", html)
     with report.opened(run) as store:
         if as_json:
             print(json.dumps(report.summary(store)))
@@ -495,8 +501,7 @@ def tasks_check(
     fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
     if backend not in ("auto", "cpu"):
         raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
-    if out is not None and out.is_dir():
-        raise UsageError(f"--out {str(out)!r} is a folder", hint="name a file")
+    no_folder("--out", out)
     programs = [s for s in sources if programcheck.is_programs(s)]
     sources = [s for s in sources if s not in programs]
     passed = programcheck.check_files(

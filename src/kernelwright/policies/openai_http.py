@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx
 
+from kernelwright.config import number_of_environment
 from kernelwright.errors import ConfigError, PolicyError, StoreError
 from kernelwright.policies import Answer
 from kernelwright.records import Message, Task, Usage
@@ -34,7 +35,7 @@ MOST_TOKENS = 2**53
 """That a reply may say it took: more is no count."""
 CHECK = "check that the address is that of chat completions, and what the server's own log says"
 BOUNDS = {
-    "temperature": (0.0, 1e6),
+    "temperature": (0.0, 100.0),
     "top_p": (0.0, 1.0),
     "max_tokens": (1, 2**31),
     "timeout": (0.001, 86_400.0),
@@ -66,18 +67,8 @@ class Settings:
         """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number, or out of range."""
         values: dict[str, Any] = {}
         for name, kind in cls.__annotations__.items():
-            text = os.environ.get(f"KERNELWRIGHT_{name.upper()}")
-            if text is None:
-                continue
-            least, most = BOUNDS[name]
-            hint = f"{'a whole number' if kind == 'int' else 'a number'} from {least:.10g} to {most:.10g}; or unset it"
-            try:
-                values[name] = int(text) if kind == "int" else float(text)
-            except ValueError as error:
-                raise ConfigError(f"KERNELWRIGHT_{name.upper()}={text!r} is not a number", hint=hint) from error
-            if not least <= values[name] <= most:
-                raise ConfigError(f"KERNELWRIGHT_{name.upper()}={text!r} is out of range", hint=hint)
-        return cls(**values)
+            values[name] = number_of_environment(f"KERNELWRIGHT_{name.upper()}", *BOUNDS[name], kind == "int")
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 class OpenAIPolicy:
