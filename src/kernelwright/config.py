@@ -82,7 +82,7 @@ def load_config(path: Path | str | None, overrides: Sequence[str], model: type[M
     try:
         return model.model_validate(settings)
     except ValidationError as error:
-        raise _invalid(error, where) from error
+        raise _invalid(error, where, {o.partition("=")[0].strip() for o in overrides}) from error
 
 
 def dump_config(config: BaseModel) -> str:
@@ -245,7 +245,7 @@ def _value(text: str, annotation: Any) -> Any:
         return text
 
 
-def _invalid(error: ValidationError, where: str) -> ConfigError:
+def _invalid(error: ValidationError, where: str, overridden: set[str]) -> ConfigError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -254,7 +254,10 @@ def _invalid(error: ValidationError, where: str) -> ConfigError:
     if isinstance(first["input"], (dict, BaseModel)):  # of settings that do not go together: not all are repeated
         hint = f"change one of them in the file, or give {name + '.' if name else ''}NAME=VALUE"
         return ConfigError(f"{where}: {name + ': ' if name else ''}{reason}", hint=hint)
-    return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}")
+    if name in overridden:  # what the file says of it is not at fault
+        return ConfigError(f"override: {name} = {first['input']!r}: {reason}", hint=f"give another {name}=VALUE")
+    hint = f"change it in the file, or give {name}=VALUE"
+    return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}", hint=hint)
 
 
 def _toml_lines(table: dict[str, Any], prefix: str) -> list[str]:

@@ -52,11 +52,19 @@ def _run(app: typer.Typer) -> int:
     except KernelwrightError as error:
         return _fail(str(error), error.hint, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(
-            "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
-        )
+        if not _keeps(sys.argv[1:]):
+            return _fail("interrupted", None, INTERRUPTED)
+        return _fail("interrupted; what was done is kept", "the same command continues", INTERRUPTED)
     except Exception as error:  # the one place where anything unforeseen ends
         return _unforeseen(error)
+
+
+def _keeps(words: list[str]) -> bool:
+    """Whether a command writes what it does into a folder or a file that it goes on from."""
+    named = {word.partition("=")[0] for word in words}
+    if words[:1] == ["train"]:
+        return "--explain" not in named
+    return "--run" in named or words[:1] in (["worker"], ["corpus"]) or (words[:1] == ["tasks"] and "--out" in named)
 
 
 def _fail(message: str, hint: str | None, status: int) -> int:

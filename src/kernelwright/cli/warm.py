@@ -51,7 +51,13 @@ def warm(
             cwd=folder,
         )
         theirs.close()
-        if ours.recv(64) != b"ready":
+        try:
+            ready = ours.recv(64)
+        except KeyboardInterrupt:  # while it imports torch: its folder must not go before it does
+            process.kill()
+            process.wait()
+            raise
+        if ready != b"ready":
             raise HarnessError(
                 f"the parent did not start: it ended with status {process.wait()}", hint="run `kernelwright doctor`"
             )
