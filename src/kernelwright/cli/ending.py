@@ -11,6 +11,8 @@ import typer
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
+OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of files and folders that the user may not use: no fault of ours, wherever it is met."""
 
 
 def end_with(app: typer.Typer) -> None:
@@ -77,6 +79,10 @@ def _fail(message: str, hint: str | None, status: int) -> int:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and error.filename is None:
         raise error  # of our output: `end_with` knows what to do
+    if isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename is not None:
+        return _fail(
+            f"{str(error.filename)!r} cannot be used: {error.strerror}", "check the path and who may use it", 2
+        )
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # click's own errors: an unknown flag, a missing argument
         of = getattr(getattr(error, "ctx", None), "command_path", None) or "kernelwright"

@@ -44,7 +44,7 @@ def no_folder(flag: str, path: Path | None) -> None:
     """Raises `ConfigError` for a file's name that is a folder's, before the work that the file is to hold."""
     from kernelwright.errors import ConfigError
 
-    if path is not None and path.is_dir():
+    if path is not None and os.path.isdir(path):  # false as well where it may not be looked at
         raise ConfigError(f"{flag} {str(path)!r} is a folder", hint="name a file")
 
 
