@@ -56,7 +56,8 @@ def _run(app: typer.Typer) -> int:
     except (KeyboardInterrupt, typer.Abort):
         if not _keeps(sys.argv[1:]):
             return _fail("interrupted", None, INTERRUPTED)
-        return _fail("interrupted; what was done is kept", "the same command continues", INTERRUPTED)
+        hint = "the same command with the same --run or --out continues"
+        return _fail("interrupted; what was done is kept", hint, INTERRUPTED)
     except Exception as error:  # the one place where anything unforeseen ends
         return _unforeseen(error)
 
