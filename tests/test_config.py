@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kernelwright.config import cache_dir, dump_config, load_config
+from kernelwright.config import cache_dir, dump_config, load_config, number_of_environment
 from kernelwright.errors import ConfigError
 
 
@@ -143,9 +143,9 @@ def test_settings_that_do_not_go_together_are_not_all_printed(tmp_path: Path) ->
         (["model=x", "=3"], "'=3' is no setting", "name=value"),
         (["model=x", "steps.a=1"], "'steps' is a single setting", "steps=VALUE"),
         (["steps=3"], "the setting 'model' is required", "model=VALUE"),
-        (["model=x", "steps=many"], "steps = 'many'", "or give steps=VALUE"),
-        (["model=x", "optimizer.lr=-1"], r"optimizer\.lr = -1", "or give optimizer.lr=VALUE"),
-        (["model=x", "optimizer.name=sgd"], r"optimizer\.name = 'sgd'", "or give optimizer.name=VALUE"),
+        (["model=x", "steps=many"], "^override: steps = 'many'", "another steps=VALUE"),
+        (["model=x", "optimizer.lr=-1"], r"^override: optimizer\.lr = -1", "another optimizer.lr=VALUE"),
+        (["model=x", "optimizer.name=sgd"], r"^override: optimizer\.name = 'sgd'", "another optimizer.name=VALUE"),
     ],
 )
 def test_wrong_overrides_are_named(overrides: list[str], message: str, hint: str) -> None:
@@ -171,6 +171,16 @@ def test_wrong_files_are_named(tmp_path: Path, content: bytes, message: str) -> 
     with pytest.raises(ConfigError, match=message) as caught:
         load_config(path, [], Job)
     assert str(path) in str(caught.value) and caught.value.hint
+
+
+def test_what_the_file_says_is_the_file_s_fault(tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text('model = "x"\n[optimizer]\nlr = -1\n')
+    with pytest.raises(ConfigError, match=r"job\.toml': optimizer\.lr = -1") as caught:
+        load_config(path, ["steps=3"], Job)
+    assert caught.value.hint == "change it in the file, or give optimizer.lr=VALUE"
+    with pytest.raises(ConfigError, match="^override: "):
+        load_config(path, ["optimizer.lr=-2"], Job)
 
 
 def test_a_key_that_stands_twice_in_yaml_is_refused(tmp_path: Path) -> None:
@@ -250,3 +260,18 @@ def test_cache_folder_where_home_is_not_writable(tmp_path: Path) -> None:
     environment = {**kept, "HOME": "/proc/self"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert "ConfigError: the cache folder '/proc/self/.cache/kernelwright' cannot be used" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["many", "nan", "inf", "-1", "1e300", "1.5"])
+def test_a_variable_that_holds_no_such_number(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", text)
+    with pytest.raises(ConfigError, match="KERNELWRIGHT_TOP_K=") as told:
+        number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True)
+    assert told.value.hint is not None and "from 0 to 100" in told.value.hint
+
+
+def test_a_variable_that_holds_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", "7")
+    assert number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True) == 7
+    monkeypatch.setenv("KERNELWRIGHT_TOP_K", "")
+    assert number_of_environment("KERNELWRIGHT_TOP_K", 0, 100, whole=True) is None

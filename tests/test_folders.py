@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from kernelwright import folders
 from kernelwright.errors import StoreError
-from kernelwright.folders import KINDS, claim, full
+from kernelwright.folders import KINDS, check_replaceable, claim, full, write_text
 from kernelwright.store import Store
 
 
@@ -43,3 +44,33 @@ def test_a_full_disk_is_told_from_other_troubles(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(folders, "LITTLE", 1 << 60)  # as if nothing were left
     assert full(tmp_path, RuntimeError("[enforce fail at inline_container.cc:603]"))
     assert not full(tmp_path, OSError(errno.EACCES, "Permission denied"))
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    wanted = tmp_path / "new" / "a.py"
+    write_text(wanted, "one\n")
+    link = tmp_path / "link.py"
+    link.symlink_to(wanted)
+    write_text(link, "two \ud800\n")
+    assert wanted.read_text(encoding="utf-8") == "two ?\n" and link.is_symlink()
+    assert [p.name for p in wanted.parent.iterdir()] == ["a.py"]
+
+
+def test_what_is_no_file_is_not_replaced_by_one(tmp_path: Path) -> None:
+    """Whoever may rename in /dev would have had a file in the place of /dev/null."""
+    (tmp_path / "folder").mkdir()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "through\n")
+    assert os.read(reader, 100) == b"through\n" and pipe.is_fifo()
+    os.close(reader)
+    with pytest.raises(StoreError, match="folder"):
+        write_text(tmp_path / "folder", "text")
+    with pytest.raises(StoreError, match="No space left"):
+        write_text(Path("/dev/full"), "text")
+    for name in ("folder", "pipe"):
+        with pytest.raises(StoreError, match="regular file"):
+            check_replaceable(tmp_path / name)
+    check_replaceable(tmp_path / "none")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "pipe"]

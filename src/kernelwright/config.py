@@ -25,6 +25,22 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=BaseModel)
 
 
+def number_of_environment(name: str, least: float, most: float, whole: bool = False) -> float | None:
+    """The number that a variable holds, None where it is unset or empty. Raises `ConfigError` for anything else than a
+    number (a whole one) in this range."""
+    text = os.environ.get(name)
+    if not text:
+        return None
+    hint = f"use {'a whole number' if whole else 'a number'} from {least:.10g} to {most:.10g}, or unset it"
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} is not {'a whole' if whole else 'a'} number", hint=hint) from error
+    if not least <= value <= most:
+        raise ConfigError(f"{name}={text!r} is out of range", hint=hint)
+    return value
+
+
 def cache_dir() -> Path:
     """The cache folder, made if need be: $KERNELWRIGHT_CACHE, else $XDG_CACHE_HOME/kernelwright, else ~/.cache."""
     named = os.environ.get("KERNELWRIGHT_CACHE")
@@ -66,7 +82,7 @@ def load_config(path: Path | str | None, overrides: Sequence[str], model: type[M
     try:
         return model.model_validate(settings)
     except ValidationError as error:
-        raise _invalid(error, where) from error
+        raise _invalid(error, where, {o.partition("=")[0].strip() for o in overrides}) from error
 
 
 def dump_config(config: BaseModel) -> str:
@@ -231,7 +247,7 @@ def _value(text: str, annotation: Any) -> Any:
         return text
 
 
-def _invalid(error: ValidationError, where: str) -> ConfigError:
+def _invalid(error: ValidationError, where: str, overridden: set[str]) -> ConfigError:
     first = error.errors()[0]
     name = ".".join(str(part) for part in first["loc"])
     if first["type"] == "missing":
@@ -240,6 +256,8 @@ def _invalid(error: ValidationError, where: str) -> ConfigError:
     if isinstance(first["input"], (dict, BaseModel)):  # of settings that do not go together: not all are repeated
         hint = f"change one of them in the file, or give {name + '.' if name else ''}NAME=VALUE"
         return ConfigError(f"{where}: {name + ': ' if name else ''}{reason}", hint=hint)
+    if name in overridden:  # what the file says of it is not at fault
+        return ConfigError(f"override: {name} = {first['input']!r}: {reason}", hint=f"give another {name}=VALUE")
     hint = f"change it in the file, or give {name}=VALUE"
     return ConfigError(f"{where}: {name} = {first['input']!r}: {reason}", hint=hint)
 

@@ -1,7 +1,11 @@
-"""Whose a folder is: no command writes into what another kind of command made; and whether its disk is full."""
+"""Whose a folder is: no command writes into what another kind of command made; and whether its disk is full.
+
+And how a file that a user named is written.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -41,6 +45,37 @@ def make(folder: Path) -> None:
         raise StoreError(f"{str(folder)!r} cannot be made: {error.strerror}", hint=hint) from error
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreError(f"{str(folder)!r} cannot be written to", hint=hint)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file whole or not at all, and makes its folder where there is none. Raises `StoreError`.
+
+    Only a file is replaced: through a link it is what the link leads to, and to a pipe or a device one writes.
+    """
+    data = text.encode("utf-8", "replace")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            with open(path, "wb") as file:
+                file.write(data)
+            return
+        place = path.resolve()
+        temporary = place.with_name(f"{place.name[:200]}.{os.getpid()}.new")
+        try:
+            temporary.write_bytes(data)
+            os.replace(temporary, place)
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+    except OSError as error:
+        hint = "free some space, or name another file" if full(path.parent, error) else "name another file"
+        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}", hint=hint) from error
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises `StoreError` for what a file cannot take the place of: a folder, a pipe, a device."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise StoreError(f"{str(path)!r} is not a regular file", hint="name another file")
 
 
 def full(folder: Path, error: Exception) -> bool:

@@ -5,14 +5,14 @@ A rerun of a finished or interrupted job replays what the run folder holds: eval
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.errors import StoreError, UsageError
+from kernelwright.errors import UsageError
 from kernelwright.evaluation import Evaluator
+from kernelwright.folders import write_text
 from kernelwright.policies import Policy
 from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
 from kernelwright.rollout import Budget, best_turn
@@ -100,17 +100,6 @@ def optimize(
     if best is None or best.candidate_id is None:
         return OptimizeResult(task.task_id, None, None, tuple(trajectories), None)
     candidate = found[best.candidate_id]
-    path = write_candidate(candidate, out or store.folder / "best.py")
+    path = out or store.folder / "best.py"
+    write_text(path, candidate.text)
     return OptimizeResult(task.task_id, candidate, best.evaluation, tuple(trajectories), path)
-
-
-def write_candidate(candidate: Candidate, path: Path) -> Path:
-    """Writes a candidate's file whole or not at all."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f"{path.name}.{os.getpid()}.new")
-        temporary.write_text(candidate.text, encoding="utf-8")
-        os.replace(temporary, path)
-    except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}", hint="name another file") from error
-    return path

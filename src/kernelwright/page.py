@@ -17,19 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import benchfacts, benchview
-from kernelwright.errors import StoreError
+from kernelwright.folders import write_text
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.store import Store
 
 
 def write(store: Store, path: Path) -> None:
     """Writes the page of a run; raises `StoreError` when the file cannot be written."""
-    text = render(store)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise StoreError(f"{str(path)!r} cannot be written: {error.strerror}", hint="name another file") from error
+    write_text(path, render(store))
 
 
 def render(store: Store) -> str:

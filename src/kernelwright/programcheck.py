@@ -17,7 +17,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright import report, taskcheck
+from kernelwright import report
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.program_answers import check_program
@@ -31,7 +31,9 @@ from kernelwright.evaluation.programs import (
     plain_findings,
 )
 from kernelwright.evaluation.session import Builder
+from kernelwright.folders import write_text
 from kernelwright.machine import library
+from kernelwright.machine.nvrtc import device_flags
 from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.tasks.files import MAX_BYTES
 
@@ -101,7 +103,7 @@ def check_files(
     if not as_json:
         print_table(found)
     if out is not None:
-        taskcheck.write(out, markdown(found, "Whole programs on the functional machine"))
+        write_text(out, markdown(found, "Whole programs on the functional machine"))
     return all(verdict.verdict == "correct" for verdict in found)
 
 
@@ -207,6 +209,15 @@ def run_file(
             if keep is not None:
                 _copy_out(session.folder, keep)
     return "", step
+
+
+def idle_flags(flags: Sequence[str]) -> list[str]:
+    """Those of nvcc's flags that change nothing without a GPU, as `-O3`. Raises `UsageError` for what is no flag."""
+    for flag in flags:
+        if not flag.startswith("-"):
+            raise UsageError(f"--flag {flag!r} is no flag of nvcc", hint="one begins with a hyphen: --flag -DN=4")
+    taken = ("-std=", "--std=")
+    return [f for f in flags if not device_flags([f]) and not f.startswith(taken) and "openmp" not in f]
 
 
 def _source(path: Path) -> str:

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
 from kernelwright import report
-from kernelwright.errors import TaskError, UsageError
+from kernelwright.errors import TaskError
 from kernelwright.records import Task
 
 if TYPE_CHECKING:
@@ -132,11 +131,3 @@ def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> st
 
 def _cell(text: str) -> str:
     return report.plain(text).replace("\n", " ").replace("|", "\\|")
-
-
-def write(path: Path, text: str) -> None:
-    """Writes a page. Raises `UsageError` when it cannot."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{str(path)!r} cannot be written: {error.strerror}", hint="check the path") from error

@@ -129,3 +129,18 @@ def test_the_command_line(tmp_path: Path, kernelwright: Command) -> None:
     assert process.wait(20) == 130 and not Path(place).parent.exists()
     said = process.stderr.read() if process.stderr else ""
     assert "ended" in said and "continues" not in said and "Traceback" not in said
+
+
+def test_interrupted_while_it_starts_it_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its folder went while torch was being imported in it, which said so at length."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kernelwright.cli", "warm"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 30
+    while not list(tmp_path.glob("*/socket")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 130 and said == "error: interrupted\n" and not list(tmp_path.iterdir()), said

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 
 @dataclass
@@ -40,6 +40,8 @@ class Endpoint:
                 return JSONResponse({"error": {"message": "trouble"}}, trouble, {"retry-after": "0.01"})
             elif isinstance(trouble, str):
                 return PlainTextResponse(trouble)
+            elif isinstance(trouble, tuple):
+                return StreamingResponse(_parts(*trouble))
             elif trouble is not None:
                 return JSONResponse(trouble)
             message = {"role": "assistant", "content": self.answer}
@@ -52,6 +54,13 @@ class Endpoint:
             )
         finally:
             self.running -= 1
+
+
+async def _parts(part: bytes, times: int, pause: float) -> AsyncIterator[bytes]:
+    """A reply in many parts, some time apart."""
+    for _ in range(times):
+        yield part
+        await asyncio.sleep(pause)
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from policies.server import Endpoint, serving
 
-from kernelwright.errors import ConfigError, PolicyError
-from kernelwright.policies import load_policy
+from kernelwright.errors import ConfigError, PolicyError, StoreError
+from kernelwright.policies import load_policy, openai_http
 from kernelwright.policies.openai_http import OpenAIPolicy, Settings
 from kernelwright.records import Message
 
@@ -64,13 +64,58 @@ def test_slow_answer_is_asked_for_again(endpoint: Endpoint) -> None:
         (401, "refused the key"),
         (404, "404"),
         (400, "400"),
+        ("[" * 100_000 + "]" * 100_000, "not JSON"),
+        (301, "301"),
     ],
 )
 def test_lasting_trouble_is_said_at_once(endpoint: Endpoint, trouble: object, said: str) -> None:
     endpoint.troubles = [trouble]
-    with pytest.raises(PolicyError, match=said):
+    with pytest.raises(PolicyError, match=said) as told:
         policy(endpoint).generate(ASK, seed=0)
-    assert len(endpoint.requests) == 1
+    assert len(endpoint.requests) == 1 and told.value.hint
+
+
+def test_a_reply_that_does_not_come_to_an_end(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each part of it comes in time, so that no time-out of a part ends it."""
+    endpoint.troubles = [(b" ", 600, 0.05)]
+    started = time.monotonic()
+    quick = Settings(timeout=0.5, retries=1, first_wait=0.01)
+    assert policy(endpoint, settings=quick).generate(ASK, seed=0).text == endpoint.answer
+    assert time.monotonic() - started < 10 and len(endpoint.requests) == 2
+    monkeypatch.setattr(openai_http, "MOST_BYTES", 1 << 20)
+    endpoint.troubles = [(b" " * (1 << 18), 100, 0.0)]
+    with pytest.raises(PolicyError, match="more than 1 MB"):
+        policy(endpoint).generate(ASK, seed=1)
+
+
+def test_counts_that_are_none(endpoint: Endpoint) -> None:
+    message = {"message": {"content": "text"}}
+    endpoint.troubles = [{"choices": [message], "usage": {"prompt_tokens": 10**300, "completion_tokens": -1}}]
+    answer = policy(endpoint).generate(ASK, seed=0)
+    assert (answer.usage.prompt_tokens, answer.usage.completion_tokens, answer.usage.cost_usd) == (0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CONCURRENCY", "0"), ("RETRIES", "-1"), ("TEMPERATURE", "nan"), ("TIMEOUT", "inf"), ("MAX_TOKENS", "many")],
+)
+def test_settings_out_of_range(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """With no place to ask in, one would have waited for ever."""
+    monkeypatch.setenv(f"KERNELWRIGHT_{name}", value)
+    with pytest.raises(ConfigError, match=f"KERNELWRIGHT_{name}") as told:
+        Settings.from_environment()
+    assert told.value.hint and "a" in told.value.hint
+
+
+@pytest.mark.parametrize("key", ["sesame\n9876", "sesamé"])
+def test_a_key_that_no_header_holds_is_not_shown(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("KERNELWRIGHT_API_KEY", key)
+    with pytest.raises(ConfigError, match="KERNELWRIGHT_API_KEY") as told:
+        policy(endpoint).generate(ASK, seed=1)
+    assert "sesam" not in f"{told.value} {told.value.hint}" and not endpoint.requests
+    monkeypatch.setenv("KERNELWRIGHT_API_KEY", "sesame\n")  # as a file holds it
+    policy(endpoint).generate(ASK, seed=1)
+    assert endpoint.headers[0]["authorization"] == "Bearer sesame"
 
 
 @pytest.mark.parametrize("stated", [True, -1, 10**400, 2**41, "5", None, 1.5])
@@ -106,6 +151,12 @@ def test_torn_cache_file_is_asked_for_again(endpoint: Endpoint, tmp_path: Path) 
     for file in tmp_path.iterdir():
         file.write_text(file.read_text()[:20])
     assert policy(endpoint, tmp_path).generate(ASK, seed=1).text == endpoint.answer
+    for file in tmp_path.iterdir():
+        file.write_text("[]")
+    assert policy(endpoint, tmp_path).generate(ASK, seed=1).text == endpoint.answer
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written"):
+        policy(endpoint, tmp_path / "file").generate(ASK, seed=1)
 
 
 def test_key_is_sent_and_kept_nowhere(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +205,16 @@ def test_who_waits_is_let_go_when_it_is_stopped(endpoint: Endpoint, listens: boo
 
 
 @pytest.mark.parametrize(
-    "spec", ["openai:", "openai:model@", "openai:@http://x", "openai:model@nowhere", "opnai:model"]
+    "spec",
+    [
+        "openai:",
+        "openai:model@",
+        "openai:@http://x",
+        "openai:model@nowhere",
+        "opnai:model",
+        "openai:m@http://",
+        "openai:m@http://h:99999/v1",
+    ],
 )
 def test_spec_that_names_nothing(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_BASE_URL", "not-a-url")

@@ -255,6 +255,10 @@ def test_the_verb_serves_and_ends_on_ctrl_c(folder: Path) -> None:
         assert said.startswith("serving small at http://127.0.0.1:"), said
         url = said.split()[-1]
         assert httpx.post(f"{url}/chat/completions", json=CHAT, timeout=60).status_code == 200
+        long = {**CHAT, "max_tokens": 900, "temperature": 3.0, "n": 8}
+        with pytest.raises(httpx.TimeoutException):  # a client that does not wait is nothing to tell of
+            httpx.post(f"{url}/chat/completions", json=long, timeout=0.1)
+        assert httpx.post(f"{url}/chat/completions", json=CHAT, timeout=60).status_code == 200
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0 and errors == "stopped\n"

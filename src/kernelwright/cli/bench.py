@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelwright.cli.options import seed_option
+from kernelwright.cli.options import path_argument, path_option, seed_option
 
 if TYPE_CHECKING:
     from kernelwright.benchfacts import Bench as BenchResults
@@ -44,14 +44,14 @@ SmallSizes = Annotated[bool, typer.Option("--small-sizes", help="Without a GPU, 
 @app.command()
 def bench(
     suite: Annotated[str, typer.Argument(help="starter, a folder, a JSONL file, kernelbench:LEVEL, cudabench:FILE.")],
-    run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
+    run: Annotated[Path, path_option("Run folder: kept, and resumed when given again.")],
     policy: Annotated[
         str, typer.Option(help="starter, template, hf:MODEL, vllm:MODEL, openai:MODEL@URL or scripted:FILE.")
     ] = "template",
     samples: Annotated[int | None, typer.Option(min=0, max=MOST, help="Samples a task; default: 1.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="One greedy sample a task beside them.")] = False,
     temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="Of the samples; default: the policy's own.")
+        float | None, typer.Option(min=0.0, max=100.0, help="Of the samples; default: the policy's own.")
     ] = None,
     top_p: Annotated[float | None, typer.Option("--top-p", min=0.0, max=1.0, help="Of the samples.")] = None,
     turns: Annotated[int | None, typer.Option(min=1, max=MOST, help="Turns a sample may take; default: 1.")] = None,
@@ -85,10 +85,8 @@ def bench(
     gpu_memory_gb: Annotated[float, typer.Option("--gpu-memory-gb", help="Device memory to stay within.")] = 0.0,
     sample_large: SampleLarge = True,
     small_sizes: SmallSizes = False,
-    verdicts: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Verdicts that runs on this machine share.")
-    ] = None,
-    compare: Annotated[Path | None, typer.Option(help="Another run, to compare this one with when it is done.")] = None,
+    verdicts: Annotated[Path | None, path_option("Verdicts that runs on this machine share.", metavar="DIR")] = None,
+    compare: Annotated[Path | None, path_option("Another run, to compare this one with when it is done.")] = None,
     as_json: Json = False,
 ) -> None:
     """Draw samples of a policy on every task of a suite and judge them: pass@k, fast_p, speedups, cost.
@@ -104,7 +102,7 @@ def bench(
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     more |= {"sample_large": sample_large, "small_sizes": small_sizes}
     seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
-    judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, **more)
+    judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, "--rule", **more)
     _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
     if top_w is not None and context != "top_w":
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")
@@ -216,8 +214,8 @@ def _bench_of(run: Path) -> BenchResults:
 
 @app.command()
 def compare(
-    first: Annotated[Path, typer.Argument(help="Run folder of kernelwright bench: A.")],
-    second: Annotated[Path, typer.Argument(help="Another one: B.")],
+    first: Annotated[Path, path_argument("Run folder of kernelwright bench: A.")],
+    second: Annotated[Path, path_argument("Another one: B.")],
     as_json: Json = False,
 ) -> None:
     """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
@@ -238,18 +236,18 @@ def compare(
 
 @app.command("export")
 def export_(
-    candidate: Annotated[Path, typer.Argument(help="Candidate that launches kernels from Python.")],
-    out: Annotated[Path | None, typer.Option(help="File to write; default: stdout.")] = None,
+    candidate: Annotated[Path, path_argument("Candidate that launches kernels from Python.")],
+    out: Annotated[Path | None, path_option("File to write; default: stdout.")] = None,
 ) -> None:
     """Render a candidate as a self-contained KernelBench file with load_inline, which runs without Kernelwright."""
-    from kernelwright.optimize import write_candidate
+    from kernelwright.folders import write_text
     from kernelwright.solutions.forms import export
-    from kernelwright.tasks import candidate_from_text, load_candidate
+    from kernelwright.tasks import load_candidate
 
     given = load_candidate(candidate)
     text = export(given.text) if candidate.suffix == ".py" else given.text
     if out is None:
         sys.stdout.write(text)
         return
-    write_candidate(candidate_from_text(text, candidate.name, candidate.suffix), out)
+    write_text(out, text)
     print(f"written to {out}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.options import seed_option
+from kernelwright.cli.options import path_argument, path_option, seed_option
 
 corpus_app = typer.Typer(help="Make training data from our own parts.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,7 +22,7 @@ def _root() -> None:
 
 @corpus_app.command("build")
 def corpus_build(
-    out: Annotated[Path, typer.Option(help="Folder of the corpus; given again, it is continued.")],
+    out: Annotated[Path, path_option("Folder of the corpus; given again, it is continued.")],
     tasks: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks to generate.")] = 1000,
     seed: Annotated[int, seed_option("Seed of tasks, answers and judging.")] = 0,
     split: Annotated[str, typer.Option(help="Split of the task generator.")] = "train",
@@ -73,7 +73,7 @@ def corpus_build(
 
 @corpus_app.command("show")
 def corpus_show(
-    folder: Annotated[Path, typer.Argument(help="Folder of a corpus.")],
+    folder: Annotated[Path, path_argument("Folder of a corpus.")],
     row: Annotated[str | None, typer.Option(help="Show one row: its row_id or its number from 0.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -94,8 +94,8 @@ def corpus_show(
 def decontaminate(
     corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="Corpus folder, JSONL file, or SUITE.")],
     against: Annotated[list[str], typer.Option(metavar="SUITE", help="Suite to keep away from; repeatable.")],
-    out: Annotated[Path | None, typer.Option(help="JSONL file for the rows that stay.")] = None,
-    report: Annotated[Path | None, typer.Option(help="JSON file for the report.")] = None,
+    out: Annotated[Path | None, path_option("JSONL file for the rows that stay.")] = None,
+    report: Annotated[Path | None, path_option("JSON file for the report.")] = None,
     ast: Annotated[float, typer.Option(help="Remove above this AST similarity.")] = 0.9,
     jaccard: Annotated[float, typer.Option(help="Remove above this Jaccard index of tokens.")] = 0.8,
     one_operator: Annotated[
@@ -128,8 +128,8 @@ def decontaminate(
 
 
 def curate(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders, or corpora with verdicts.")],
-    out: Annotated[Path, typer.Option(help="Folder of the data set: a new one.")],
+    runs: Annotated[list[Path], path_argument("Run folders, or corpora with verdicts.", metavar="RUN...")],
+    out: Annotated[Path, path_option("Folder of the data set: a new one.")],
     method: Annotated[str, typer.Option(help="How rows are made: see docs/curation.md.")] = "verified",
     form: Annotated[str, typer.Option(help="plain (reference, file) or chat (as asked and answered).")] = "plain",
     size: Annotated[int | None, typer.Option(min=1, help="Rows at most.")] = None,

@@ -11,6 +11,8 @@ import typer
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Whoever read our output has gone (`| head`): 128 + SIGPIPE, which is no verdict."""
+OUT_OF_REACH = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of files and folders that the user may not use: no fault of ours, wherever it is met."""
 
 
 def end_with(app: typer.Typer) -> None:
@@ -52,11 +54,20 @@ def _run(app: typer.Typer) -> int:
     except KernelwrightError as error:
         return _fail(str(error), error.hint, error.exit_status)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(
-            "interrupted; what was done is kept", "the same command with the same --run or --out continues", INTERRUPTED
-        )
+        if not _keeps(sys.argv[1:]):
+            return _fail("interrupted", None, INTERRUPTED)
+        hint = "the same command with the same --run or --out continues"
+        return _fail("interrupted; what was done is kept", hint, INTERRUPTED)
     except Exception as error:  # the one place where anything unforeseen ends
         return _unforeseen(error)
+
+
+def _keeps(words: list[str]) -> bool:
+    """Whether a command writes what it does into a folder or a file that it goes on from."""
+    named = {word.partition("=")[0] for word in words}
+    if words[:1] == ["train"]:
+        return "--explain" not in named
+    return "--run" in named or words[:1] in (["worker"], ["corpus"]) or (words[:1] == ["tasks"] and "--out" in named)
 
 
 def _fail(message: str, hint: str | None, status: int) -> int:
@@ -69,9 +80,14 @@ def _fail(message: str, hint: str | None, status: int) -> int:
 def _unforeseen(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in (errno.EPIPE, errno.ENOSPC) and error.filename is None:
         raise error  # of our output: `end_with` knows what to do
+    if isinstance(error, OSError) and error.errno in OUT_OF_REACH and error.filename is not None:
+        return _fail(
+            f"{str(error.filename)!r} cannot be used: {error.strerror}", "check the path and who may use it", 2
+        )
     format_message = getattr(error, "format_message", None)
     if format_message is not None:  # click's own errors: an unknown flag, a missing argument
-        return _fail(str(format_message()), "see kernelwright --help", 2)
+        of = getattr(getattr(error, "ctx", None), "command_path", None) or "kernelwright"
+        return _fail(str(format_message()), f"see {of} --help", 2)
     import tempfile
     import traceback
 

@@ -12,13 +12,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.options import seed_option
+from kernelwright.cli.options import path_option, seed_option
 
 
 def tasks_generate(
     count: Annotated[int, typer.Option(min=1, max=10_000_000, help="Tasks that are wanted.")] = 10,
     seed: Annotated[int, seed_option("The same seed makes the same tasks everywhere.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="A .jsonl file, or a folder for .py files; resumes.")] = None,
+    out: Annotated[Path | None, path_option("A .jsonl file, or a folder for .py files; resumes.")] = None,
     families: Annotated[str, typer.Option(help="Families or groups, by commas; default: all.")] = "",
     split: Annotated[str, typer.Option(help="train, or what is kept out of it: combos, fused, families.")] = "train",
     check: Annotated[bool, typer.Option("--check", help="Keep only what passes lint and null-kernel gate.")] = False,

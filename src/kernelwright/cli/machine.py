@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from kernelwright.cli.options import path_argument, path_option
+
 machine_app = typer.Typer(help="Run whole CUDA programs without a GPU.", no_args_is_help=True, rich_markup_mode=None)
 
 
@@ -19,12 +21,10 @@ def _root() -> None:
 
 @machine_app.command("run")
 def machine_run(
-    file: Annotated[Path, typer.Argument(help="A .cu file with main.")],
+    file: Annotated[Path, path_argument("A .cu file with main.")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS]", help="The program's own.")] = None,
-    files: Annotated[
-        list[Path] | None, typer.Option("--file", help="File or folder that it reads; repeatable.")
-    ] = None,
-    keep: Annotated[Path | None, typer.Option(help="Folder for the files that it leaves.")] = None,
+    files: Annotated[list[Path] | None, path_option("File or folder that it reads; repeatable.", "--file")] = None,
+    keep: Annotated[Path | None, path_option("Folder for the files that it leaves.")] = None,
     flags: Annotated[list[str] | None, typer.Option("--flag", help="A flag of nvcc, e.g. -DN=4; repeatable.")] = None,
     races: Annotated[bool, typer.Option(help="Look for data races, which takes longer.")] = True,
     order: Annotated[str, typer.Option(help="Of blocks and warps: forward, reverse or random.")] = "forward",
@@ -40,6 +40,7 @@ def machine_run(
     """
     from kernelwright import programcheck, report
     from kernelwright.errors import ConfigError
+    from kernelwright.evaluation.options import MAX_MEMORY_MB, MAX_SECONDS
     from kernelwright.evaluation.programs import Limits
     from kernelwright.machine import ORDERS
 
@@ -47,8 +48,12 @@ def machine_run(
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
     if order not in ORDERS:
         raise ConfigError(f"--order {order!r} is not an order", hint=f"use {', '.join(ORDERS)}")
-    if not 0 < timeout <= 86400 or memory_mb < 64:
-        raise ConfigError("--timeout or --memory-mb is out of range", hint="at least 0.1 s, and 64 MB")
+    if not 0 < timeout <= MAX_SECONDS:
+        raise ConfigError(f"--timeout {timeout!r} is out of range", hint=f"use more than 0, at most {MAX_SECONDS:g} s")
+    if not 64 <= memory_mb <= MAX_MEMORY_MB:
+        raise ConfigError(f"--memory-mb {memory_mb} is out of range", hint=f"use a number from 64 to {MAX_MEMORY_MB}")
+    for flag in programcheck.idle_flags(flags or []):
+        print(f"warning: --flag {flag} changes nothing here", file=sys.stderr)
     with report.spinner(f"running {file.name}"):
         complaint, step = programcheck.run_file(
             file,

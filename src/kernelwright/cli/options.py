@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel, ValidationError
+
+    from kernelwright.errors import ConfigError
     from kernelwright.evaluation import EvalOptions
 
 MAX_SEED = 2**32 - 1
@@ -20,11 +23,29 @@ def seed_option(text: str) -> Any:
     return typer.Option(min=0, max=MAX_SEED, help=text)
 
 
-def folder(text: str) -> Path:
-    """A folder's name from a flag. An empty one, as an unset variable of a shell leaves it, is not where we stand."""
+def path_option(text: str, *names: str, metavar: str = "PATH") -> Any:
+    """The flag of a file or folder, which no verb has otherwise."""
+    return typer.Option(*names, parser=_named, metavar=metavar, help=text)
+
+
+def path_argument(text: str, metavar: str | None = None) -> Any:
+    """The word that names a file or folder."""
+    return typer.Argument(parser=_named, metavar=metavar, help=text)
+
+
+def _named(text: str) -> Path:
+    """What a flag or a word names. An empty name, as an unset variable of a shell leaves it, is not where we stand."""
     if not text.strip():
-        raise typer.BadParameter("the name is empty: name a folder")
+        raise typer.BadParameter("the name is empty: name a file or a folder")
     return Path(text)
+
+
+def no_folder(flag: str, path: Path | None) -> None:
+    """Raises `ConfigError` for a file's name that is a folder's, before the work that the file is to hold."""
+    from kernelwright.errors import ConfigError
+
+    if path is not None and os.path.isdir(path):  # false as well where it may not be looked at
+        raise ConfigError(f"{flag} {str(path)!r} is a folder", hint="name a file")
 
 
 def eval_options(
@@ -36,9 +57,10 @@ def eval_options(
     memory_mb: int,
     seed: int | None,
     sandbox: str,
+    policy_flag: str = "--policy",
     **more: Any,
 ) -> EvalOptions:
-    """Options from flags; a value out of range is a `ConfigError` that names the flag."""
+    """Options from flags; a value out of range is a `ConfigError` that names the flag and says what it may be."""
     from pydantic import ValidationError
 
     from kernelwright.errors import ConfigError
@@ -48,7 +70,7 @@ def eval_options(
     if sandbox not in ("auto", "strict", "none"):
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
     if libraries and policy not in (None, "libraries"):
-        raise ConfigError(f"--libraries-allowed contradicts --policy {policy}", hint="give one of them")
+        raise ConfigError(f"--libraries-allowed contradicts {policy_flag} {policy}", hint="give one of them")
     if not 0.0 < timeout <= MAX_SECONDS:
         raise ConfigError(
             f"--timeout {timeout!r} is out of range", hint=f"use more than 0 and at most {MAX_SECONDS:g} seconds"
@@ -70,22 +92,28 @@ def eval_options(
     try:
         return EvalOptions(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        name = str(first["loc"][0])
-        flag = "--" + name.replace("_", "-")
-        raise ConfigError(f"{flag} {first['input']!r}: {first['msg']}", hint=_bounds(name)) from error
+        name = str(error.errors()[0]["loc"][0])
+        flag = policy_flag if name == "policy" else "--" + name.replace("_", "-")
+        raise refused(flag, error, EvalOptions) from error
 
 
-def _bounds(name: str) -> str | None:
-    """The hint for a number out of range: what an option of an evaluation may be; None for what is no number."""
-    from kernelwright.evaluation import EvalOptions
+def refused(flag: str, error: ValidationError, options: type[BaseModel]) -> ConfigError:
+    """The error of a flag whose value the options of a verb do not take: what was said, and what may be."""
+    from kernelwright.errors import ConfigError
 
+    first = error.errors()[0]
     words = {"gt": "more than", "ge": "at least", "le": "at most"}
-    limits = EvalOptions.model_fields[name].metadata
+    limits = options.model_fields[str(first["loc"][0])].metadata
     said = [
-        f"{word} {getattr(limit, sign):g}" for limit in limits for sign, word in words.items() if hasattr(limit, sign)
+        f"{word} {getattr(limit, sign):.10g}"
+        for limit in limits
+        for sign, word in words.items()
+        if hasattr(limit, sign)
     ]
-    return f"use a number that is {' and '.join(said)}" if said else None
+    hint = f"use a number that is {' and '.join(said)}" if said else "see the flag's line in --help"
+    if "expected" in first.get("ctx", {}):
+        hint = f"use {first['ctx']['expected']}"
+    return ConfigError(f"{flag} {first['input']!r}: {first['msg'].removeprefix('Value error, ')}", hint=hint)
 
 
 def cores() -> int:

@@ -9,16 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from kernelwright.cli.options import folder
+from kernelwright.cli.options import path_option
 from kernelwright.cli.train import train_app
 
 __all__ = ["train_app"]
 
 Settings = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")]
-Out = Annotated[
-    Path | None,
-    typer.Option(parser=folder, metavar="DIR", help="Folder of the run; default: runs/ and the settings' name."),
-]
+Out = Annotated[Path | None, path_option("Folder of the run; default: runs/ and the settings' name.", metavar="DIR")]
 Processes = Annotated[int, typer.Option(min=1, max=1024, metavar="N", help="Processes on this machine, one a GPU.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 

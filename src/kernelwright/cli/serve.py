@@ -12,7 +12,7 @@ def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: a free one.")] = 8000,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    rows: Annotated[int | None, typer.Option(min=1, help="Answers computed at once.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, max=4096, help="Answers computed at once.")] = None,
 ) -> None:
     """Serve a small model as an OpenAI-compatible endpoint: chat completions, completions, streaming, log-probs.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kernelwright.cli.options import seed_option
+from kernelwright.cli.options import eval_options, path_option, seed_option
 
 if TYPE_CHECKING:
     from kernelwright.autotune import Measured
@@ -36,7 +36,7 @@ def solutions_write(
     form: Form = "module",
     schedule: Annotated[str, typer.Option(help="A schedule's name, as --list prints it.")] = "canonical",
     list_schedules: Annotated[bool, typer.Option("--list", help="Print the task's schedules, plainest first.")] = False,
-    out: Annotated[Path | None, typer.Option(help="File for the candidate; printed when absent.")] = None,
+    out: Annotated[Path | None, path_option("File for the candidate; printed when absent.")] = None,
     as_json: Json = False,
 ) -> None:
     """Write a candidate for a task from its text alone, or list the schedules that there are for it.
@@ -44,6 +44,7 @@ def solutions_write(
     Nothing of the task is run. Exit status: 0, or 2 where the library has no template for what the task computes.
     """
     from kernelwright.errors import UsageError
+    from kernelwright.folders import write_text
     from kernelwright.solutions import schedules, write
     from kernelwright.solutions.reading import Unreadable
     from kernelwright.solutions.schedule import named
@@ -63,7 +64,7 @@ def solutions_write(
             hint="ask a model: kernelwright optimize TASK --policy openai:MODEL@BASE_URL --run DIR",
         ) from reason
     if out is not None:
-        out.write_text(text, encoding="utf-8")
+        write_text(out, text)
         print(f"wrote {out}", file=sys.stderr)
     if as_json:
         print(json.dumps({"task_id": wanted.task_id, "form": form, "schedule": schedule, "candidate": text}))
@@ -74,7 +75,7 @@ def solutions_write(
 @solutions_app.command("tune")
 def solutions_tune(
     spec: Annotated[str, typer.Argument(metavar="TASK_OR_FAMILY", help="A task, or a family of generated tasks.")],
-    run: Annotated[Path, typer.Option(help="Run folder: measurements are kept there; resumes.")],
+    run: Annotated[Path, path_option("Run folder: measurements are kept there; resumes.")],
     count: Annotated[int, typer.Option(min=1, help="Of a family: how many tasks.")] = 4,
     task_seed: Annotated[int, seed_option("Of a family: seed of its tasks.")] = 0,
     form: Form = "module",
@@ -92,16 +93,11 @@ def solutions_tune(
     On a GPU by time, else by thread instructions of the checked calls. Wrong schedules are listed, too.
     """
     from kernelwright import autotune, report
-    from kernelwright.errors import ConfigError
-    from kernelwright.evaluation import EvalOptions
     from kernelwright.executor import load_executor
     from kernelwright.store import Store
 
     _check_form(form)
-    if backend not in ("auto", "cpu", "gpu") or timeout <= 0 or timing_seconds < 0:
-        raise ConfigError("--backend, --timeout or --timing-seconds is out of range", hint="auto, cpu or gpu; above 0")
-    fields = {"backend": backend, "timing_seconds": timing_seconds, "timeout": timeout, "seed": seed}
-    options = EvalOptions.model_validate(fields)
+    options = eval_options(backend, None, False, 5, timeout, 4096, seed, "auto", timing_seconds=timing_seconds)
     wanted = autotune.trials(autotune.tasks_of(spec, count, task_seed), form, schedule or ())
     executing = load_executor("local", jobs, options.backend)
     with (

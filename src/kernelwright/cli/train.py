@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kernelwright.cli.options import folder
+from kernelwright.cli.options import path_option
 
 train_app = typer.Typer(help="Train models on kernels.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -22,12 +22,7 @@ def _root() -> None:
 @train_app.command("pretrain")
 def train_pretrain(
     config: Annotated[str, typer.Argument(help="Settings: a .yaml or .toml file, or starter, base or tiny.")],
-    out: Annotated[
-        Path,
-        typer.Option(
-            parser=folder, metavar="DIR", help="Folder for the checkpoint: kept, and resumed when given again."
-        ),
-    ],
+    out: Annotated[Path, path_option("Folder for the checkpoint: kept, and resumed when given again.", metavar="DIR")],
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a setting; repeatable.")
     ] = None,

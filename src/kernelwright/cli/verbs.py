@@ -23,7 +23,7 @@ from kernelwright.cli.generate import tasks_generate
 from kernelwright.cli.machine import machine_app
 from kernelwright.cli.options import cores as _cores
 from kernelwright.cli.options import eval_options as _options
-from kernelwright.cli.options import seed_option
+from kernelwright.cli.options import no_folder, path_argument, path_option, refused, seed_option
 from kernelwright.cli.post import train_app
 from kernelwright.cli.serve import serve
 from kernelwright.cli.solutions import solutions_app
@@ -91,9 +91,9 @@ def eval_(
     task: Annotated[
         str | None, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")
     ] = None,
-    candidate: Annotated[Path | None, typer.Argument(help="Candidate: a .py, .cu or .cpp file.")] = None,
-    jsonl: Annotated[Path | None, typer.Option(help="Judge the rows of a JSONL file instead.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Run folder: kept, and resumed when given again.")] = None,
+    candidate: Annotated[Path | None, path_argument("Candidate: a .py, .cu or .cpp file.")] = None,
+    jsonl: Annotated[Path | None, path_option("Judge the rows of a JSONL file instead.")] = None,
+    run: Annotated[Path | None, path_option("Run folder: kept, and resumed when given again.")] = None,
     reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
     candidate_field: Annotated[str, typer.Option(help="Field that holds the candidate.")] = "candidate",
     id_field: Annotated[str | None, typer.Option(help="Field that names the row; guessed when absent.")] = None,
@@ -102,7 +102,10 @@ def eval_(
     fresh: Annotated[bool, typer.Option("--fresh", help="Judge again what the run folder holds already.")] = False,
     executor: ExecutorKind = "local",
     queue_only: Annotated[bool, typer.Option("--queue-only", help="Queue the rows for kernelwright worker.")] = False,
-    priority: Annotated[int, typer.Option(help="With --queue-only: higher ones are judged first.")] = 0,
+    priority: Annotated[
+        int | None,
+        typer.Option(min=-(2**31), max=2**31 - 1, help="With --queue-only: higher ones are judged first; default: 0."),
+    ] = None,
     backend: Backend = "auto",
     policy: PolicyRule = None,
     libraries_allowed: Libraries = False,
@@ -125,6 +128,8 @@ def eval_(
 
     if kernelbench_tolerance is not None and not strict_kernelbench:
         raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
+    if priority is not None and not queue_only:
+        raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
     more: dict[str, Any] = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     more |= {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
     more["sample_large"] = sample_large
@@ -138,7 +143,7 @@ def eval_(
             jsonl, reference_field=reference_field, candidate_field=candidate_field, id_field=id_field, limit=limit
         )
         if queue_only:
-            _queue_rows(rows, jsonl.name, run, options, priority, fresh, as_json)
+            _queue_rows(rows, jsonl.name, run, options, priority or 0, fresh, as_json)
         else:
             _eval_rows(rows, jsonl.name, run, options, executor, jobs or _cores(), fresh, as_json)
         if strict_kernelbench:
@@ -146,8 +151,9 @@ def eval_(
                 "warning: these are KernelBench's verdicts: nothing protects them (docs/evaluation.md)", file=sys.stderr
             )
         return
-    if queue_only:
-        raise UsageError("--queue-only needs --jsonl FILE --run DIR", hint="see kernelwright eval --help")
+    many = {"--queue-only": queue_only, "--limit": limit, "--executor": executor != "local"}
+    for flag in (flag for flag, given in many.items() if given):
+        raise UsageError(f"{flag} needs --jsonl FILE --run DIR", hint="see kernelwright eval --help")
     if task is None or candidate is None:
         raise UsageError(
             "eval needs TASK and CANDIDATE, or --jsonl FILE --run DIR", hint="see kernelwright eval --help"
@@ -225,12 +231,12 @@ def _queue_rows(
 
 @app.command()
 def worker(
-    run: Annotated[Path, typer.Argument(help="Run folder that eval --queue-only wrote.")],
+    run: Annotated[Path, path_argument("Run folder that eval --queue-only wrote.")],
     jobs: Annotated[int, typer.Option(min=0, help="Candidates judged at once; 0: one a core.")] = 0,
     executor: ExecutorKind = "local",
     wait: Annotated[float, typer.Option(min=0.0, help="Seconds to wait for more when none is left.")] = 0.0,
     lease_seconds: Annotated[
-        float, typer.Option(min=1.0, help="After so long without a sign of life others take its jobs.")
+        float, typer.Option(min=1.0, max=86_400.0, help="After so long without a sign of life others take its jobs.")
     ] = 60.0,
     as_json: Json = False,
 ) -> None:
@@ -268,20 +274,24 @@ def public(evaluation: Evaluation) -> dict[str, Any]:
 @app.command()
 def optimize(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
-    run: Annotated[Path, typer.Option(help="Run folder: kept, and resumed when given again.")],
+    run: Annotated[Path, path_option("Run folder: kept, and resumed when given again.")],
     policy: Annotated[
         str,
         typer.Option(
             help="template, starter[:FOLDER], hf:FOLDER, vllm:FOLDER, openai:MODEL@BASE_URL or scripted:FILE."
         ),
     ] = "template",
-    temperature: Annotated[float | None, typer.Option(help="Of policies that sample; 0: greedy.")] = None,
-    top_p: Annotated[float | None, typer.Option(help="Of policies that sample: from so much probability.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, max=100.0, help="Of policies that sample; 0: greedy.")
+    ] = None,
+    top_p: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Of policies that sample: from so much probability.")
+    ] = None,
     strategy: Annotated[str, typer.Option(help="refine.")] = "refine",
     turns: Annotated[int, typer.Option(min=1, help="Turns at most.")] = 6,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens at most, prompts included.")] = None,
     max_seconds: Annotated[float | None, typer.Option(help="Wall seconds at most.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write the best candidate; default RUN/best.py.")] = None,
+    out: Annotated[Path | None, path_option("Where to write the best candidate; default RUN/best.py.")] = None,
     backend: Backend = "auto",
     rule: Annotated[
         str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
@@ -303,14 +313,16 @@ def optimize(
     from kernelwright.rollout import Budget
     from kernelwright.tasks import load_task
 
-    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, sample_large=sample_large)
+    more = {"sample_large": sample_large}
+    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, "--rule", **more)
     if max_seconds is not None and not 0.0 < max_seconds < math.inf:
         raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
+    no_folder("--out", out)
     wanted = load_task(task)
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
-    with job.open_run(run, meta) as store:
-        proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
+    proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
+    with job.open_run(run, meta) as store:  # last: where there is nobody to ask, no run folder is made
         with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
                 wanted,
@@ -334,7 +346,7 @@ def optimize(
 @app.command("profile")
 def profile_(
     task: Annotated[str, typer.Argument(help="Task: a .py file, a task folder, FILE.jsonl#ID, or a name.")],
-    candidate: Annotated[Path, typer.Argument(help="Candidate: a .py, .cu or .cpp file.")],
+    candidate: Annotated[Path, path_argument("Candidate: a .py, .cu or .cpp file.")],
     backend: Backend = "auto",
     rung: Annotated[str, typer.Option(help="auto, ncu (counters), trace (times) or static (no GPU needed).")] = "auto",
     arch: Annotated[
@@ -376,20 +388,20 @@ def _profile_options(**fields: Any) -> ProfileOptions:
     try:
         return ProfileOptions(**fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        flag = str(first["loc"][0]).replace("seconds", "timeout")
-        raise ConfigError(f"--{flag} {first['input']!r}: {first['msg']}") from error
+        flag = str(error.errors()[0]["loc"][0]).replace("seconds", "timeout")
+        raise refused(f"--{flag}", error, ProfileOptions) from error
 
 
 @app.command("report")
 def report_(
-    run: Annotated[Path, typer.Argument(help="Run folder.")],
-    html: Annotated[Path | None, typer.Option(help="Also write one self-contained HTML file.")] = None,
+    run: Annotated[Path, path_argument("Run folder.")],
+    html: Annotated[Path | None, path_option("Also write one self-contained HTML file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a run found, as a table and as a page."""
     from kernelwright import report
 
+    no_folder("--html", html)
     with report.opened(run) as store:
         if as_json:
             print(json.dumps(report.summary(store)))
@@ -464,7 +476,7 @@ def tasks_check(
     id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks of each source.")] = None,
     write: Annotated[bool, typer.Option("--write", help="Keep the state in the task.toml of native folders.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the table as a Markdown file.")] = None,
+    out: Annotated[Path | None, path_option("Also write the table as a Markdown file.")] = None,
     backend: Annotated[str, typer.Option(help="auto or cpu: references run on the processor.")] = "auto",
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Wall seconds a whole program may use, its scripts too.")
@@ -482,12 +494,14 @@ def tasks_check(
     from kernelwright import programcheck, report, taskcheck
     from kernelwright.errors import UsageError
     from kernelwright.evaluation import Evaluator
+    from kernelwright.folders import write_text
     from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
 
     options = _options("cpu", None, False, 5, 30.0, 4096, None, sandbox)
     fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
     if backend not in ("auto", "cpu"):
         raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
+    no_folder("--out", out)
     programs = [s for s in sources if programcheck.is_programs(s)]
     sources = [s for s in sources if s not in programs]
     passed = programcheck.check_files(
@@ -513,7 +527,7 @@ def tasks_check(
     if not as_json:
         taskcheck.print_table(checked)
     if out is not None:
-        taskcheck.write(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
+        write_text(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
     raise typer.Exit(0 if all(facts["ok"] for facts in checked) and passed else 1)
 
 

@@ -15,7 +15,9 @@ import typer
 
 
 def warm(
-    idle: Annotated[float, typer.Option(min=1, help="Minutes without a command after which it ends.")] = 60,
+    idle: Annotated[
+        float, typer.Option(min=1, max=525_600, help="Minutes without a command after which it ends.")
+    ] = 60,
 ) -> None:
     """Keep torch imported for other commands: each then judges in a second instead of four.
 
@@ -49,7 +51,13 @@ def warm(
             cwd=folder,
         )
         theirs.close()
-        if ours.recv(64) != b"ready":
+        try:
+            ready = ours.recv(64)
+        except KeyboardInterrupt:  # while it imports torch: its folder must not go before it does
+            process.kill()
+            process.wait()
+            raise
+        if ready != b"ready":
             raise HarnessError(
                 f"the parent did not start: it ended with status {process.wait()}", hint="run `kernelwright doctor`"
             )

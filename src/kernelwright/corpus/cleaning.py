@@ -12,6 +12,7 @@ from kernelwright.corpus.decontaminate import Near, Rules, Text, decontaminate
 from kernelwright.corpus.guard import Away, taught
 from kernelwright.corpus.shards import MANIFEST, read_rows, unwritable, write_whole
 from kernelwright.errors import TaskError
+from kernelwright.folders import check_replaceable
 from kernelwright.tasks import load_suite
 from kernelwright.tasks.jsonl import json_lines, row_name
 
@@ -31,6 +32,9 @@ def clean(
     Returns the report. `fields` name the reference and the row in JSONL files. Raises `TaskError`, `ConfigError`,
     `StoreError`.
     """
+    for path in (out, report):
+        if path is not None:
+            check_replaceable(path)
     away = Away.of(against, rules or Rules(), fields[0], embed)
     rows: dict[str, dict[str, Any]] = {}
     with _Output(out) as output:

@@ -41,6 +41,8 @@ def load_engine(model: str, **options: Any) -> Engine:
     """An engine for `starter`, `starter:FOLDER` or a folder; `options` as of `Engine`. Raises `ConfigError`."""
     kind, _, rest = model.partition(":")
     named = rest if kind == "starter" else model
+    if not model.strip():  # as an unset variable of a shell leaves it
+        raise ConfigError("the name of the model is empty", hint="name the folder of a checkpoint, or starter")
     folder = Path(named) if named else starter_folder()
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {str(folder)!r}", hint="name the folder of a checkpoint, or starter")

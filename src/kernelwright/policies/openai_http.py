@@ -21,15 +21,31 @@ from typing import Any
 
 import httpx
 
-from kernelwright.errors import ConfigError, PolicyError
+from kernelwright.config import number_of_environment
+from kernelwright.errors import ConfigError, PolicyError, StoreError
 from kernelwright.policies import Answer
 from kernelwright.records import Message, Task, Usage
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
-MOST_TOKENS = 2**40
-"""Of one answer's account: what an endpoint states beyond is no count."""
 LOOK_SECONDS = 0.3
 """How often who waits looks whether the policy was stopped."""
+MOST_BYTES = 64 << 20
+"""Of a reply: more is none."""
+MOST_TOKENS = 2**40
+"""That a reply may say it took: more is no count."""
+CHECK = "check that the address is that of chat completions, and what the server's own log says"
+BOUNDS = {
+    "temperature": (0.0, 100.0),
+    "top_p": (0.0, 1.0),
+    "max_tokens": (1, 2**31),
+    "timeout": (0.001, 86_400.0),
+    "retries": (0, 1000),
+    "first_wait": (0.0, 86_400.0),
+    "concurrency": (1, 1000),
+    "price_in": (0.0, 1e9),
+    "price_out": (0.0, 1e9),
+}
+"""What each setting may be at least and at most."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +64,11 @@ class Settings:
 
     @classmethod
     def from_environment(cls) -> Settings:
-        """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number."""
+        """Overrides by KERNELWRIGHT_<FIELD>; raises `ConfigError` for a value that is no number, or out of range."""
         values: dict[str, Any] = {}
         for name, kind in cls.__annotations__.items():
-            text = os.environ.get(f"KERNELWRIGHT_{name.upper()}")
-            if text is None:
-                continue
-            try:
-                values[name] = int(text) if kind == "int" else float(text)
-            except ValueError as error:
-                raise ConfigError(f"KERNELWRIGHT_{name.upper()}={text!r} is not a number") from error
-        return cls(**values)
+            values[name] = number_of_environment(f"KERNELWRIGHT_{name.upper()}", *BOUNDS[name], kind == "int")
+        return cls(**{name: value for name, value in values.items() if value is not None})
 
 
 class OpenAIPolicy:
@@ -86,7 +96,7 @@ class OpenAIPolicy:
         """`MODEL@BASE_URL`; without a URL, OPENAI_BASE_URL or OpenAI's own."""
         model, _, url = spec.rpartition("@") if "@" in spec else (spec, "", "")
         url = url or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1"
-        if not model or not url.startswith(("http://", "https://")):
+        if not model or not _is_address(url):
             raise ConfigError(
                 f"openai:{spec} names no model and endpoint", hint="write openai:MODEL@http://HOST:PORT/v1"
             )
@@ -153,7 +163,7 @@ class OpenAIPolicy:
 
         def send() -> None:
             try:
-                done.set_result(self._client.post(self.url, json=body, headers=headers))
+                done.set_result(self._fetch(body, headers))
             except BaseException as error:
                 done.set_exception(error)
 
@@ -162,9 +172,25 @@ class OpenAIPolicy:
             self._check()
         return done.result()
 
+    def _fetch(self, body: dict[str, Any], headers: dict[str, str]) -> httpx.Response:
+        """A reply, read whole within the time and the size that one may have: a server may never come to an end."""
+        ends = time.monotonic() + self.settings.timeout
+        parts: list[bytes] = []
+        size = 0
+        with self._client.stream("POST", self.url, json=body, headers=headers) as response:
+            for part in response.iter_bytes():
+                parts.append(part)
+                size += len(part)
+                if size > MOST_BYTES:
+                    raise PolicyError(f"{self.url} answered with more than {MOST_BYTES >> 20} MB", hint=CHECK)
+                if time.monotonic() > ends:
+                    raise httpx.ReadTimeout("the reply did not come to an end")
+            kept = {k: v for k, v in response.headers.items() if k in ("content-type", "retry-after")}
+            return httpx.Response(response.status_code, headers=kept, content=b"".join(parts))
+
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         """Sends until there is a reply worth reading; waits longer each time, or as the endpoint says."""
-        key = os.environ.get("KERNELWRIGHT_API_KEY") or os.environ.get("OPENAI_API_KEY")
+        key = _key()
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         problem = ""
         for attempt in range(self.settings.retries + 1):
@@ -199,13 +225,15 @@ class OpenAIPolicy:
                 f"{self.url} answers 404: {_detail(response)}", hint=f"check the address and the model {self.model!r}"
             )
         if response.status_code != 200:
-            raise PolicyError(f"{self.url} answers {response.status_code}: {_detail(response)}")
+            raise PolicyError(f"{self.url} answers {response.status_code}: {_detail(response)}", hint=CHECK)
         try:
             reply = response.json()
         except (ValueError, RecursionError) as error:  # the latter of brackets in brackets
-            raise PolicyError(f"{self.url} answered something that is not JSON: {response.text[:80]!r}") from error
+            raise PolicyError(
+                f"{self.url} answered something that is not JSON: {response.text[:80]!r}", hint=CHECK
+            ) from error
         if not isinstance(reply, dict) or reply.get("error"):
-            raise PolicyError(f"{self.url} answered with an error: {str(reply)[:200]}")
+            raise PolicyError(f"{self.url} answered with an error: {str(reply)[:200]}", hint=CHECK)
         return reply
 
     def _answer(self, reply: dict[str, Any], seconds: float) -> Answer:
@@ -213,7 +241,7 @@ class OpenAIPolicy:
             choice = reply["choices"][0]
             text = choice["message"]["content"]
         except (KeyError, IndexError, TypeError) as error:
-            raise PolicyError(f"{self.url} answered without choices: {str(reply)[:200]}") from error
+            raise PolicyError(f"{self.url} answered without choices: {str(reply)[:200]}", hint=CHECK) from error
         usage = reply.get("usage") if isinstance(reply.get("usage"), dict) else {}
         prompt, completion = (_count(usage, name) for name in ("prompt_tokens", "completion_tokens"))
         return Answer(
@@ -251,13 +279,12 @@ class OpenAIPolicy:
             kept = json.loads((self.cache / f"{key}.json").read_text())
             usage = Usage.model_validate(kept["usage"]).model_copy(update={"cached": True})
             return Answer(kept["text"], usage, kept["finish_reason"], kept["model"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, KeyError, TypeError):
             return None
 
     def _keep(self, key: str, answer: Answer) -> None:
         if self.cache is None or not answer.text:
             return
-        self.cache.mkdir(parents=True, exist_ok=True)
         kept = {
             "text": answer.text,
             "usage": answer.usage.model_dump(mode="json"),
@@ -265,8 +292,31 @@ class OpenAIPolicy:
             "model": answer.model,
         }
         temporary = self.cache / f"{key}.{os.getpid()}.{threading.get_ident()}.new"
-        temporary.write_text(json.dumps(kept))
-        os.replace(temporary, self.cache / f"{key}.json")
+        try:
+            self.cache.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(kept))
+            os.replace(temporary, self.cache / f"{key}.json")
+        except OSError as error:
+            raise StoreError(
+                f"{str(self.cache)!r} cannot be written: {error.strerror}", hint="free some space, then run again"
+            ) from error
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parsed = httpx.URL(url)
+    except (httpx.InvalidURL, ValueError):
+        return False
+    return parsed.scheme in ("http", "https") and bool(parsed.host) and (parsed.port or 1) < 2**16
+
+
+def _key() -> str:
+    """The key, empty where there is none. Raises `ConfigError`, without the key, for one that no header can hold."""
+    name = "KERNELWRIGHT_API_KEY" if os.environ.get("KERNELWRIGHT_API_KEY") else "OPENAI_API_KEY"
+    key = os.environ.get(name, "").strip()
+    if not all(" " < c <= "~" for c in key):
+        raise ConfigError(f"{name} holds characters that no key has", hint="set it to the key alone")
+    return key
 
 
 def _count(usage: Any, name: str) -> int:

@@ -45,7 +45,7 @@ def _read(path: Path) -> dict[_Key, str]:
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"the script {str(path)!r} is not UTF-8 text") from error
+        raise ConfigError(f"the script {str(path)!r} is not UTF-8 text", hint="convert it to UTF-8") from error
     except OSError as error:
         raise ConfigError(
             f"the script {str(path)!r} cannot be read: {error.strerror}", hint="check the path"
@@ -78,5 +78,5 @@ def _read(path: Path) -> dict[_Key, str]:
         answers[key], lines[key] = answer, number
         following[(name, seed)] = turn + 1
     if not answers:
-        raise ConfigError(f"the script {str(path)!r} holds no answers")
+        raise ConfigError(f"the script {str(path)!r} holds no answers", hint='write {"answer": "…"} in each line')
     return answers

@@ -6,13 +6,13 @@ its own: the first one greedy, unless a temperature is given, since that is the 
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernelwright.config import number_of_environment
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.inference import load_engine
 from kernelwright.inference.chat import begun, source_of, speed_asked, task_prompt
@@ -72,16 +72,18 @@ class StarterPolicy:
     def from_spec(cls, spec: str, *, temperature: float | None = None, top_p: float | None = None) -> StarterPolicy:
         """`starter` or `starter:FOLDER`. What is not given comes from KERNELWRIGHT_TEMPERATURE, _TOP_P, _TOP_K and
         _MAX_TOKENS. Raises `ConfigError`."""
-        stated = temperature if temperature is not None else _setting("TEMPERATURE")
-        share = top_p if top_p is not None else _setting("TOP_P")
+        stated = (
+            temperature if temperature is not None else number_of_environment("KERNELWRIGHT_TEMPERATURE", 0.0, 100.0)
+        )
+        share = top_p if top_p is not None else number_of_environment("KERNELWRIGHT_TOP_P", 0.0, 1.0)
         engine = load_engine(spec)
-        max_tokens = int(_setting("MAX_TOKENS") or MAX_TOKENS)
+        max_tokens = int(_stated_tokens() or MAX_TOKENS)
         return cls(
             engine,
             spec,
             temperature=stated,
             top_p=1.0 if share is None else share,
-            top_k=int(_setting("TOP_K") or 0),
+            top_k=int(number_of_environment("KERNELWRIGHT_TOP_K", 0, 2**31, whole=True) or 0),
             max_tokens=max_tokens,
             room=room_of(max_tokens, engine.context),
         )
@@ -204,12 +206,8 @@ class ConversationPolicy(StarterPolicy):
 def room_of(max_tokens: int, context: int) -> int:
     """Tokens that a conversation leaves for an answer: as many as the environment says, else half of the context at
     most, for a limit that nobody chose would leave no earlier turn in it."""
-    return max_tokens if _setting("MAX_TOKENS") is not None else min(max_tokens, context // 2)
+    return max_tokens if _stated_tokens() is not None else min(max_tokens, context // 2)
 
 
-def _setting(name: str) -> float | None:
-    text = os.environ.get(f"KERNELWRIGHT_{name}")
-    try:
-        return None if text is None else float(text)
-    except ValueError as error:
-        raise ConfigError(f"KERNELWRIGHT_{name}={text!r} is not a number") from error
+def _stated_tokens() -> float | None:
+    return number_of_environment("KERNELWRIGHT_MAX_TOKENS", 1, 2**31, whole=True)

@@ -24,7 +24,7 @@ from pydantic import Field
 
 from kernelwright.config import cache_dir
 from kernelwright.errors import CandidateError, KernelwrightError, UsageError
-from kernelwright.evaluation.options import EvalOptions, gpu_count
+from kernelwright.evaluation.options import MAX_SECONDS, EvalOptions, gpu_count
 from kernelwright.machine.runtime import readable
 from kernelwright.profile import advice, ceilings, ncu, roofline, trace
 from kernelwright.profile.device_code import DeviceCode, compile_device_code
@@ -51,7 +51,7 @@ class ProfileOptions(Record):
     rung: Literal["auto", "ncu", "trace", "static"] = "auto"
     arch: str = Field(default="", pattern=r"^(sm_\d{2,3}[af]?)?$")
     """What the static rung compiles for; the GPU's own, or `DEFAULT_ARCH` where there is none."""
-    seconds: float = Field(default=180.0, gt=0)
+    seconds: float = Field(default=180.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
     """Wall seconds that one rung may take."""
     seed: int = 0
     sandbox: str = "auto"

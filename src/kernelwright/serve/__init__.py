@@ -48,6 +48,6 @@ def _listen(host: str, port: int) -> socket.socket:
         listening.bind(address)
     except OSError as error:
         raise ConfigError(
-            f"{host}:{port} cannot be listened on: {error.strerror}", hint="give another --port"
+            f"{host}:{port} cannot be listened on: {error.strerror}", hint="give another --host or --port"
         ) from error
     return listening

@@ -247,6 +247,9 @@ class _Answer:
                     return
                 if await request.is_disconnected():
                     waiting.cancel()
+                    await asyncio.wait([waiting])
+                    if not waiting.cancelled():
+                        waiting.exception()  # looked at, or asyncio would tell of it at length
                     raise ApiError(499, "the client went away")
         finally:
             self.cancel()

@@ -64,7 +64,10 @@ def named(text: str) -> Schedule:
     for part in text.split(",") if text != "canonical" else []:
         name, _, value = part.partition("=")
         if name not in known or not value:
-            raise UsageError(f"{part!r} is no part of a schedule", hint=f"NAME=VALUE with a name of {', '.join(known)}")
+            hint = f"canonical, or NAME=VALUE with a name of {', '.join(known)}"
+            raise UsageError(f"{part!r} is no part of a schedule", hint=hint)
+        if name in values:
+            raise UsageError(f"the schedule {text!r} says twice what {name} is", hint="say it once")
         values[name] = _value(name, value, known[name].default)
     return Schedule(**values)
 
@@ -73,11 +76,12 @@ def _value(name: str, text: str, default: object) -> Any:
     """A field's value; checks that it is one that kernels exist for."""
     if isinstance(default, bool):
         if text not in ("True", "False"):
-            raise UsageError(f"{name}={text}: True or False is needed")
+            raise UsageError(f"{name}={text}: that is neither True nor False", hint="use True or False")
         return text == "True"
     if isinstance(default, int):
         if not text.isdigit() or not 1 <= int(text) <= 1024 or (name == "block" and int(text) % 32):
-            raise UsageError(f"{name}={text}: a number of at most 1024 is needed, for a block a multiple of 32")
+            hint = "use a number from 1 to 1024, for a block a multiple of 32"
+            raise UsageError(f"{name}={text}: there is no such number of it", hint=hint)
         return int(text)
     if text not in NAMED[name]:
         raise UsageError(f"{name}={text}: there is no such way", hint=f"use {', '.join(filter(None, NAMED[name]))}")

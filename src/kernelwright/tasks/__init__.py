@@ -52,6 +52,9 @@ def load_task(
     `FOLDER:backward` is the backward task of a folder in robust-kbench's format.
     """
     text = str(spec)
+    otherwise = "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows"
+    if not text.strip():  # which a path would take for where we stand
+        raise TaskError("the name of the task is empty", hint=otherwise)
     path = Path(text)
     there = _exists(path)
     folder = _robust(text)
@@ -67,7 +70,6 @@ def load_task(
         return load_file(path, policy)
     if text in bundled_tasks():
         return load_folder(_BUNDLED / text, policy)
-    otherwise = "name a .py file, a task folder, FILE.jsonl#ID, or one that `kernelwright tasks list` shows"
     raise TaskError(f"there is no task {text!r}", hint=did_you_mean(text, bundled_tasks(), otherwise))
 
 
@@ -130,6 +132,9 @@ def load_suite(
     `limit` counts files and rows, broken ones included.
     """
     text = str(spec)
+    otherwise = "name a folder of tasks, a JSONL file, starter, kernelbench:LEVEL or hub:OWNER/NAME"
+    if not text.strip():
+        raise TaskError("the name of the suite is empty", hint=otherwise)
     path = Path(text)
     there = _exists(path)
     if text.startswith(("hub:", "kernelbench:")) and not there:
@@ -149,10 +154,7 @@ def load_suite(
     if path.suffix == ".py":
         return [load_file(path, policy)]
     if not there and path.suffix not in (".jsonl", ".json"):
-        raise TaskError(
-            f"there is no suite {text!r}",
-            hint="name a folder of tasks, a JSONL file, starter, kernelbench:LEVEL or hub:OWNER/NAME",
-        )
+        raise TaskError(f"there is no suite {text!r}", hint=did_you_mean(text, ["starter"], otherwise))
     rows = read_rows(path, reference_field=reference_field, id_field=id_field, policy=policy, limit=limit)
     for row in rows:
         if row.task is None:

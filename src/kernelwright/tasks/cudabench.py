@@ -79,7 +79,10 @@ def read_programs(path: Path | str, *, id_field: str | None = None, limit: int |
     if not tasks:
         raise TaskError(f"{str(file)!r} holds no rows", hint="name a file with one JSON object a line")
     if all(task.problem for task in tasks):
-        raise TaskError(f"no row of {str(file)!r} is a program: {tasks[0].problem}")
+        raise TaskError(
+            f"no row of {str(file)!r} is a program: {tasks[0].problem}",
+            hint="name a file in CUDABench's format (docs/programs.md)",
+        )
     return tasks
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from kernelwright.config import number_of_environment
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Provenance, Task
 from kernelwright.tasks.jsonl import ID_FIELDS
@@ -123,11 +124,7 @@ def _answers() -> bool:
 
 
 def _total_seconds() -> float:
-    text = os.environ.get("KERNELWRIGHT_HUB_TIMEOUT", "")
-    try:
-        return max(1.0, float(text)) if text else TOTAL_SECONDS
-    except ValueError as error:
-        raise TaskError(f"KERNELWRIGHT_HUB_TIMEOUT is {text!r}", hint="set it to a number of seconds") from error
+    return number_of_environment("KERNELWRIGHT_HUB_TIMEOUT", 1.0, 86_400.0) or TOTAL_SECONDS
 
 
 def _task(

@@ -65,7 +65,8 @@ def read_rows(
                 hint=f"name the right one with --reference-field; there are: {', '.join(sorted(fields))}",
             )
         raise TaskError(
-            f"no row of {str(file)!r} is a task: {rows[0].problem}", hint="name a file with one JSON object a line"
+            f"no row of {str(file)!r} is a task: {rows[0].problem}",
+            hint="name a file in UTF-8 with one JSON object a line, a KernelBench-format reference in each",
         )
     if candidate_field is not None and candidate_field not in fields:
         raise TaskError(
@@ -108,10 +109,11 @@ def json_lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None, str]]:
 
 
 def row_name(value: dict[str, Any], id_field: str | None, index: int) -> str:
+    """What a row is called: by its field, else by its number. Lone surrogates, which nothing can store, become `?`."""
     for field in (id_field,) if id_field else ID_FIELDS:
         found = value.get(field)
         if isinstance(found, (str, int, float)) and str(found).strip():
-            return str(found)
+            return str(found).encode("utf-8", "replace").decode("utf-8")
     return str(index)
 
 
