@@ -12,6 +12,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, Policy, Record, Task
 
 PROTOCOL = 7
@@ -94,13 +95,18 @@ class EvalOptions(Record):
     """`auto`: the strongest there is. `strict`: fail without landlock and seccomp. `none`: process and limits."""
 
     def resolved(self) -> Literal["cpu", "gpu"]:
-        """The backend that `auto` stands for: KERNELWRIGHT_BACKEND if that is set, else the GPU where there is one."""
+        """The backend that `auto` stands for: KERNELWRIGHT_BACKEND if that is set, else the GPU where there is one.
+
+        Raises `ConfigError` where the variable holds another word.
+        """
         if self.backend != "auto":
             return self.backend
-        wished = os.environ.get("KERNELWRIGHT_BACKEND")
-        if wished in ("cpu", "gpu"):
-            return "gpu" if wished == "gpu" else "cpu"
-        return "gpu" if gpu_count() else "cpu"
+        wished = os.environ.get("KERNELWRIGHT_BACKEND") or "auto"
+        if wished not in ("auto", "cpu", "gpu"):
+            raise ConfigError(f"KERNELWRIGHT_BACKEND={wished!r} is no backend", hint="set it to cpu or gpu")
+        if wished == "auto":
+            return "gpu" if gpu_count() else "cpu"
+        return "gpu" if wished == "gpu" else "cpu"
 
     def key(self, task: Task, candidate: Candidate) -> str:
         """Names the result of judging this candidate on this task with these options."""

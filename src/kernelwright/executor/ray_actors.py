@@ -127,7 +127,7 @@ class RayActors(Lanes):
                 raise UsageError(f"Ray cannot begin or be reached: {_words(error)}", hint=hint) from error
         has = self.ray.cluster_resources()
         if backend == "auto":
-            backend = os.environ.get("KERNELWRIGHT_BACKEND", "gpu")
+            backend = "cpu" if os.environ.get("KERNELWRIGHT_BACKEND") == "cpu" else "gpu"
         self.gpus = int(has.get("GPU", 0)) if backend == "gpu" else 0
         actors = self.gpus or min(jobs, int(has.get("CPU", 1)))
         super().__init__(jobs if self.gpus else actors, actors, max_pending)
