@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from kernelwright.corpus.decontaminate import Embed
 from kernelwright.errors import ConfigError
+from kernelwright.tasks.hub import offline_where_silent
 
 MAX_TOKENS = 2048
 
@@ -24,6 +25,8 @@ def load_embedding(name: str) -> Embed:
             f"--embed needs {error.name}", hint='pip install "kernelwright[train]", or leave --embed out'
         ) from error
     transformers.logging.set_verbosity_error()
+    if not os.path.isdir(name):
+        offline_where_silent()
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(name)
         model = transformers.AutoModel.from_pretrained(name).eval()

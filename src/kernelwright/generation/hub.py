@@ -9,6 +9,7 @@ from typing import Any
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.records import Message
+from kernelwright.tasks.hub import offline_where_silent
 
 
 def place_of(spec: str) -> str:
@@ -18,7 +19,10 @@ def place_of(spec: str) -> str:
     folder = Path(spec).expanduser()
     if spec.startswith((".", "/", "~")) and not folder.is_dir():
         raise ConfigError(f"there is no folder {spec!r}", hint="name the folder of a checkpoint, or a Hub id")
-    return str(folder) if folder.is_dir() else spec
+    if folder.is_dir():
+        return str(folder)
+    offline_where_silent()
+    return spec
 
 
 def load_tokenizer(spec: str, trust_remote_code: bool = False) -> HubTokenizer:

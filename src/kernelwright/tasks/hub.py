@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from kernelwright.config import number_of_environment
@@ -121,6 +121,17 @@ def _answers() -> bool:
     except (httpx.HTTPError, httpx.InvalidURL):
         return False
     return True
+
+
+@cache
+def offline_where_silent() -> None:
+    """Where the Hub does not answer, Hugging Face's libraries look only at what they have kept from now on: each model
+    that is nowhere would cost a minute of repeated requests otherwise. For models, which load in this process."""
+    if not _answers():
+        from huggingface_hub import constants
+
+        os.environ["HF_HUB_OFFLINE"] = "1"  # of child processes
+        constants.HF_HUB_OFFLINE = True
 
 
 def _total_seconds() -> float:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
+from kernelwright.tasks.hub import offline_where_silent
 from kernelwright.training.losses.cuset import SampleWeight, Scope
 from kernelwright.training.losses.reduction import Reduction
 from kernelwright.training.settings import MOST, MOST_JOBS, SEEDS, Numbers
@@ -264,9 +265,12 @@ class SftSettings(Table):
 
 def check_there(path: str) -> None:
     """Raises `ConfigError` for a model's folder that is not there: what begins like one is no Hub id."""
-    if path.startswith(("/", ".")) and not os.path.isdir(path):
+    if os.path.isdir(path):
+        return
+    if path.startswith(("/", ".")):
         hint = "name a model's folder, or the id of a model on the Hub"
         raise ConfigError(f"model.path: there is no folder {path!r}", hint=hint)
+    offline_where_silent()
 
 
 def recipe_path(name: str) -> Path:
