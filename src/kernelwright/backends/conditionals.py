@@ -33,7 +33,8 @@ class _Group:
     marks: list[int]
     chosen: int | None = None
     """Which branch is compiled: the number of its mark, -1 for none of them; None where that is not known."""
-    decided: bool = False
+    doubtful: bool = False
+    """The condition of a branch could not be told: none after it can be chosen."""
     cuts: bool = False
 
 
@@ -68,7 +69,7 @@ def resolved(source: str, macros: Macros) -> str:
     _decide(tokens, groups, macros)
     spans: list[tuple[int, int]] = []
     for group in groups:
-        if group.cuts and group.decided:
+        if group.cuts and group.chosen is not None:
             spans += _left_out(tokens, group)
     return _without(source, spans)
 
@@ -149,8 +150,8 @@ def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
                 lives.append((opening[k], 0))
             if match[1] == "endif" and lives and k == lives[-1][0].marks[-1]:
                 group = lives.pop()[0]
-                if not group.decided and group.chosen is None and not _doubtful(group):
-                    group.chosen, group.decided = -1, True
+                if group.chosen is None and not group.doubtful:
+                    group.chosen = -1
             elif lives and k in lives[-1][0].marks:
                 lives[-1] = (lives[-1][0], _enter(lives[-1][0], k, match, table))
         elif (given := _DEFINITION.match(text)) is not None:
@@ -159,17 +160,10 @@ def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
                 _define(table, given, known=None not in states)
 
 
-_DOUBT = -2
-
-
-def _doubtful(group: _Group) -> bool:
-    return group.chosen == _DOUBT
-
-
 def _enter(group: _Group, k: int, match: re.Match[str], table: _Table) -> int | None:
     """Whether the branch that begins at `k` is compiled: 1, 0 or None."""
     word, rest = match[1], match[2].strip()
-    if group.decided:
+    if group.chosen is not None:
         return 0
     name = re.match(r"\w+", rest)
     if word == "else":
@@ -179,11 +173,11 @@ def _enter(group: _Group, k: int, match: re.Match[str], table: _Table) -> int | 
         value = None if value is None else value ^ int("ndef" in word)
     else:
         value = _Expression(rest, table).value()
-    if value is None or _doubtful(group):
-        group.chosen = _DOUBT
+    if value is None or group.doubtful:
+        group.doubtful = True
         return None if value != 0 else 0
     if value:
-        group.chosen, group.decided = group.marks.index(k), True
+        group.chosen = group.marks.index(k)
     return int(value != 0)
 
 

@@ -26,6 +26,7 @@ from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
 from kernelwright.backends.macros import expand_kernel_macros, without_dead_code
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
+from kernelwright.machine.nvrtc import ARCH
 
 __all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
 
@@ -39,8 +40,8 @@ HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
 """Algorithms that run on the host half of a whole program, with the device functions that they are given."""
 _DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
-_ARCH = "900"
-"""__CUDA_ARCH__ of the functional machine, and of the GPUs that candidates run on."""
+_ARCH = re.sub(r"\D", "", ARCH) + "0"
+"""__CUDA_ARCH__ of what device text is compiled for."""
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def profiling_rejection(
         raise ConfigError(f"tau = {tau} and scale = {scale}", hint="use finite numbers, and a scale of more than 0")
     if not isinstance(seed, (int, np.integer)) or seed < 0:
         raise ConfigError(f"seed = {seed}", hint="use a whole number of at least 0")
-    ratio, right = scores(profiling_ratio), flags(correct, "correct")
+    ratio, right = scores(profiling_ratio, "profiling_ratio"), flags(correct, "correct")
     if ratio.shape != right.shape:
         raise ConfigError(f"{len(ratio)} profiling ratios of {len(right)} rows")
     draws = np.random.default_rng(seed).random(len(ratio))
@@ -108,7 +108,7 @@ def profiling_rejection(
     if keep_speedup is not None:
         if speedup is None or not math.isfinite(keep_speedup):
             raise ConfigError(f"keep_speedup = {keep_speedup}", hint="give a finite number, and `speedup` of each row")
-        speed = scores(speedup)
+        speed = scores(speedup, "speedup")
         if speed.shape != right.shape:
             raise ConfigError(f"{len(speed)} speedups of {len(right)} rows")
         keep |= right & (speed >= keep_speedup)

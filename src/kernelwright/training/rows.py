@@ -63,8 +63,8 @@ def read_rows(score: Array, group: Array, trajectory: Array, turn: Array, mask: 
         if column.shape != (length,):
             raise ConfigError(f"{length} scores of rows and {name} of shape {column.shape}")
     held = {name: column[real] for name, column in columns.items()}
-    _check_columns(held)
     values = scores(held["score"])
+    _check_labelling(held)
     if np.isinf(values).any():
         raise ConfigError(f"the score of row {int(np.flatnonzero(real)[np.isinf(values)][0])} is infinite")
     groups = numbered(held["group"])
@@ -83,9 +83,7 @@ def _padded(numbers: NDArray[np.int64], real: NDArray[np.bool_]) -> NDArray[np.i
     return whole
 
 
-def _check_columns(held: dict[str, NDArray[Any]]) -> None:
-    if any(not isinstance(value, (*_NUMBERS, type(None))) for value in held["score"].tolist()):
-        raise ColumnError("the column score holds what is no number", hint="give numbers, None for no score")
+def _check_labelling(held: dict[str, NDArray[Any]]) -> None:
     for name in ("group", "trajectory"):
         labels = held[name].tolist()
         if any(label is None for label in labels):
@@ -139,11 +137,11 @@ def unwrapped(column: Array) -> NDArray[Any]:
     return np.asarray(column)
 
 
-def scores(column: Array) -> NDArray[np.float64]:
+def scores(column: Array, name: str = "score") -> NDArray[np.float64]:
     """Scores as float64, NaN for None. Raises `ColumnError` for what is no number, text of one among it."""
     values = as_numpy(column)
     if values.dtype.kind not in "biuf" and not all(isinstance(v, _NUMBERS) or v is None for v in values.tolist()):
-        raise ColumnError("a column of numbers holds what is no number", hint="give numbers, None where there is none")
+        raise ColumnError(f"the column {name} holds what is no number", hint=f"give numbers, None for no {name}")
     try:
         return values.astype(np.float64)
     except OverflowError as error:
