@@ -93,6 +93,22 @@ def test_constructor_arguments_shrink_when_inputs_cannot() -> None:
     assert all("divisor" not in c for c in sizes(plan, "reduced"))
 
 
+def test_inputs_of_one_length_stay_so_where_one_of_them_may_be_longer() -> None:
+    """The gate alone cannot be shorter, and `x` alone can: a kernel that takes them for equals is right."""
+    source = HEAD + (
+        "class Model(nn.Module):\n"
+        "    def forward(self, x, gate):\n"
+        "        return torch.stack([x[:, t] * gate[:, t] for t in range(x.shape[1])], dim=1), gate.sum(dim=1)\n"
+        "def get_inputs():\n"
+        "    return [torch.randn(4, 33, 150), torch.rand(4, 33, 150)]\n"
+    )
+    workloads = derive(source).workloads
+    assert len(workloads) > 1
+    for workload in workloads:
+        x, gate = run(source, workload.constants).inputs
+        assert x == gate
+
+
 def test_literals_that_must_agree_shrink_together() -> None:
     for workload in derive(RUNS["literals"]).workloads:
         a, b = run(RUNS["literals"], workload.constants).inputs

@@ -260,11 +260,15 @@ class _Search:
                 found.append(symbol)
             else:
                 unmatched.setdefault(leaf.value, []).append(leaf)
-        # What cannot change alone may have to change together with its equals (two names for one extent).
-        for leaves in unmatched.values():
+        # What cannot change alone may have to change together with its equals (two names for one extent), if need be
+        # with those that could: of two inputs that are as long, the one that is read to the other's end only.
+        for value, leaves in unmatched.items():
             symbol = self._symbol(tuple(leaves), base) if len(leaves) > 1 else None
+            able = [s for s in found if s.value == value and not taken.intersection(s.leaves)] if symbol is None else []
+            if able:
+                symbol = self._symbol((*leaves, *(leaf for s in able for leaf in s.leaves)), base)
             if symbol is not None:
-                found.append(symbol)
+                found = [s for s in found if s not in able] + [symbol]
         return found
 
     def _bounds(self, reference: Reference, base: Signature) -> list[Symbol]:
