@@ -8,10 +8,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
-from running import Command
+from running import Command, Commands
 
 from kernelwright.evaluation import warm
 from kernelwright.evaluation.pool import Pool
@@ -84,11 +83,8 @@ def commands_are_warm(warm_parent: str) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def kernelwright() -> Command:
+def kernelwright() -> Iterator[Command]:
     """Runs the command line in a process of its own: `kernelwright("eval", task, candidate)`."""
-
-    def run(*words: str | Path, timeout: float = 120, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "kernelwright.cli", *map(str, words)]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, cwd=cwd)
-
-    return run
+    commands = Commands()
+    yield commands
+    commands.close()
