@@ -7,7 +7,8 @@ The same prompts (generated tasks), one seed an answer, temperature 1.2, each ba
 limit of its own. A few answers are drawn first, which pays for graphs and compilation (`warm_s`). `log_prob_error`:
 the mean and the largest difference from one forward pass of transformers in float32 over 16 of the answers. `handed`:
 seconds that taking over all weights takes, as after an update; the answers that then differ from those before are
-counted (kernels that add in another order may turn a draw). A back-end that cannot be used is named with its error.
+counted (kernels that add in another order may turn a draw). A back-end that cannot be used is named with its error,
+one that is not done within its limit with what it had done.
 """
 
 from __future__ import annotations
@@ -63,7 +64,13 @@ def log_prob_error(folder: str, answers: list[Running]) -> dict[str, float]:
     return {"mean": round(sum(differences) / len(differences), 5), "most": round(max(differences), 4)}
 
 
-def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace) -> dict[str, Any]:
+def say(facts: dict[str, Any]) -> None:
+    """One line to the parent, which takes the last one."""
+    print("\n" + json.dumps(facts), flush=True)
+
+
+def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace, facts: dict[str, Any]) -> None:
+    """Fills in what is measured, and says each part once it is known."""
     from safetensors.torch import load_file
 
     from kernelwright.inference.sampling import Sampling
@@ -76,14 +83,17 @@ def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace) 
     how = [Sampling(TEMPERATURE, max_tokens=asked.max_tokens, seed=n) for n in range(len(prompts))]
     began = time.monotonic()
     backend.generate(prompts[:WARM], how[:WARM])
-    facts: dict[str, Any] = {"rows": backend.rows, "warm_s": round(time.monotonic() - began, 2), "seconds": []}
+    facts |= {"rows": backend.rows, "warm_s": round(time.monotonic() - began, 2), "seconds": []}
+    say(facts)
     for _ in range(asked.rounds):
         began = time.monotonic()
         answers = backend.generate(prompts, how)
         facts["seconds"].append(round(time.monotonic() - began, 2))
-    tokens = sum(len(a.ids) for a in answers)
-    facts |= {"answers": len(answers), "tokens": tokens, "ended": sum(a.finish_reason == "stop" for a in answers)}
-    facts |= {"tokens_per_s": round(tokens / min(facts["seconds"])), "log_prob_error": log_prob_error(folder, answers)}
+        tokens = sum(len(a.ids) for a in answers)
+        facts |= {"answers": len(answers), "tokens": tokens, "ended": sum(a.finish_reason == "stop" for a in answers)}
+        facts["tokens_per_s"] = round(tokens / min(facts["seconds"]))
+        say(facts)
+    facts["log_prob_error"] = log_prob_error(folder, answers)
     weights = load_file(Path(folder) / "model.safetensors")
     began = time.monotonic()
     backend.load_weights({"lm_head.weight": weights["model.embed_tokens.weight"], **weights})
@@ -91,7 +101,6 @@ def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace) 
     again = backend.generate(prompts[:WARM], how[:WARM])
     facts["handed"]["changed"] = sum(a.ids != b.ids for a, b in zip(again, answers[:WARM], strict=True))
     facts["handed"]["log_prob_error"] = log_prob_error(folder, again)
-    return facts
 
 
 def child(name: str, asked: argparse.Namespace) -> int:
@@ -99,13 +108,20 @@ def child(name: str, asked: argparse.Namespace) -> int:
     from kernelwright.generation import load_backend
 
     began = time.monotonic()
+    facts: dict[str, Any] = {}
     try:
         backend = load_backend(name, asked.checkpoint, tempered=True)
-        facts = {"load_s": round(time.monotonic() - began, 2), **measure(backend, asked.checkpoint, asked)}
+        facts["load_s"] = round(time.monotonic() - began, 2)
+        measure(backend, asked.checkpoint, asked, facts)
     except KernelwrightError as error:
-        facts = {"error": str(error)}
-    print("\n" + json.dumps(facts))
+        facts["error"] = str(error)
+    say(facts)
     return 0
+
+
+def last_said(output: bytes | None) -> dict[str, Any]:
+    lines = (output or b"").decode(errors="replace").splitlines()
+    return next((json.loads(line) for line in reversed(lines) if line.startswith("{") and line.endswith("}")), {})
 
 
 def main() -> int:
@@ -126,11 +142,12 @@ def main() -> int:
     for name in asked.backends.split(","):
         line = [sys.executable, __file__, *sys.argv[1:], "--child", name]
         try:
-            done = subprocess.run(line, stdout=subprocess.PIPE, text=True, timeout=asked.limit, check=False)
-            said = done.stdout.strip().splitlines()
-            facts = json.loads(said[-1]) if done.returncode == 0 else {"error": f"exit status {done.returncode}"}
-        except subprocess.TimeoutExpired:
-            facts = {"error": f"not done after {asked.limit:.0f} s"}
+            done = subprocess.run(line, stdout=subprocess.PIPE, timeout=asked.limit, check=False)
+            facts = last_said(done.stdout)
+            if done.returncode:
+                facts["error"] = f"exit status {done.returncode}"
+        except subprocess.TimeoutExpired as late:
+            facts = {**last_said(late.stdout), "error": f"not done after {asked.limit:.0f} s"}
         found["backends"][name] = facts
         print(f"{name:14} {json.dumps(facts)}", file=sys.stderr)
         if asked.json:

@@ -33,3 +33,15 @@ def test_each_back_end_has_its_row(tmp_path: Path) -> None:
         assert done.returncode == 0
     else:
         assert "not installed" in found["backends"]["vllm"]["error"] and done.returncode == 1
+
+
+def test_what_a_back_end_said_last_is_kept_when_it_is_cut() -> None:
+    spec = importlib.util.spec_from_file_location("generation_backends", SCRIPT)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    assert module.last_said(b'Loading {weights}\n{"rows": 64}\n\n{"rows": 64, "seconds": [1.5]}\n{"rows": 6') == {
+        "rows": 64,
+        "seconds": [1.5],
+    }
+    assert module.last_said(None) == {} and module.last_said(b"\xff\n") == {}
