@@ -67,6 +67,11 @@ if __name__ == "__main__":
     for name in PRELOADS:
         importlib.import_module(name)
     assert "torch" not in sys.modules  # which a fork could not use as a fresh process does
+    import typer
+
+    from kernelwright.cli import verbs
+
+    vars(verbs)["app"] = typer.main.get_command(verbs.app)  # what typer makes of it in every process anew
     gc.freeze()  # a fork would copy all of it only to take it apart at its end
     become(serve(socket.socket(fileno=int(sys.argv[1]))))
-    importlib.import_module("kernelwright.cli").main()
+    verbs.main()
