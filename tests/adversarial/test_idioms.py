@@ -156,7 +156,55 @@ QUIET = (
 )
 HANDED = THRESHOLD.replace("0.999, 0.0)", "0.999, 0.0), x")
 HANDS = SPARSE.replace("LEAST", "0.999").replace("return y", "return y, x")
+TURNED = THRESHOLD.replace("n = 20_000", "rows, n = 90, 110").replace("rand(n)", "rand(rows, n)")
+TURNED = TURNED.replace("F.threshold(x, 0.999, 0.0)", "x.t().contiguous()")
+COPIES = SPARSE.replace("x[i] > least", "true").replace("LEAST", "0.0")
+FROM_BLOB = (
+    HEAD
+    + '''
+from torch.utils.cpp_extension import load_inline
+extension = load_inline("blob", "torch::Tensor keep(torch::Tensor x);", cuda_sources="""
+#include <torch/extension.h>
+__global__ void keep_kernel(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0.999f ? x[i] : 0.0f;
+}
+torch::Tensor keep(torch::Tensor x) {
+    float* p;
+    int n = x.numel();
+    cudaMalloc(&p, n * sizeof(float));
+    keep_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), p, n);
+    auto y = torch::from_blob(p, x.sizes(), x.options()).clone();
+    cudaFree(p);
+    return y;
+}
+""", functions=["keep"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.keep(x)
+'''
+)
+COPIED_BY_THE_DEVICE = FROM_BLOB.replace(
+    "auto y = torch::from_blob(p, x.sizes(), x.options()).clone();",
+    "auto y = torch::empty_like(x);\n    cudaMemcpy(y.data_ptr<float>(), p, n * 4, cudaMemcpyDeviceToDevice);",
+)
+KEEPS = SPARSE.replace("LEAST", "0.999")
+IN_A_THREAD = KEEPS.replace("module = Module(", "text = (").replace(
+    "class ModelNew",
+    "import threading\nbuilt = []\nbuilder = threading.Thread(target=lambda: built.append(Module(text)))\n"
+    "builder.start()\nbuilder.join()\nmodule = built[0]\nclass ModelNew",
+)
+MARKED = KEEPS.replace("class ModelNew", "class Marked(torch.Tensor):\n    pass\nclass ModelNew").replace(
+    "y = torch.zeros_like(x)",
+    "x = x.as_subclass(Marked)\n        assert x.is_cuda and x.device.type == 'cuda'\n"
+    "        y = torch.zeros(x.shape, device=x.device)",
+)
 HONEST = {
+    "a kernel's result turned by torch": (TURNED, COPIES.replace("return y", "return y.t().contiguous()")),
+    "memory of the device under a tensor": (THRESHOLD, FROM_BLOB),
+    "a copy of the device's into the output": (THRESHOLD, COPIED_BY_THE_DEVICE),
+    "a build in a thread": (THRESHOLD, IN_A_THREAD),
+    "a class of tensors that only says what they are": (THRESHOLD, MARKED),
     "an input handed through, as the reference does": (HANDED, HANDS),
     "a view of an input, as the reference's": (
         HANDED.replace("0.0), x", "0.0), x.view(2, -1)"),
@@ -176,6 +224,20 @@ HONEST = {
     "standard output put aside": (THRESHOLD, QUIET),
 }
 CHEATS = {
+    "turned by torch beside a kernel": (
+        TURNED,
+        COPIES.replace("return y", "return x.t().contiguous()"),
+        "decoy-kernel",
+    ),
+    "turned by torch, row by row, beside a kernel": (
+        TURNED,
+        COPIES.replace(
+            "return y",
+            "z = x.new_empty(x.shape[1], x.shape[0])\n        for i in range(x.shape[0]):\n            z[:, i] = x[i]\n"
+            "        return z",
+        ),
+        "decoy-kernel",
+    ),
     "an input handed through that the reference copies": (
         HANDED.replace("0.0), x", "0.0), x + 0"),
         HANDS,
