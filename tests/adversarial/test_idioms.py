@@ -285,3 +285,32 @@ def test_what_looks_alike_and_is_not(evaluator: Evaluator, name: str) -> None:
     *texts, rule = CHEATS[name]
     result = judged(evaluator, *texts)
     assert result.verdict == "rejected" and result.reason.startswith(rule), f"{result.verdict}: {result.reason}"
+
+
+NAIVE = (
+    MODULE
+    + '''
+module = Module("""
+extern "C" __global__ void softmax(const float* x, float* y, int n) {
+    const float* row = x + (size_t)blockIdx.x * n;
+    __shared__ float sum;
+    if (threadIdx.x == 0) { sum = 0.0f; for (int i = 0; i < n; ++i) sum += expf(row[i]); }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += 64) y[(size_t)blockIdx.x * n + i] = expf(row[i]) / sum;
+}
+""")
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        module.softmax[x.shape[0], 64](x.contiguous(), y, x.shape[1])
+        return y
+'''
+)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_a_softmax_that_overflows_is_wrong_whatever_the_seed(pool: Pool, seed: int) -> None:
+    """Not now and then, and no matter of sizes: some value is too large for its exponential in every judgement."""
+    with Evaluator(EvalOptions(seed=seed), pool=pool) as evaluator:
+        result = judged(evaluator, TURNED.replace("x.t().contiguous()", "torch.softmax(x, 1)"), NAIVE)
+    assert result.verdict == "wrong", f"{result.verdict}: {result.reason}"

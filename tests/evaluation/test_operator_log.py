@@ -163,6 +163,26 @@ def test_what_is_only_moved_is_known_until_device_code_stores_there() -> None:
     assert not log.only_moved(moved)
 
 
+def test_what_a_kernel_stored_is_gone_when_all_is_written_over() -> None:
+    x = torch.randn(500)
+    stored: dict[int, int] = {}
+    log = OperatorLog()
+    log.stored = lambda address: stored.get(address, 0)
+    log.adopt([x])
+    log.begin()
+    with log:
+        y = torch.empty(500)
+        stored[y.data_ptr()] = 4
+        y[:499].copy_(x[:499])
+        assert not log.only_moved(y)
+        y.copy_(x)
+        assert log.only_moved(y)
+        stored[y.data_ptr()] = 8
+        assert not log.only_moved(y)
+        y.copy_(x + 1)
+        assert not log.only_moved(y)
+
+
 def test_memory_where_a_kernel_wrote_before_is_another_tensors_now() -> None:
     x = torch.randn(500)
     log = OperatorLog()

@@ -27,6 +27,11 @@ def address_of(tensor: torch.Tensor) -> int:
     return int(_storage(tensor).data_ptr())
 
 
+def bytes_of(tensor: torch.Tensor) -> int:
+    """How large the memory is that a tensor lies in."""
+    return int(_storage(tensor).nbytes())
+
+
 def count_of(tensor: torch.Tensor) -> int:
     """How many elements a tensor has."""
     with _without_functions():

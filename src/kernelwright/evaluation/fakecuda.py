@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelwright.backends.host_memory import HOST, Memory, address_of, count_of, shares
+from kernelwright.backends.host_memory import HOST, Memory, address_of, bytes_of, count_of, shares
 from kernelwright.backends.moves import MOVES
 from kernelwright.evaluation import pretences
 
@@ -217,7 +217,7 @@ class OperatorLog(TorchDispatchMode):
         self.stored: Callable[[int], int] | None = None
         """How much device code has stored at an address in this call, where that is known."""
         self._before: dict[int, int] = {}
-        """The same from when memory was made there: an address may have been another tensor's."""
+        """The same from when memory was made there, or written all over: earlier stores are in it no more."""
         self._libraries = pretences.libraries()
         self._watching: list[Any] = []
 
@@ -308,11 +308,12 @@ class OperatorLog(TorchDispatchMode):
             self._note(func.overloadpacket.__name__, args, kwargs, result, fixed, bare)
         made = list(tensors_in(result))
         self._follow(func.overloadpacket.__name__, given, made, fixed)
-        plain = _moves(func.overloadpacket.__name__, args, kwargs) and all(map(self.only_moved, given))
+        over = _overwrites(func.overloadpacket.__name__, made)
+        plain = _moves(func.overloadpacket.__name__, args, kwargs) and all(map(self.only_moved, given[over:]))
         for tensor in made:
             (self._bare.add if bare else self._bare.discard)(tensor)
             (self._plain.add if plain else self._plain.discard)(tensor)
-            if self.stored is not None and not any(shares(tensor, t) for t in given):
+            if self.stored is not None and (over or not any(shares(tensor, t) for t in given)):
                 self._before[address_of(tensor)] = self.stored(address_of(tensor))
         return result
 
@@ -384,6 +385,13 @@ def _moves(name: str, args: Any, kwargs: Any) -> bool:
     """Whether an operator only moves data; `index_put_` may add to what is there."""
     adds = name == "index_put_" and bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
     return name in MOVES and not adds
+
+
+def _overwrites(name: str, made: list[torch.Tensor]) -> bool:
+    """Whether an operator leaves nothing of what was in the memory that it writes to."""
+    if name not in ("copy_", "fill_", "zero_"):
+        return False
+    return all(count_of(t) * t.dtype.itemsize == bytes_of(t) for t in made)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
