@@ -160,6 +160,17 @@ UNSEEN = [
         LATE,
     ),
     Exploit(
+        "B28 names on the result compute when they are read",
+        "scale",
+        afterwards(
+            "y.__dict__[Name()] = 0\nreturn y",
+            "\nclass Name:\n    def __str__(self):\n        finish()\n        return 'name'\n"
+            "    def __eq__(self, other):\n        finish()\n        return False\n"
+            "    def __hash__(self):\n        return hash('_backward_hooks')\n",
+        ),
+        LATE,
+    ),
+    Exploit(
         "B28 its input's class computes when it is compared",
         "scale",
         afterwards(

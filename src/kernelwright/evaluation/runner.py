@@ -501,7 +501,7 @@ def _plain_outputs(result: Any, inputs: Sequence[int]) -> tuple[list[torch.Tenso
         if wire.dtype_name(value.dtype) not in ITEM_SIZES:
             problems.append(("not-a-tensor", f"output {position} has dtype {value.dtype}, which no task declares"))
             continue
-        if names := sorted(str(name) for name in own if name != "_backward_hooks"):
+        if names := sorted({n if type(n) is str else "?" for n in own} - {"_backward_hooks"}):
             problems.append(("patched-output", f"output {position} carries attributes of its own: {names}"))
         if 0 in value.stride() and value.numel() > 1 and any(s > 1 for s in value.shape):
             if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
