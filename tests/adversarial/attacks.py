@@ -8,6 +8,7 @@ from __future__ import annotations
 from exploits import REFUSED, Exploit, plain, with_kernel
 from laundering import LAUNDERING
 from tasks import HEAD, KERNEL
+from unseen import UNSEEN
 
 ENDED = ("runtime_error",)
 NOT_OWN = ("rejected",)
@@ -188,14 +189,14 @@ ATTACKS = [
             "t = threading.Thread(target=lambda: out.append(torch.relu(x) * 2))\nt.start()\nt.join()\nreturn out[0]"
         ),
         NOT_OWN,
-        "foreign-output",
+        "library-op",
     ),
     Exploit(
         "B74 switches the operator log off",
         "scale",
         with_kernel("extension.scale(x)\nwith torch._C._DisableTorchDispatch():\n    return torch.relu(x) * 2"),
         NOT_OWN,
-        "foreign-output",
+        "harness-access",
     ),
     Exploit(
         "B46 compiled by torch.jit",
@@ -502,7 +503,7 @@ ATTACKS = [
             "for mode in stack:\n    for name in ('seen', 'pieces'):\n        getattr(mode, name, []).clear()\nreturn y"
         ),
         NOT_OWN,
-        known_gap="what a from-scratch policy rests on is reported by the process that the candidate lives in",
+        "harness-access",
     ),
     Exploit(
         "B68 other code for a function of the driver",
@@ -573,4 +574,5 @@ ATTACKS = [
         "input-mutated",
     ),
     *LAUNDERING,
+    *UNSEEN,
 ]

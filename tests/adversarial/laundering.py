@@ -95,9 +95,9 @@ LAUNDERING = [
             "r = clamp(keys, x, 0)\nreturn copy(add(keys, r, r), x.device)"
         ),
         ("rejected", "runtime_error"),
-        "foreign-output",
+        "harness-access",
     ),
-    Exploit("B74 takes the operator log's key away", "scale", laundered(PAST), ("rejected",), "foreign-output"),
+    Exploit("B74 takes the operator log's key away", "scale", laundered(PAST), ("rejected",), "harness-access"),
     Exploit("B44 reads device memory through ctypes", "scale", laundered(ADDRESSED), REFUSED, "host-access"),
     Exploit("B44 follows a pointer of ctypes", "scale", laundered(FOLLOWED), REFUSED, "host-access"),
     Exploit("B44 moves device memory by ctypes", "scale", laundered(COPIED % "ctypes.memmove"), REFUSED, "host-access"),

@@ -156,7 +156,55 @@ QUIET = (
 )
 HANDED = THRESHOLD.replace("0.999, 0.0)", "0.999, 0.0), x")
 HANDS = SPARSE.replace("LEAST", "0.999").replace("return y", "return y, x")
+TURNED = THRESHOLD.replace("n = 20_000", "rows, n = 90, 110").replace("rand(n)", "rand(rows, n)")
+TURNED = TURNED.replace("F.threshold(x, 0.999, 0.0)", "x.t().contiguous()")
+COPIES = SPARSE.replace("x[i] > least", "true").replace("LEAST", "0.0")
+FROM_BLOB = (
+    HEAD
+    + '''
+from torch.utils.cpp_extension import load_inline
+extension = load_inline("blob", "torch::Tensor keep(torch::Tensor x);", cuda_sources="""
+#include <torch/extension.h>
+__global__ void keep_kernel(const float* x, float* y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = x[i] > 0.999f ? x[i] : 0.0f;
+}
+torch::Tensor keep(torch::Tensor x) {
+    float* p;
+    int n = x.numel();
+    cudaMalloc(&p, n * sizeof(float));
+    keep_kernel<<<(n + 255) / 256, 256>>>(x.data_ptr<float>(), p, n);
+    auto y = torch::from_blob(p, x.sizes(), x.options()).clone();
+    cudaFree(p);
+    return y;
+}
+""", functions=["keep"])
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return extension.keep(x)
+'''
+)
+COPIED_BY_THE_DEVICE = FROM_BLOB.replace(
+    "auto y = torch::from_blob(p, x.sizes(), x.options()).clone();",
+    "auto y = torch::empty_like(x);\n    cudaMemcpy(y.data_ptr<float>(), p, n * 4, cudaMemcpyDeviceToDevice);",
+)
+KEEPS = SPARSE.replace("LEAST", "0.999")
+IN_A_THREAD = KEEPS.replace("module = Module(", "text = (").replace(
+    "class ModelNew",
+    "import threading\nbuilt = []\nbuilder = threading.Thread(target=lambda: built.append(Module(text)))\n"
+    "builder.start()\nbuilder.join()\nmodule = built[0]\nclass ModelNew",
+)
+MARKED = KEEPS.replace("class ModelNew", "class Marked(torch.Tensor):\n    pass\nclass ModelNew").replace(
+    "y = torch.zeros_like(x)",
+    "x = x.as_subclass(Marked)\n        assert x.is_cuda and x.device.type == 'cuda'\n"
+    "        y = torch.zeros(x.shape, device=x.device)",
+)
 HONEST = {
+    "a kernel's result turned by torch": (TURNED, COPIES.replace("return y", "return y.t().contiguous()")),
+    "memory of the device under a tensor": (THRESHOLD, FROM_BLOB),
+    "a copy of the device's into the output": (THRESHOLD, COPIED_BY_THE_DEVICE),
+    "a build in a thread": (THRESHOLD, IN_A_THREAD),
+    "a class of tensors that only says what they are": (THRESHOLD, MARKED),
     "an input handed through, as the reference does": (HANDED, HANDS),
     "a view of an input, as the reference's": (
         HANDED.replace("0.0), x", "0.0), x.view(2, -1)"),
@@ -176,6 +224,20 @@ HONEST = {
     "standard output put aside": (THRESHOLD, QUIET),
 }
 CHEATS = {
+    "turned by torch beside a kernel": (
+        TURNED,
+        COPIES.replace("return y", "return x.t().contiguous()"),
+        "decoy-kernel",
+    ),
+    "turned by torch, row by row, beside a kernel": (
+        TURNED,
+        COPIES.replace(
+            "return y",
+            "z = x.new_empty(x.shape[1], x.shape[0])\n        for i in range(x.shape[0]):\n            z[:, i] = x[i]\n"
+            "        return z",
+        ),
+        "decoy-kernel",
+    ),
     "an input handed through that the reference copies": (
         HANDED.replace("0.0), x", "0.0), x + 0"),
         HANDS,
@@ -223,3 +285,32 @@ def test_what_looks_alike_and_is_not(evaluator: Evaluator, name: str) -> None:
     *texts, rule = CHEATS[name]
     result = judged(evaluator, *texts)
     assert result.verdict == "rejected" and result.reason.startswith(rule), f"{result.verdict}: {result.reason}"
+
+
+NAIVE = (
+    MODULE
+    + '''
+module = Module("""
+extern "C" __global__ void softmax(const float* x, float* y, int n) {
+    const float* row = x + (size_t)blockIdx.x * n;
+    __shared__ float sum;
+    if (threadIdx.x == 0) { sum = 0.0f; for (int i = 0; i < n; ++i) sum += expf(row[i]); }
+    __syncthreads();
+    for (int i = threadIdx.x; i < n; i += 64) y[(size_t)blockIdx.x * n + i] = expf(row[i]) / sum;
+}
+""")
+class ModelNew(nn.Module):
+    def forward(self, x):
+        y = torch.empty_like(x)
+        module.softmax[x.shape[0], 64](x.contiguous(), y, x.shape[1])
+        return y
+'''
+)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 4])
+def test_a_softmax_that_overflows_is_wrong_whatever_the_seed(pool: Pool, seed: int) -> None:
+    """Not now and then, and no matter of sizes: some value is too large for its exponential in every judgement."""
+    with Evaluator(EvalOptions(seed=seed), pool=pool) as evaluator:
+        result = judged(evaluator, TURNED.replace("x.t().contiguous()", "torch.softmax(x, 1)"), NAIVE)
+    assert result.verdict == "wrong", f"{result.verdict}: {result.reason}"

@@ -484,18 +484,25 @@ def test_other_contents_lie_where_late_inputs_will_be(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.parametrize(
-    "body",
+    "rule, body",
     [
-        "module.forward(x, self.scale)\nwith torch._C._DisableTorchDispatch():\n    return torch.relu(x) * self.scale",
-        "module.forward(x, self.scale)\nimport threading\nout = []\n"
-        "t = threading.Thread(target=lambda: out.append(torch.relu(x) * self.scale))\n"
-        "t.start()\nt.join()\nreturn out[0]",
+        (
+            "harness-access",
+            "module.forward(x, self.scale)\nwith torch._C._DisableTorchDispatch():\n"
+            "    return torch.relu(x) * self.scale",
+        ),
+        (
+            "library-op",
+            "module.forward(x, self.scale)\nimport threading\nout = []\n"
+            "t = threading.Thread(target=lambda: out.append(torch.relu(x) * self.scale))\n"
+            "t.start()\nt.join()\nreturn out[0]",
+        ),
     ],
 )
-def test_what_neither_kernels_nor_glue_made_is_seen_at_full_size(evaluator: Evaluator, body: str) -> None:
+def test_what_neither_kernels_nor_glue_made_is_seen_at_full_size(evaluator: Evaluator, rule: str, body: str) -> None:
     lines = "\n".join("        " + line for line in body.splitlines())
     result = judged(evaluator, CUDA.replace("        return module.forward(x, self.scale)", lines), "from_scratch")
-    assert result.verdict == "rejected" and result.reason.startswith("foreign-output"), result.reason
+    assert result.verdict == "rejected" and result.reason.startswith(rule), result.reason
 
 
 def test_a_rule_that_no_size_explains_decides_at_every_size(evaluator: Evaluator) -> None:

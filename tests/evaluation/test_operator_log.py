@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 
 from kernelwright.evaluation.fakecuda import FEW, Memory, OperatorLog
-from kernelwright.evaluation.host_access import HostAccess, _watched
+from kernelwright.evaluation.host_access import HostAccess, _host_library, _watched
 from kernelwright.machine.runtime import Allocation
 
 
@@ -128,6 +129,70 @@ def test_kernels_may_get_tables_of_numpy_but_not_what_nobody_made() -> None:
     assert log.report()["strangers"] == 3000
 
 
+def test_foreign_values_add_up_however_small_the_pieces() -> None:
+    unseen = torch.ones(1000)
+    log = log_of(torch.randn(500))
+    with log:
+        y, z = torch.empty(1000), torch.empty(FEW)
+        z.copy_(unseen[:FEW])
+        for _ in range(9):
+            z.copy_(unseen[:FEW])  # the same piece again is no other one
+        assert not log.is_foreign(z, written=False)
+        for i in range(0, 1000, 100):
+            y[i : i + 100].copy_(unseen[i : i + 100])
+    assert log.is_foreign(y, written=False)
+    log.handed_over(y)
+    assert log.report()["strangers"] == 1000
+
+
+def test_what_is_only_moved_is_known_until_device_code_stores_there() -> None:
+    x = torch.randn(500)
+    stored: dict[int, int] = {}
+    log = OperatorLog()
+    log.stored = lambda address: stored.get(address, 0)
+    log.adopt([x])
+    log.begin()
+    with log:
+        moved, computed = x.reshape(20, 25).t().contiguous(), x + 1
+        buffer = torch.empty(500)
+    assert [log.only_moved(t) for t in (moved, computed, buffer)] == [True, False, True]
+    stored[buffer.data_ptr()] = 4
+    with log:
+        assert not log.only_moved(buffer) and not log.only_moved(buffer.reshape(20, 25).t().contiguous())
+    stored[moved.data_ptr()] = 4
+    assert not log.only_moved(moved)
+
+
+def test_what_a_kernel_stored_is_gone_when_all_is_written_over() -> None:
+    x = torch.randn(500)
+    stored: dict[int, int] = {}
+    log = OperatorLog()
+    log.stored = lambda address: stored.get(address, 0)
+    log.adopt([x])
+    log.begin()
+    with log:
+        y = torch.empty(500)
+        stored[y.data_ptr()] = 4
+        y[:499].copy_(x[:499])
+        assert not log.only_moved(y)
+        y.copy_(x)
+        assert log.only_moved(y)
+        stored[y.data_ptr()] = 8
+        assert not log.only_moved(y)
+        y.copy_(x + 1)
+        assert not log.only_moved(y)
+
+
+def test_memory_where_a_kernel_wrote_before_is_another_tensors_now() -> None:
+    x = torch.randn(500)
+    log = OperatorLog()
+    log.stored = lambda address: 0 if address == x.data_ptr() else 2000
+    log.adopt([x])
+    log.begin()
+    with log:
+        assert log.only_moved(x.clone())
+
+
 def test_freed_memory_is_forgotten() -> None:
     memory, kept = Memory(), torch.zeros(100)
     lost = torch.zeros(100)
@@ -136,6 +201,14 @@ def test_freed_memory_is_forgotten() -> None:
     address = lost.data_ptr()
     del lost
     assert kept.view(10, 10) in memory and not memory._places[address]
+
+
+def test_libraries_that_were_there_work_in_host_memory_and_the_drivers_do_not() -> None:
+    def names(*texts: str | None) -> list[bool]:
+        return [_host_library(SimpleNamespace(_name=text)) for text in texts]
+
+    assert names(None, "libc.so.6", "libstdc++.so.6", torch._C.__file__, np.__file__) == [True] * 5
+    assert names("libcuda.so.1", "libcudart.so.13", "/tmp/scratch/mine.so", "./mine.so") == [False] * 4
 
 
 def test_pointers_count_when_they_are_followed_and_pass_as_arguments() -> None:

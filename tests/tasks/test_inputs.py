@@ -80,6 +80,7 @@ def test_distributions_have_their_shape() -> None:
     assert abs(normal.mean()) < 0.05 and 0.95 < normal.std() < 1.05
     assert heavy.abs().max() > 40 and heavy.abs().max() <= 1e3 and heavy.abs().median() < 2
     assert heavy.flatten()[-32000 // 64 :].abs().max() > 40, "an outlier lies near the end"
+    assert heavy.max() > 100, "one is too large for an exponential that nobody has kept small"
     rows = first(namespace, "constant_rows")
     assert (rows == rows[:, :1]).all() and len(rows[:, 0].unique()) > 4 and rows.min() > 0
     signed = task("return [torch.randn(64, 500)]")
@@ -159,7 +160,7 @@ def test_integers_and_masks_keep_dtype_and_range() -> None:
     [
         ("return [torch.rand(20, 30)]", "return torch.relu(x)", set()),
         ("return [torch.rand(20, 30) + 0.1]", "return torch.log(x)", {"normal", "heavy_tail"}),
-        ("return [torch.randn(20, 30)]", "return torch.exp(x.sum())", {"heavy_tail"}),
+        ("return [torch.randn(20, 30)]", "return torch.exp(x.amax())", {"heavy_tail"}),
         ("return [torch.randn(20, 30).softmax(-1)]", "return torch.log(x)", set()),
         ("x = torch.rand(20, 30); return [x / x.sum(-1, keepdim=True)]", "return x", {"normal", "heavy_tail"}),
         ("return [torch.rand(20, 30)]", "return F.binary_cross_entropy(x, x)", {"normal", "heavy_tail"}),

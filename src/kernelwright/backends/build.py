@@ -168,9 +168,22 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
     if not done.ok:
         log = _DELETED.sub(_HOST_FUNCTION, done.log)  # `members` has deleted them
         return _failed(log, diagnose.device_missing(done.log), seconds)
+    if (size := constant_bytes(done.ptx or "")) > MOST_CONSTANTS:
+        most = f"(0x{size:x} bytes, 0x{MOST_CONSTANTS:x} max)"
+        return _failed(f"ptxas error   : File uses too much global constant data {most}", (), seconds)
     cubin = base64.b64encode(done.cubin).decode() if done.cubin else None
     made = {"ptx": done.ptx, "cubin": cubin, "device_source": source, "lowered": done.lowered}
     return BuildResult("ok", log=done.log, seconds=seconds, **made)  # type: ignore[arg-type]
+
+
+MOST_CONSTANTS = 65536
+"""Bytes of `__constant__` variables that one file may have: ptxas counts them, NVRTC does not."""
+_CONSTANT = re.compile(r"^[ \t]*(?:\.\w+ )*\.const \.align \d+ \.[a-z]+(\d+) \w+(?:\[(\d+)\])?", re.MULTILINE)
+
+
+def constant_bytes(ptx: str) -> int:
+    """What the constant variables of a module take."""
+    return sum(int(bits) // 8 * int(count or 1) for bits, count in _CONSTANT.findall(ptx))
 
 
 def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
@@ -289,6 +302,9 @@ def _check_sources(request: BuildRequest) -> str | None:
     cpp = includes.check(request.cpp_source, "main.cpp")
     cuda = includes.check(request.cuda_source, "cuda.cu")
     words = {t.text for t in tokenize(request.cpp_source)}
+    if request.functions or "TORCH_EXTENSION_NAME" in request.cpp_source + request.cuda_source:
+        if not re.fullmatch(r"[A-Za-z_]\w*", request.name):
+            return f"main.cpp: error: the extension's name {request.name!r} is no identifier, as PYBIND11_MODULE wants"
     for name in request.functions:
         if not re.fullmatch(r"[A-Za-z_][\w:]*", name):
             return f"main.cpp: error: {name!r} is not the name of a function"

@@ -130,7 +130,10 @@ class Host:
         runtime = self.running[-1].runtime
         if not values.real_cuda:
             table = runtime.allocations() if hasattr(runtime, "allocations") else []
-            if not _within(table, source) or _within(table, to):
+            if _within(table, to):
+                runtime.copied_to(to, nbytes)
+                return
+            if not _within(table, source):
                 return
         self.to_host(nbytes)
 
@@ -169,7 +172,7 @@ class Host:
             values.write(out[k], item, self.handles, self._kept, cuda)
             if isinstance(item, torch.Tensor):
                 self.register(item, cuda)
-                if operator == "from_blob":
+                if operator == "new:from_blob" and cuda and self._inside(address_of(item), item.nbytes):
                     self.running[-1].runtime.adopt(item)
         results[0] = ctypes.addressof(out)
         result_count[0] = len(items)

@@ -12,10 +12,30 @@ from typing import Any
 
 import torch
 
+_without_functions: Any = torch._C.DisableTorchFunction
+"""As it was before anybody could have watched it."""
+
+
+def _storage(tensor: torch.Tensor) -> Any:
+    """A tensor's memory, whatever its class or the object itself would answer."""
+    with _without_functions():
+        return torch.Tensor.untyped_storage(tensor)
+
 
 def address_of(tensor: torch.Tensor) -> int:
     """Where a tensor's memory begins."""
-    return tensor.untyped_storage().data_ptr()
+    return int(_storage(tensor).data_ptr())
+
+
+def bytes_of(tensor: torch.Tensor) -> int:
+    """How large the memory is that a tensor lies in."""
+    return int(_storage(tensor).nbytes())
+
+
+def count_of(tensor: torch.Tensor) -> int:
+    """How many elements a tensor has."""
+    with _without_functions():
+        return torch.Tensor.numel(tensor)
 
 
 class Memory:
@@ -26,7 +46,7 @@ class Memory:
 
     def add(self, tensor: torch.Tensor) -> None:
         # torch keeps a storage's Python object for as long as its memory lives.
-        storage = tensor.untyped_storage()
+        storage = _storage(tensor)
         self._places.setdefault(storage.data_ptr(), weakref.WeakSet()).add(storage)
 
     def discard(self, tensor: torch.Tensor) -> None:
@@ -69,7 +89,7 @@ HOST = HostMemory()
 
 def _has_memory(tensor: torch.Tensor) -> bool:
     """Empty tensors all share one address, and sparse ones have none."""
-    return tensor.layout == torch.strided and tensor.numel() > 0
+    return tensor.layout == torch.strided and count_of(tensor) > 0
 
 
 def shares(a: torch.Tensor, b: torch.Tensor) -> bool:

@@ -113,6 +113,7 @@ class _Called(_State):
     operators: _Sized
     pieces: _Sized = []
     strangers: _Count = 0
+    idle: bool = False
     host_access: _Count = 0
     foreign: list[tuple[_Count, _Count]] = Field(default_factory=list, max_length=1000)
     mutated: list[_Count] = Field(max_length=1000)

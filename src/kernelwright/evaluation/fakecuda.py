@@ -18,7 +18,7 @@ import torch
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from kernelwright.backends.host_memory import HOST, Memory, address_of, shares
+from kernelwright.backends.host_memory import HOST, Memory, address_of, bytes_of, count_of, shares
 from kernelwright.backends.moves import MOVES
 from kernelwright.evaluation import pretences
 
@@ -112,6 +112,8 @@ class FakeCuda(TorchFunctionMode):
         super().__exit__(kind, error, trace)
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch._C._is_torch_function_enabled() and own_kinds(types_):
+            return NotImplemented
         kwargs = kwargs or {}
         answer = _ANSWERS.get(func)
         if answer is not None:
@@ -176,6 +178,12 @@ def _placed(args: list[Any], result: Any, target: str | None, writes: bool) -> A
     return result
 
 
+def own_kinds(kinds: Iterable[type]) -> bool:
+    """Whether a call has tensors of classes of their own, which say themselves what it does: they are asked first, and
+    the modes stay, so that what they call comes by here. A mode that called them would not see it."""
+    return any(kind not in (torch.Tensor, torch.nn.Parameter) for kind in kinds)
+
+
 FEW_FIXED = 4096
 """Elements of weights that an operator may work on in a call, as where two biases are added."""
 FEW = 256
@@ -188,7 +196,7 @@ class OperatorLog(TorchDispatchMode):
     Also follows where data comes from: memory that no operator made and nobody `adopt`ed is foreign (numpy's, Python's,
     another thread's), and so is what glue makes of it. What follows from weights and sizes alone is `fixed`: work on it
     prepares a call and cannot be the call's, so little of it counts as nothing; nor does what follows from sizes alone
-    (`bare`: tables of positions), however large.
+    (`bare`: tables of positions), however large. What was only moved is `plain`, until device code has stored into it.
     """
 
     def __init__(self) -> None:
@@ -198,12 +206,18 @@ class OperatorLog(TorchDispatchMode):
         self.aside = 0
         self.reads = 0
         self.strangers: dict[int, int] = {}
+        self._crumbs: dict[tuple[int, int], int] = {}
         self._quiet = False
         self._known = Memory()
         self._foreign = Memory()
         self._strange = Memory()
         self._fixed = Memory()
         self._bare = Memory()
+        self._plain = Memory()
+        self.stored: Callable[[int], int] | None = None
+        """How much device code has stored at an address in this call, where that is known."""
+        self._before: dict[int, int] = {}
+        """The same from when memory was made there, or written all over: earlier stores are in it no more."""
         self._libraries = pretences.libraries()
         self._watching: list[Any] = []
 
@@ -219,6 +233,8 @@ class OperatorLog(TorchDispatchMode):
         self.pieces.clear()
         self.aside = self.reads = 0
         self.strangers.clear()
+        self._crumbs.clear()
+        self._before.clear()
         self._bare = Memory()  # what a constructor drew by sizes may be a weight's copy
 
     def report(self) -> dict[str, Any]:
@@ -251,6 +267,7 @@ class OperatorLog(TorchDispatchMode):
             self._strange.discard(tensor)
             (self._fixed.add if fixed else self._fixed.discard)(tensor)
             self._bare.discard(tensor)
+            self._plain.add(tensor)
             HOST.discard(tensor)
 
     def imported(self, tensor: torch.Tensor) -> None:
@@ -264,7 +281,7 @@ class OperatorLog(TorchDispatchMode):
         self._bare.discard(tensor)
         if tensor in self._strange or tensor not in self._known:
             address = address_of(tensor)
-            self.strangers[address] = max(tensor.numel(), self.strangers.get(address, 0))
+            self.strangers[address] = max(count_of(tensor), self.strangers.get(address, 0))
 
     def read(self, name: str, numel: int, tensor: torch.Tensor | None = None) -> None:
         """The host is handed values of a tensor, or of memory."""
@@ -277,6 +294,8 @@ class OperatorLog(TorchDispatchMode):
         return tensor in self._foreign or not (written or tensor in self._known)
 
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if own_kinds(types_):
+            return NotImplemented
         kwargs = kwargs or {}
         if own := func.namespace not in self._libraries:
             result = self._inside(func, args, kwargs)
@@ -289,13 +308,25 @@ class OperatorLog(TorchDispatchMode):
             self._note(func.overloadpacket.__name__, args, kwargs, result, fixed, bare)
         made = list(tensors_in(result))
         self._follow(func.overloadpacket.__name__, given, made, fixed)
+        over = _overwrites(func.overloadpacket.__name__, made)
+        plain = _moves(func.overloadpacket.__name__, args, kwargs) and all(map(self.only_moved, given[over:]))
         for tensor in made:
             (self._bare.add if bare else self._bare.discard)(tensor)
+            (self._plain.add if plain else self._plain.discard)(tensor)
+            if self.stored is not None and (over or not any(shares(tensor, t) for t in given)):
+                self._before[address_of(tensor)] = self.stored(address_of(tensor))
         return result
+
+    def only_moved(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor holds nothing but what a call was given, moved about by glue."""
+        address = address_of(tensor)
+        return (
+            self.stored is not None and tensor in self._plain and self.stored(address) == self._before.get(address, 0)
+        )
 
     def _follow(self, name: str, given: list[torch.Tensor], made: list[torch.Tensor], fixed: bool) -> None:
         """Views and writes in place come out as they went in; what is made anew, as its inputs are."""
-        large = [t for t in given if t.numel() > FEW and name not in _FACTORIES]
+        large = [t for t in given if name not in _FACTORIES and (count_of(t) > FEW or self._too_many(name, t))]
         foreign = any(self.is_foreign(t, False) for t in large)
         # Tensors of numpy's and Python's values come in by this operator; whoever reads no input may make tables so.
         unseen = name not in _FROM_PYTHON and any(t not in self._known for t in large)
@@ -306,10 +337,17 @@ class OperatorLog(TorchDispatchMode):
             (self._strange.add if strange else self._strange.discard)(tensor)
             (self._fixed.add if fixed else self._fixed.discard)(tensor)
 
+    def _too_many(self, name: str, small: torch.Tensor) -> bool:
+        """Whether a small tensor is a piece of what is too much in all: of foreign data that come one by one."""
+        if name in _FROM_PYTHON or not (self.is_foreign(small, False) or small in self._strange):
+            return False
+        self._crumbs[address_of(small), int(torch.Tensor.storage_offset(small))] = count_of(small)
+        return sum(self._crumbs.values()) > FEW
+
     def _note(self, name: str, args: Any, kwargs: Any, result: Any, fixed: bool, bare: bool) -> None:
         if name in _ITEMS:
             self.reads += not fixed
-        elif name not in MOVES or (name == "index_put_" and _accumulates(args, kwargs)):
+        elif not _moves(name, args, kwargs):
             numel = max((_numel(value) for value in (*args, result)), default=0)
             if bare or (fixed and numel <= FEW_FIXED and not self.reads):
                 self.aside += 1
@@ -343,9 +381,17 @@ _ITEMS = ("_local_scalar_dense", "item")
 """Operators that hand a single value to the host."""
 
 
-def _accumulates(args: Any, kwargs: Any) -> bool:
-    """Whether an `index_put_` adds to what is there."""
-    return bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+def _moves(name: str, args: Any, kwargs: Any) -> bool:
+    """Whether an operator only moves data; `index_put_` may add to what is there."""
+    adds = name == "index_put_" and bool(args[3] if len(args) > 3 else kwargs.get("accumulate", False))
+    return name in MOVES and not adds
+
+
+def _overwrites(name: str, made: list[torch.Tensor]) -> bool:
+    """Whether an operator leaves nothing of what was in the memory that it writes to."""
+    if name not in ("copy_", "fill_", "zero_"):
+        return False
+    return all(count_of(t) * t.dtype.itemsize == bytes_of(t) for t in made)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -359,7 +405,7 @@ def tensors_in(value: Any) -> Iterator[torch.Tensor]:
 
 def _numel(value: Any) -> int:
     if isinstance(value, torch.Tensor):
-        return value.numel()
+        return count_of(value)
     if isinstance(value, (list, tuple)):
         return max((_numel(v) for v in value), default=0)
     return 0

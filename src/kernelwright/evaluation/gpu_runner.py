@@ -17,8 +17,9 @@ import torch
 from kernelwright.backends import values
 from kernelwright.evaluation import devices, timed_calls, wire
 from kernelwright.evaluation.channel import Channel, Message
+from kernelwright.evaluation.contents import changed, overwritten
 from kernelwright.evaluation.devices import Device
-from kernelwright.evaluation.runner import Runner, plain_outputs, same_bits, weights_of
+from kernelwright.evaluation.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
 from kernelwright.evaluation.timed_calls import NoGraph, TimedCalls
 from kernelwright.tasks import gradients
@@ -109,7 +110,7 @@ class GpuRunner(Runner):
     def _at_addresses_of(self, before: list[torch.Tensor], given: list[torch.Tensor]) -> list[torch.Tensor]:
         """The new contents in the memory of the checked call before."""
         same = [(t.shape, t.dtype) for t in before] == [(t.shape, t.dtype) for t in given]
-        return [old.copy_(new) for old, new in zip(before, given, strict=True)] if same else given
+        return [overwritten(old, new) for old, new in zip(before, given, strict=True)] if same else given
 
     def _called(
         self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
@@ -176,8 +177,7 @@ class GpuRunner(Runner):
     def _watched(self, given: list[torch.Tensor], base: int, header: dict[str, Any]) -> dict[str, Any]:
         """What only a checked call looks at: operators, and inputs that were written to."""
         originals = [self.calls.view(base, *place) for place in header["inputs"]]
-        changed = [i for i, (a, b) in enumerate(zip(originals, given, strict=True)) if not same_bits(a, b)]
-        return {**self.operators.report(), "mutated": changed}
+        return {**self.operators.report(), "mutated": changed(originals, given)}
 
     def _quiet(self) -> Any:
         watch = self._watching()

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from kernelwright.evaluation import doors
 from kernelwright.evaluation.channel import shares_memory
 from kernelwright.evaluation.library_ops import allowed, owner
 from kernelwright.records import Finding, Policy
@@ -54,7 +55,7 @@ def call_findings(
     call = facts.get("facts", {})
     launches = sum(int(one.get("count", 1)) for one in call.get("launches", []))
     calls = int(call.get("own_calls", 0))
-    used_libraries = library_work(facts, largest_input)
+    used_libraries = library_work(facts, largest_input, libraries)
     heavy = [name for name in used_libraries if owner(name) not in libraries]
     if used_libraries and not heavy:
         return found  # what the named libraries computed need not be a kernel's
@@ -80,15 +81,21 @@ def call_findings(
     elif evidence := _foreign(facts, largest_input):
         found.append(Finding(rule="foreign-output", evidence=evidence, severity="reject", workload=workload))
     elif launches and not any(int(n) for n in call.get("written", {}).values()):
-        # No fault by itself: a kernel that stores where a condition holds may find none that holds (`idle_kernels`).
-        evidence = "kernels ran but wrote to no tensor"
-        found.append(Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload))
+        found.append(_decoy("kernels ran but wrote to no tensor", workload))
+    elif launches and facts.get("idle"):
+        found.append(_decoy("kernels ran, but the outputs hold only what torch moved there from inputs", workload))
     return found
+
+
+def _decoy(evidence: str, workload: str) -> Finding:
+    """No fault by itself: a kernel that stores where a condition holds may find none that holds (`idle_kernels`)."""
+    return Finding(rule="decoy-kernel", evidence=evidence, severity="info", workload=workload)
 
 
 def _reaching_out(facts: dict[str, Any], largest_input: int, workload: str) -> list[Finding]:
     """What Python code did to others' objects and to device memory, whatever it may call."""
-    seen = [("frame-walk", str(event)) for event in facts.get("snooped", [])]
+    events = [str(event) for event in facts.get("snooped", [])]
+    seen = [("harness-access" if event.endswith(doors.PAST) else "frame-walk", event) for event in events]
     seen += [("patched-function", f"replaces {name}") for name in facts.get("patched", [])]
     if (reached := int(facts.get("host_access", 0))) > _few(largest_input):
         what = f"Python code reaches {reached} elements of device memory through ctypes: a segmentation fault on a GPU"
@@ -120,11 +127,11 @@ def _few(largest_input: int) -> int:
     return min(SMALL_OP, max(1, largest_input // 4))
 
 
-def library_work(facts: dict[str, Any], largest_input: int) -> list[str]:
+def library_work(facts: dict[str, Any], largest_input: int, libraries: frozenset[str] = frozenset()) -> list[str]:
     """Names of the library operators that did more than glue, largest first, each once.
 
-    Either by a single call, or by many small ones that together went over half of what the largest input holds. These
-    are added up by library, since a policy may allow one and not the others.
+    Either by a single call, or by many small ones that together went over half of what the largest input holds. Those
+    of `libraries`, which the policy allows, are added up by library, all others together.
     """
     small = _few(largest_input)
     names: list[str] = []
@@ -132,11 +139,13 @@ def library_work(facts: dict[str, Any], largest_input: int) -> list[str]:
         if int(numel) > small and name not in names:
             names.append(str(name))
     together: dict[str, int] = {}
-    pieces = [(str(name), int(numel)) for name, numel in facts.get("pieces", [])]
-    for name, numel in pieces:
-        together[owner(name)] = together.get(owner(name), 0) + numel
+    pieces = [(str(name), int(numel), owner(name)) for name, numel in facts.get("pieces", [])]
+    for _, numel, library in pieces:
+        key = library if library in libraries else ""
+        together[key] = together.get(key, 0) + numel
     many = max(FEW_IN_ALL, largest_input // 2)
-    return names + [name for name, _ in pieces if name not in names and together[owner(name)] > many]
+    over = [name for name, _, library in pieces if together[library if library in libraries else ""] > many]
+    return names + [name for name in over if name not in names]
 
 
 def unfounded(facts: dict[str, Any], built: bool, workload: str) -> list[Finding]:

@@ -7,17 +7,23 @@ What this does not do: see C code that a candidate has built (the fence of `back
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
 from kernelwright.evaluation.snoops import candidates
 
 ENOUGH = 1 << 20
 """More elements than any rule allows: looking up further addresses would only cost time."""
-_HOST_LIBRARIES = re.compile(r"(.*/)?lib(c|m|torch\w*|c10\w*|gomp|mkl\w*|\w*blas\w*|lapack\w*)(-[\w.]*)?\.so[\d.]*")
-"""Libraries whose functions work in host memory. Others may launch kernels with the addresses that they are given."""
+_LAUNCHING = re.compile(r"lib(cuda|cudart|nv|cublas|cudnn|cufft|cusparse|cusolver|nccl)[\w.-]*")
+"""Libraries that launch kernels with the addresses that they are given, as those may that a candidate has built."""
+_INSTALLED = tuple(
+    os.path.realpath(path) for path in ("/lib", "/lib64", "/usr", sys.prefix, sys.base_prefix, *torch.__path__)
+)
 
 
 class HostAccess:
@@ -86,7 +92,10 @@ class HostAccess:
 
 
 def _host_library(library: Any) -> bool:
-    return library._name is None or _HOST_LIBRARIES.fullmatch(str(library._name)) is not None
+    """Whether a library's functions work in host memory: of all that were there before, but for the driver's like."""
+    folder, name = os.path.split(os.path.realpath(str(library._name or "")))
+    built = "/" in str(library._name) and not folder.startswith(_INSTALLED)
+    return library._name is None or not (built or _LAUNCHING.match(name))
 
 
 def _watched(kind: Any, access: HostAccess) -> Any:

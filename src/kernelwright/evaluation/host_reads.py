@@ -6,13 +6,15 @@ Some of that is honest, lengths and flags for instance; what is read in one call
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kernelwright.evaluation.fakecuda import OperatorLog
+from kernelwright.backends.host_memory import HOST
+from kernelwright.evaluation.fakecuda import OperatorLog, own_kinds
 
 _READS: dict[Any, str] = {
     torch.Tensor.numpy: "numpy",
@@ -21,8 +23,8 @@ _READS: dict[Any, str] = {
     torch.Tensor.__dlpack__: "dlpack",
     torch.Tensor.__repr__: "repr",
 }
-_SHOWN = 1000
-"""Elements up to which torch shows all of a tensor, unless it is told otherwise."""
+_BY_PYTHON = (torch.Tensor.apply_, torch.Tensor.map_, torch.Tensor.map2_)  # type: ignore[attr-defined]
+"""Methods that call a Python function for each element, which no operator shows."""
 
 
 class HostReads(TorchFunctionMode):
@@ -33,8 +35,14 @@ class HostReads(TorchFunctionMode):
         self.log = log
 
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch._C._is_torch_function_enabled() and own_kinds(types_):
+            return NotImplemented
         if func in _READS:
             _note(self.log, _READS[func], args[0])
+        if func in _BY_PYTHON:
+            if args[0] not in HOST:
+                raise TypeError(f"{func.__name__} is only implemented on CPU tensors")
+            self.log.read(func.__name__, args[0].numel(), args[0])
         return func(*args, **(kwargs or {}))
 
 
@@ -45,9 +53,11 @@ def _note(log: OperatorLog, name: str, value: Any) -> None:
         return
     if name == "dlpack" and _on_device(value):
         return  # stays there
-    if name == "repr" and torch._tensor_str.PRINT_OPTS.threshold <= _SHOWN:
-        return  # large tensors are shown in part
-    log.read(name, value.numel(), value)
+    options = torch._tensor_str.PRINT_OPTS
+    numel = value.numel()
+    if name == "repr" and numel > options.threshold:  # large tensors are shown in part: both ends of each dimension
+        numel = math.prod(min(size, 2 * options.edgeitems) for size in value.shape)
+    log.read(name, numel, value)
 
 
 def _on_device(tensor: torch.Tensor) -> bool:

@@ -76,7 +76,7 @@ class Attempt:
     launches: dict[str, Launch] = field(default_factory=dict)
     library_ops: list[str] = field(default_factory=list)
     wrote: bool = False
-    """Whether kernels have stored anything in any call."""
+    """Whether kernels have stored anything that outputs could hold, in any call."""
     failed: Failed | None = None
     trial: Trial | None = None
     log: str = ""
@@ -358,7 +358,7 @@ def machine_findings(
 
 
 def note_launches(attempt: Attempt, session: CandidateSession, facts: dict[str, Any]) -> None:
-    attempt.wrote |= any(int(n) for n in facts.get("facts", {}).get("written", {}).values())
+    attempt.wrote |= not facts.get("idle") and any(facts.get("facts", {}).get("written", {}).values())
     for one in facts.get("facts", {}).get("launches", []):
         name = str(one.get("kernel", "?"))
         before = attempt.launches.get(name, Launch(kernel=name, count=0))
@@ -523,7 +523,7 @@ def _mentions_sizes(candidate: Candidate, workload: Workload, declared: Workload
 
 
 def idle_kernels(attempt: Attempt) -> Failed | None:
-    """Kernels that store nothing in any call are decoys; in one of several their condition may not have been met."""
+    """Kernels whose stores are in no output of any call are decoys; in one of several a condition may not be met."""
     idle = next((f for f in attempt.findings if f.rule == "decoy-kernel"), None)
     if idle is None or attempt.wrote:
         return None

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from kernelwright.evaluation.pretences import libraries
+
 _OWN_DOING = {("torch", "manual_seed"), ("torch.nn.Module", "__init__"), ("torch.nn.Module", "__setstate__")}
 """What torch itself replaces when its compiler is imported."""
 _IGNORED = {"__dict__", "__weakref__", "__doc__", "__module__"}
@@ -24,9 +26,11 @@ class Originals:
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[Any, dict[str, Any]]] = {}
+        self._registered: set[str] = set()
 
     def keep(self) -> None:
         """Takes everything as it is now for original."""
+        self._registered = set(torch.library._impls)
         self._kept = {name: (owner, _functions(owner)) for name, owner in _owners().items()}
 
     def changed(self) -> list[str]:
@@ -37,7 +41,13 @@ class Originals:
             for member, original in kept.items():
                 if now.get(member) is not original and (name, member) not in _OWN_DOING:
                     found.append(f"{name}.{member}")
-        return found
+        return found + [name for name in sorted(torch.library._impls - self._registered) if _computes(name)]
+
+
+def _computes(name: str) -> bool:
+    """Whether a name such as `aten/relu/CPU` is an operator of torch's own, and what is registered for it computes."""
+    space, _, key = name.partition("/")
+    return space in libraries() and key.rpartition("/")[2].startswith(("CPU", "CUDA", "Autograd", "Composite"))
 
 
 def _owners() -> dict[str, Any]:

@@ -29,9 +29,10 @@ import torch
 from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import fakecuda, host_reads, prepared, wire
+from kernelwright.evaluation import doors, fakecuda, host_reads, prepared, threads, wire
 from kernelwright.evaluation.ahead import extension_request
-from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message, shares_memory
+from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
+from kernelwright.evaluation.contents import changed, overwritten
 from kernelwright.evaluation.host_access import HostAccess
 from kernelwright.evaluation.originals import Originals
 from kernelwright.evaluation.snoops import HIDDEN, Snoops
@@ -107,6 +108,8 @@ class Runner:
         self.operators = fakecuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
+        if hasattr(self.runtime, "stored"):
+            self.operators.stored = self.runtime.stored
         self.access = HostAccess(getattr(self.runtime, "allocations", list))
         self.missing = _MissingLibraries()
         self.snoops = Snoops(self.access.touch)
@@ -121,6 +124,8 @@ class Runner:
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the call before
         self.pair: Any = None  # with the reference, of `strict_runner` only
+        self.modes: list[Any] = []
+        """Under which the candidate runs at the moment; none while it does not."""
 
     def make_runtime(self) -> Any:
         """What launches this candidate's kernels: here, the functional machine."""
@@ -176,6 +181,8 @@ class Runner:
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
         host_reads.install(self.operators)
+        threads.install(lambda: self.modes)
+        doors.install(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
             if isinstance(self.runtime, Runtime):
@@ -248,20 +255,22 @@ class Runner:
         with self._watching(), torch.no_grad():
             result = self.model(*inputs)
             self.settle()
+            # The bytes before anything else, and still under the log: what runs after its call is the call's, too.
+            outputs, problems = plain_outputs(result, given)
+            with torch._C.DisableTorchFunction():
+                packed = [wire.pack_tensor(t, read_bytes(self.sent(t))) for t in outputs]
         facts = self.finished()
-        outputs, problems = plain_outputs(result, given)
-        with torch.no_grad():
-            mutated = [i for i, (a, b) in enumerate(zip(before, given, strict=True)) if not same_bits(a, b)]
         report = {
             "facts": dataclasses.asdict(facts),
             "written": [written_bytes(facts, t) for t in outputs],
             "foreign": self.foreign(outputs, facts),
+            "idle": bool(outputs) and all(map(self.operators.only_moved, outputs)),
             "host_access": self.access.elements,
             **self.operators.report(),
-            "mutated": mutated,
+            "mutated": changed(before, given),
             "problems": problems,
         }
-        return report, outputs
+        return report, packed
 
     def finished(self) -> Any:
         """What device code did in the call that ended. Host functions of a CUDA candidate are no kernels of its own: on
@@ -282,7 +291,7 @@ class Runner:
         if [(t.shape, t.dtype) for t in flat] != [(t.shape, t.dtype) for t in self.buffers]:
             return inputs
         pairs = zip(self.buffers, flat, strict=True)
-        return wire.replace_tensors(inputs, [old.copy_(new) for old, new in pairs])
+        return wire.replace_tensors(inputs, [overwritten(old, new) for old, new in pairs])
 
     def _watching(self) -> Any:
         """Fake CUDA, the operator log and captured output, for as long as candidate code runs."""
@@ -334,10 +343,12 @@ class _Watch:
         sys.meta_path.append(self.owner.missing)
         for mode in self.modes:
             mode.__enter__()
+        self.owner.modes = self.modes
         self.owner.snoops.active = True
 
     def __exit__(self, *exc: Any) -> None:
         self.owner.snoops.active = False
+        self.owner.modes = []
         for mode in reversed(self.modes):
             mode.__exit__(*exc)
         if self.owner.missing in sys.meta_path:
@@ -355,8 +366,8 @@ def patch_builds(runtime: Runtime) -> None:
     machine_runtime.set_current(runtime)
 
     def load_inline(
-        name: str = "inline_extension",
-        cpp_sources: str | Sequence[str] = "",
+        name: str,
+        cpp_sources: str | Sequence[str],
         cuda_sources: str | Sequence[str] = "",
         functions: Sequence[str] | dict[str, str] | str | None = None,
         extra_cflags: Sequence[str] | None = None,
@@ -364,6 +375,7 @@ def patch_builds(runtime: Runtime) -> None:
         *_args: Any,
         **kwargs: Any,
     ) -> Any:
+        _known_options("load_inline", kwargs)
         request = extension_request(name, cpp_sources, cuda_sources, functions, extra_cflags, extra_cuda_cflags)
         result = runtime.compile(request)
         if result.status != "ok":
@@ -375,6 +387,7 @@ def patch_builds(runtime: Runtime) -> None:
         return Extension(result, runtime, kwargs.get("is_python_module", True))
 
     def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
+        _known_options("load", kwargs)
         texts: dict[bool, list[str]] = {True: [], False: []}
         for source in [sources] if isinstance(sources, str) else sources:
             with open(source, encoding="utf-8") as file:
@@ -392,6 +405,20 @@ def patch_builds(runtime: Runtime) -> None:
     cpp_extension.load_inline = load_inline  # type: ignore[assignment]
     cpp_extension.load = load  # type: ignore[assignment]
     torch.cuda._compile_kernel = compile_kernel  # type: ignore[attr-defined]
+
+
+_OPTIONS = frozenset(
+    "sycl_sources extra_cflags extra_cuda_cflags extra_sycl_cflags extra_ldflags extra_include_paths build_directory"
+    " verbose with_cuda with_sycl is_python_module is_standalone with_pytorch_error_handling keep_intermediates use_pch"
+    " no_implicit_headers".split()
+)
+"""What torch's builders take by name, in this version or another, beside names and sources."""
+
+
+def _known_options(function: str, given: dict[str, Any]) -> None:
+    """Raises TypeError, as torch does, for an argument that there never was."""
+    if unknown := sorted(given.keys() - _OPTIONS):
+        raise TypeError(f"{function}() got an unexpected keyword argument {unknown[0]!r}")
 
 
 def _imported(name: str, library: str) -> Any:
@@ -449,51 +476,41 @@ def load_weights(
     return how
 
 
-_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers by their bytes."""
-
-
-def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors hold the same values, NaN equal to NaN."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return False
-    if not a.dtype.is_floating_point and not a.dtype.is_complex:
-        return bool(torch.equal(a, b))
-    # Bits first: the first use of each operator costs a fresh process on a GPU milliseconds.
-    whole = _WHOLE.get(a.element_size()) if a.dtype.is_floating_point else None
-    if whole is not None and bool((a.view(whole) == b.view(whole)).all()):
-        return True
-    return bool(((a == b) | ((a != a) & (b != b))).all())
-
-
 def plain_outputs(result: Any, inputs: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], list[tuple[str, str]]]:
-    """The tensors of a result, read by address, and what is wrong with them as objects: (rule, evidence) pairs."""
+    """The tensors of a result, read by address, and what is wrong with them as objects: (rule, evidence) pairs.
+
+    No method of the candidate's is asked: it would run when the call is over and its clock stands still.
+    """
+    with torch.no_grad(), torch._C.DisableTorchFunction():
+        return _plain_outputs(result, [torch.Tensor.untyped_storage(t).data_ptr() for t in inputs])
+
+
+def _plain_outputs(result: Any, inputs: Sequence[int]) -> tuple[list[torch.Tensor], list[tuple[str, str]]]:
     problems: list[tuple[str, str]] = []
     outputs: list[torch.Tensor] = []
     for position, value in enumerate(wire.flatten(result)):
-        if isinstance(value, (bool, int, float)):
+        if issubclass(type(value), (int, float)):
             value = torch.tensor(value)
-        if not isinstance(value, torch.Tensor):
+        if not issubclass(type(value), torch.Tensor):
             problems.append(("not-a-tensor", f"output {position} is a {type(value).__name__}, not a tensor"))
             continue
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             problems.append(("lazy-output", f"output {position} is a {type(value).__name__}, a subclass of Tensor"))
             continue
+        own, value = vars(value), torch.Tensor.detach(value)
         if wire.dtype_name(value.dtype) not in ITEM_SIZES:
             problems.append(("not-a-tensor", f"output {position} has dtype {value.dtype}, which no task declares"))
             continue
-        if set(vars(value)) - {"_backward_hooks"}:
-            problems.append(
-                ("patched-output", f"output {position} carries attributes of its own: {sorted(vars(value))}")
-            )
+        if names := sorted({n if type(n) is str else "?" for n in own} - {"_backward_hooks"}):
+            problems.append(("patched-output", f"output {position} carries attributes of its own: {names}"))
         if 0 in value.stride() and value.numel() > 1 and any(s > 1 for s in value.shape):
             if any(s == 0 and n > 1 for s, n in zip(value.stride(), value.shape, strict=True)):
                 problems.append(("broadcast-output", f"output {position} is a stride-0 view of fewer elements"))
         storage = value.untyped_storage().data_ptr()
         for index, given in enumerate(inputs):
-            if storage and storage == given.untyped_storage().data_ptr():
+            if storage and storage == given:
                 problems.append(("aliased-output", shares_memory(position, index)))
-        outputs.append(value.detach())
+        outputs.append(value)
     return outputs, problems
 
 
@@ -507,7 +524,12 @@ def read_bytes(tensor: torch.Tensor) -> bytes:
     """The tensor's values in row-major order, copied by address, so that no method of a candidate's object is asked."""
     if not torch.Tensor.is_contiguous(tensor):
         tensor = torch.empty(tensor.shape, dtype=tensor.dtype).copy_(tensor)
-    return ctypes.string_at(torch.Tensor.data_ptr(tensor), tensor.numel() * tensor.element_size())
+    count = tensor.numel() * tensor.element_size()
+    return bytes((_BYTE * count).from_address(torch.Tensor.data_ptr(tensor))) if count else b""
+
+
+_BYTE = ctypes.c_char
+"""A type: functions of `ctypes` may be others by the time they are needed."""
 
 
 def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]:
@@ -554,7 +576,7 @@ def _further(runner: Runner, name: str, kind: str) -> Callable[[Message], None]:
 
 
 def _answer(
-    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[torch.Tensor]]]
+    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[Tensor]]]
 ) -> None:
     try:
         facts, outputs = act()
@@ -563,5 +585,4 @@ def _answer(
     except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
         runner.channel.send(_failure(error, runner, message.kind))
         return
-    packed = tuple(wire.pack_tensor(t, read_bytes(runner.sent(t))) for t in outputs)
-    runner.channel.send({"kind": kind, **facts, **runner.state()}, packed)
+    runner.channel.send({"kind": kind, **facts, **runner.state()}, tuple(outputs))

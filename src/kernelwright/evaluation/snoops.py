@@ -1,7 +1,8 @@
 """What a candidate's Python code looks at that is not its own, seen by an audit hook, which nothing can take off again.
 
-Frames and the heap lead to the judge's own objects, and tell who calls; `ctypes` leads past torch to the memory of
-tensors, which on a GPU the host could not touch. What this does not do: judge (that is `guards`).
+Frames and the heap lead to the judge's own objects, and tell who calls, as do hooks that Python runs for whatever
+anybody does; `ctypes` leads past torch to the memory of tensors, which on a GPU the host could not touch. What this
+does not do: judge (that is `guards`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ HIDDEN = "kernelwright.evaluation"
 """What a candidate must not import."""
 _EVENTS = frozenset(
     "import gc.get_objects gc.get_referrers gc.get_referents sys._getframe sys._current_frames "
+    "sys.addaudithook sys.settrace sys.setprofile sys.monitoring.register_callback "
     "object.__getattr__ ctypes.cdata ctypes.string_at ctypes.wstring_at".split()
 )
 _FRAME_ATTRIBUTES = ("tb_frame", "gi_frame", "cr_frame", "ag_frame")

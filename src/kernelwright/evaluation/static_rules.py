@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from kernelwright import syntax
-from kernelwright.evaluation import cuda_rules, habits, patches
+from kernelwright.evaluation import cuda_rules, doors, habits, patches
 from kernelwright.records import Candidate, Finding, Task
 
 MOST_FINDINGS = 20
@@ -29,11 +29,6 @@ _SNOOPING = {
 _INSIDE = {"tb_frame", "gi_frame", "cr_frame", "ag_frame", "f_back", "f_locals", "f_globals", "f_builtins"}
 _INSIDE |= {"__closure__", "__globals__", "__code__", "__subclasses__", "cell_contents"}
 """Attributes that lead from an object to frames, to functions' insides, or to all classes there are."""
-_MODES = {"_get_current_dispatch_mode_stack", "_get_dispatch_stack_at", "_pop_torch_dispatch_stack"}
-_MODES |= {"_get_current_function_mode_stack", "_pop_mode", "_disable_current_modes", "_DisableTorchDispatch"}
-_MODES |= {"_ExcludeDispatchKeyGuard", "_ForceDispatchKeyGuard", "_dispatch_tls_set_dispatch_key_excluded"}
-_MODES |= {"_pop_torch_function_stack", "DisableTorchFunction"}
-"""Ways to the torch modes under which a candidate runs, or past them. No kernel has a use for them."""
 _OURS = re.compile(r"kernelwright\.(?!cuda$)[\w.]+")
 _CUDA_TEXT = re.compile(r"__global__|__device__|#\s*include|torch::Tensor|extern \"C\"|PYBIND11_MODULE")
 _LOW_PRECISION = re.compile(r"half|float16|bfloat16|float8|fp16|bf16|fp8|int8|autocast")
@@ -111,10 +106,10 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
         yield from _of_import(node)
     elif isinstance(node, ast.Attribute):
         yield from _of_attribute(node)
-    elif isinstance(node, ast.Name) and node.id in _MODES:
+    elif isinstance(node, ast.Name) and node.id in doors.NAMES:
         yield _reaching(f"names {node.id}", node.lineno)
     elif isinstance(node, ast.Constant):
-        if isinstance(node.value, str) and (_OURS.fullmatch(node.value) or node.value in _MODES):
+        if isinstance(node.value, str) and (_OURS.fullmatch(node.value) or node.value in doors.NAMES):
             yield _reaching(f"names {node.value}", node.lineno)
 
 
@@ -124,7 +119,7 @@ def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
         yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
     if node.attr in _INSIDE:
         yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
-    if node.attr in _MODES or (node.attr == "redispatch" and name[:1] != ["self"]):
+    if node.attr in doors.NAMES or (node.attr == "redispatch" and name[:1] != ["self"]):
         yield _reaching(f"names {node.attr}", node.lineno)
 
 
@@ -137,7 +132,7 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
         for alias in node.names:
             if alias.name in _SNOOPING.get(node.module or "", ()):
                 yield _walking(f"imports {node.module}.{alias.name}", node.lineno)
-            if alias.name in _MODES:
+            if alias.name in doors.NAMES:
                 yield _reaching(f"imports {alias.name}", node.lineno)
 
 

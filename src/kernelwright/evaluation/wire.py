@@ -80,17 +80,23 @@ def unpack_values(message: Message) -> list[Any]:
 
 
 def flatten(value: Any) -> list[Any]:
-    """The leaves of a nest of lists, tuples and dicts, in order; None leaves are dropped."""
-    if isinstance(value, (list, tuple)):
-        return [leaf for v in value for leaf in flatten(v)]
-    if isinstance(value, dict):
-        return [leaf for v in value.values() for leaf in flatten(v)]
+    """The leaves of a nest of lists, tuples and dicts, in order; None leaves are dropped.
+
+    Types derived from these are read as plain ones, so that a candidate's own do nothing when they are looked at.
+    """
+    kind = type(value)
+    for plain, items in _NESTS.items():
+        if issubclass(kind, plain):
+            return [leaf for v in items(value) for leaf in flatten(v)]
     return [] if value is None else [value]
+
+
+_NESTS: dict[type, Any] = {list: list.__iter__, tuple: tuple.__iter__, dict: dict.values}
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """The tensors of a nest, in order."""
-    return [leaf for leaf in flatten(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in flatten(value) if issubclass(type(leaf), torch.Tensor)]
 
 
 def replace_tensors(value: Any, tensors: list[torch.Tensor]) -> Any:

@@ -313,6 +313,22 @@ class Runtime:
         """Thread instructions of the call so far."""
         return sum(record.instructions for record in self._facts.launches)
 
+    def copied_to(self, address: int, nbytes: int) -> None:
+        """Compiled host code has the device copy something there, which is as good as a kernel's store."""
+        place = self._place(address)
+        if place is not None:
+            self._facts.written[place] = self._facts.written.get(place, 0) + nbytes
+
+    def stored(self, address: int) -> int:
+        """Bytes that device code has stored, in this call so far, into the memory that holds an address."""
+        written = self._facts.written
+        place = address if address in written or not written else self._place(address)
+        return written.get(place or 0, 0)
+
+    def _place(self, address: int) -> int | None:
+        """Where the memory begins that holds an address."""
+        return next((a.address for a in self.allocations() if a.address <= address < a.address + a.nbytes), None)
+
     def begin_call(self) -> None:
         """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
         self._facts = CallFacts()

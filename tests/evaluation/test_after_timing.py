@@ -1,0 +1,22 @@
+"""Whose work was timed is asked again when the clock has stopped: timed calls are not watched."""
+
+from __future__ import annotations
+
+import pytest
+from test_full_size import CUDA, judged
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
+
+
+@pytest.mark.parametrize("calls, verdict", [(9, "rejected"), (10**9, "correct")])
+def test_a_library_that_takes_over_later_is_seen(pool: Pool, calls: int, verdict: str) -> None:
+    """What it gives is right, so that comparing outputs does not show it."""
+    text = CUDA.replace("super().__init__()\n", "super().__init__()\n        self.calls = 0\n").replace(
+        "        return module.forward(x, self.scale)",
+        f"        self.calls += 1\n        if self.calls > {calls}:\n            return torch.relu(x) * self.scale\n"
+        "        return module.forward(x, self.scale)",
+    )
+    with Evaluator(EvalOptions(timing_seconds=0.1, trials=3, timeout=20), device="cpu", pool=pool) as evaluator:
+        result = judged(evaluator, text, "from_scratch")
+    assert result.verdict == verdict and (verdict == "correct" or "no-own-kernel" in result.reason), result.reason
