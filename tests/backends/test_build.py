@@ -113,7 +113,7 @@ GAPS = {
     "member": ("x.coalesce();", "at::Tensor::coalesce"),
     "function": ("torch::_sample_dirichlet(x);", "torch::_sample_dirichlet"),
     "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
-    "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
+    "template": ("c10::ExclusivelyOwned<at::Tensor> b(x);", "c10::ExclusivelyOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),

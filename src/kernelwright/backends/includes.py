@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
+from kernelwright.machine import nvrtc
 
 _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
@@ -84,7 +85,15 @@ def more_headers(source: str) -> str:
     wanted = [(headers, files) for names, headers, files in _MORE if names.search(source)]
     seen = [include_name(token) or "" for token in tokenize(source)] if wanted else []
     files = [file for headers, files in wanted if any(map(headers.fullmatch, seen)) for file in files]
-    return "".join(f'#line 1 "/kw-include/{file}"\n{(MORE / file).read_text()}' for file in files)
+    texts = [f'#line 1 "/kw-include/{file}"\n{(MORE / file).read_text()}' for file in files]
+    return "".join(texts) + (_complex() if re.search(r"#\s*include\s*[<\"]cuComplex\.h", source) else "")
+
+
+def _complex() -> str:
+    """NVIDIA's own header, which needs nothing but the vector types that the stand-in has."""
+    places = (Path(folder) / "cuComplex.h" for folder in nvrtc.include_folders())
+    found = next((place for place in places if place.is_file()), None)
+    return f'#define __VECTOR_TYPES_H__\n#include "{found}"\n' if found else ""
 
 
 class RefusedInclude(Exception):
