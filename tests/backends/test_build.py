@@ -228,6 +228,8 @@ def test_no_file_outside_is_read(cache: Path, path: str, directive: str) -> None
     "body",
     [
         'asm(".incbin \\"/etc/passwd\\"");',
+        '_Pragma("unroll" "GCC dependency \\"/etc/passwd\\"")',
+        '#define P(x) _Pragma(#x)\nP(GCC dependency "/etc/passwd")',
         '_Pragma("GCC dependency \\"/etc/passwd\\"")',
         "#if __has_include(</etc/passwd>)\n#endif",
     ],

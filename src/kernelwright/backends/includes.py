@@ -61,7 +61,11 @@ _STANDARD = {
 }
 """Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
-_FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
+_UNROLLS = r"\s*\(\s*\"\s*(?:unroll|nounroll)\b[^\"\\]*\"\s*\)"
+"""What may follow `_Pragma`."""
+_FORBIDDEN = re.compile(
+    r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)" + f"|_Pragma(?!{_UNROLLS})"
+)
 
 
 MORE = Path(__file__).parent / "host_more"
@@ -123,7 +127,8 @@ def check(source: str, file: str) -> tuple[str, ...]:
 
 def _refuse_forbidden(token: Token, source: str, file: str) -> None:
     line = source.count("\n", 0, token.start) + 1
-    if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
+    unrolls = token.text == "_Pragma" and re.compile(_UNROLLS).match(source, token.end)
+    if not unrolls and _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
         raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
     if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
         raise RefusedInclude("digraph directives are not allowed", line, file)

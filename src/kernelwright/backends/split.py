@@ -233,10 +233,16 @@ def _directive(state: _State, k: int) -> None:
         device = text if _device_has(plain) else None
     elif re.match(r"#\s*pragma\s+once", plain):
         device = None
-    host = state.text.render(k, k + 1)
+    host = None if state.whole and _OF_KERNELS.search(plain) else state.text.render(k, k + 1)
     state.emit(k, k + 1, device, host)
 
 
+_OF_KERNELS = re.compile(
+    r"#\s*include\s*[<\"](?:cooperative_groups/|cuda_(?:pipeline|awbarrier)\.h|cub/thread/"
+    r"|cub/(?:block|warp)/\w+_(?:adjacent_difference|discontinuity|exchange|histogram|merge_sort|run_length_decode"
+    r"|shuffle)\.cuh)"
+)
+"""Headers of NVIDIA's that only kernels use, and that no host compiler but nvcc's can read."""
 _DEVICE_HEADERS = re.compile(
     r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/.*|cuda/.*"
     r"|math_constants\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
