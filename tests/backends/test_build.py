@@ -113,7 +113,7 @@ GAPS = {
     "member": ("x.coalesce();", "at::Tensor::coalesce"),
     "function": ("torch::_sample_dirichlet(x);", "torch::_sample_dirichlet"),
     "alias": ("namespace F = torch::nn::functional; F::pad(x, 1);", "torch::nn::functional::pad"),
-    "template": ("auto b = c10::MaybeOwned<at::Tensor>::borrowed(x);", "c10::MaybeOwned"),
+    "template": ("c10::ExclusivelyOwned<at::Tensor> b(x);", "c10::ExclusivelyOwned"),
     "module": ("torch::nn::Linear layer(3, 4);", "torch::nn::Linear"),
     "cusparse": ("cusparseHandle_t handle;", "cusparseHandle_t"),
     "runtime": ("cudaGraph_t graph;", "cudaGraph_t"),
@@ -228,6 +228,8 @@ def test_no_file_outside_is_read(cache: Path, path: str, directive: str) -> None
     "body",
     [
         'asm(".incbin \\"/etc/passwd\\"");',
+        '_Pragma("unroll" "GCC dependency \\"/etc/passwd\\"")',
+        '#define P(x) _Pragma(#x)\nP(GCC dependency "/etc/passwd")',
         '_Pragma("GCC dependency \\"/etc/passwd\\"")',
         "#if __has_include(</etc/passwd>)\n#endif",
     ],

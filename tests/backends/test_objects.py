@@ -49,6 +49,19 @@ def test_lists_and_dictionaries(cache: Path) -> None:
     assert torch.equal(made["all"][1], x) and made["all"][2:] == ["b", 2.5, None, (1, [2])]
 
 
+def test_dictionaries_as_arguments(cache: Path) -> None:
+    text = (
+        "Tensor f(const py::dict& given, std::map<std::string, Tensor> named,\n"
+        "         std::unordered_map<int64_t, double> by) {\n"
+        '  TORCH_CHECK(given.contains("n") && !given.contains("m") && by.size() == 1);\n'
+        '  return named.at("x") * py::cast<double>(given["n"]) + given["y"].cast<Tensor>() * by[7]; }'
+    )
+    f, x = function(cache, text), torch.ones(2)
+    assert torch.equal(f({"n": 3, "y": x}, {"x": x}, {7: 0.5}), 3.5 * x)
+    with pytest.raises(TypeError, match="argument 2 must be a dict"):
+        f({}, [x], {})
+
+
 def test_objects_as_arguments(cache: Path) -> None:
     text = (
         "Tensor f(py::object given, py::tuple sizes, py::object factor = py::none()) {\n"
@@ -69,3 +82,35 @@ def test_what_a_list_shares(cache: Path) -> None:
         "  for (const Tensor& t : list.vec()) n += t.numel(); return 10 * n + list.size(); }"
     )
     assert function(cache, text)([torch.ones(2), torch.ones(3)]) == 73
+
+
+def test_texts_that_are_looked_at(cache: Path) -> None:
+    text = (
+        "int64_t f(std::string_view a, const char* b) {\n"
+        '  return 10 * a.size() + (a == "abc") + (b == std::string("d")); }'
+    )
+    assert function(cache, text)("abc", "d") == 32
+    with pytest.raises(TypeError, match="argument 2 must be a str"):
+        function(cache, text)("abc", None)
+
+
+def test_tensors_that_may_be_owned(cache: Path) -> None:
+    text = (
+        "int64_t f(Tensor x, std::optional<Tensor> more) {\n"
+        "  c10::MaybeOwned<Tensor> owned = at::borrow_from_optional_tensor(more);\n"
+        "  const Tensor& other = *owned; auto plain = x.expect_contiguous();\n"
+        "  return plain->is_contiguous() + (other.defined() ? 10 * plain->stride(0) : 0); }"
+    )
+    x = torch.ones(2, 3).t()
+    assert function(cache, text)(x, x) == 21 and function(cache, text)(x, None) == 1
+
+
+def test_one_of_two_overloads(cache: Path) -> None:
+    text = (
+        "int64_t f(int64_t a) { return a; }\nint64_t f(int64_t a, double b) { return a + int64_t(b); }\n"
+        "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"
+        '  m.def("f", py::overload_cast<int64_t, double>(&f)); }'
+    )
+    result = build(BuildRequest("extension", "objects", cpp_source=HEAD + text), cache)
+    assert result.status == "ok", result.log
+    assert Extension(result, Runtime(lambda request: build(request, cache))).f(1, 2.0) == 3

@@ -72,6 +72,19 @@ def test_specialisations_of_kernels(run: Runner) -> None:
     assert step.status == 0 and step.stdout == "75.5 6\n", step.stderr
 
 
+def test_headers_that_only_kernels_use(run: Runner) -> None:
+    names = ("cooperative_groups.h", "cooperative_groups/reduce.h", "cooperative_groups/memcpy_async.h")
+    names += ("cuda_pipeline.h", "cub/warp/warp_merge_sort.cuh", "cub/block/block_exchange.cuh")
+    step = run(
+        HEAD + "".join(f"#include <{name}>\n" for name in names) + "namespace cg = cooperative_groups;\n"
+        "__global__ void k(int* x) { auto warp = cg::tiled_partition<32>(cg::this_thread_block());\n"
+        "  *x = cg::reduce(warp, int(threadIdx.x), cg::plus<int>()); }\n"
+        "int main() { int *d, h; cudaMalloc(&d, 4); k<<<1, 32>>>(d); cudaMemcpy(&h, d, 4, cudaMemcpyDefault);\n"
+        '  printf("%d\\n", h); }\n'
+    )
+    assert step.status == 0 and step.stdout == "496\n", step.stderr
+
+
 def test_calls_of_the_runtime(run: Runner) -> None:
     step = run((SOURCES / "api.cu").read_text())
     assert step.stdout == "done\n" and step.status == 0, step.stderr

@@ -101,6 +101,46 @@ SHARED = {
     "{ __device__ T operator()(T v) const { return T(2) * v; } }; }\n"
     "template <template <typename> class Op, typename T> __global__ void k(const T* x, T* y)\n"
     "{ y[threadIdx.x] = Op<T>()(x[threadIdx.x]); }\n" + LAUNCH % f"k<Twice><<<1, 32>>>({POINTERS})",
+    "functions annotated by torch's macros": "template <typename T> C10_DEVICE T own(const T* x)"
+    " { return x[threadIdx.x]; }\nC10_HOST_DEVICE inline int two() { return 2; }\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = two() * own(x); }\n"
+    + LAUNCH % f"k<<<two() - 1, 32>>>({POINTERS})",
+    "an attribute before an annotation": "[[nodiscard]] __device__ float twice(float v) { return 2.f * v; }\n"
+    "__global__ void k(const float* x, float* y) { y[threadIdx.x] = twice(x[threadIdx.x]); }\n" + PLAIN,
+    "other names for namespaces of the device's": "#include <ATen/cuda/CUDAContext.h>\n#include <cuda/std/array>\n"
+    "namespace cs = cuda::std;\n"
+    "using Pair = cuda::std::array<float, 2>;\nusing Stream = at::cuda::CUDAStream;\n"
+    "__global__ void k(const float* x, float* y)\n"
+    "{ Pair p{x[threadIdx.x], 2.f}; cs::array<int, 1> i{1}; y[threadIdx.x] = p[0] * p[i[0]]; }\n"
+    + LAUNCH % f"Stream s = at::cuda::getCurrentCUDAStream(); k<<<1, 32, 0, s>>>({POINTERS})",
+    "other names for namespaces of the host's": "namespace t = torch;\nusing t::Tensor;\n"
+    "struct P { const float* x; float* y; P(const t::Tensor& a, Tensor& b)\n"
+    " : x(a.data_ptr<float>()), y(b.data_ptr<float>()) {} };\n" + BY_PARAMS + LAUNCH % "k<<<1, 32>>>(P(x, y))",
+    "concepts": "template <typename T> concept Floating = std::is_floating_point_v<T>;\n"
+    "template <Floating T> __device__ T twice(T v) { return T(2) * v; }\n"
+    "template <typename T> requires Floating<T>\n"
+    "__global__ void k(const T* x, T* y) { y[threadIdx.x] = twice(x[threadIdx.x]); }\n" + PLAIN,
+    "what std has beside the everyday": "#include <bit>\n#include <tuple>\n#include <functional>\n"
+    "template <int... I> __device__ float sum(float v, std::integer_sequence<int, I...>)\n"
+    "{ return ((v + 0 * I) + ...); }\n"
+    "__device__ std::tuple<float, int> both(float v) { return std::make_tuple(v, 2); }\n"
+    "__global__ void k(const float* x, float* y) {\n  auto [v, n] = both(x[threadIdx.x]);\n"
+    "  const float w = std::plus<float>()(v, v) - sum(v, std::make_integer_sequence<int, 2>{});\n"
+    "  y[threadIdx.x] = std::max({w, std::bit_cast<float>(__float_as_int(v) * 1), -1.f}) * n; }\n" + PLAIN,
+    "torch's complex numbers": "template <typename T> __global__ void k(const c10::complex<T>* x, c10::complex<T>* y)\n"
+    "{ auto z = x[threadIdx.x]; y[threadIdx.x] = std::conj(std::conj(z)) * std::abs(c10::complex<T>(0, 2)); }\n"
+    + LAUNCH % "k<float><<<1, 16>>>((const c10::complex<float>*)x.data_ptr(), (c10::complex<float>*)y.data_ptr())",
+    "unrolling by a macro": '#define UNROLL _Pragma("unroll")\n__global__ void k(const float* x, float* y) {\n'
+    "  UNROLL for (int i = 0; i < 2; ++i) y[threadIdx.x + 16 * i] = 2.f * x[threadIdx.x + 16 * i];\n"
+    '  _Pragma("unroll 2") for (int i = 0; i < 2; ++i) {} }\n' + LAUNCH % f"k<<<1, 16>>>({POINTERS})",
+    "parameters by macros": "#define IN(T) const T* x\n#define OUT(T, name) T* __restrict__ name\n"
+    "#define REST , int n, \\\n  float f\n__global__ void k(IN(float), OUT(float, y) REST)\n"
+    "{ if (threadIdx.x < n) y[threadIdx.x] = f * x[threadIdx.x]; }\n"
+    + LAUNCH % f"k<<<1, 32>>>({POINTERS}, 32, 2.f)",
+    "complex numbers of CUDA's": "#include <cuComplex.h>\n"
+    "__global__ void k(const float* x, float* y, cuFloatComplex i) {\n"
+    "  y[threadIdx.x] = -cuCrealf(cuCmulf(i, make_cuComplex(0.f, x[threadIdx.x]))); }\n"
+    + LAUNCH % f"k<<<1, 32>>>({POINTERS}, cuCaddf(make_cuFloatComplex(0.f, 1.f), {{0.f, 1.f}}))",
 }  # fmt: skip
 CALLED = 'calling a __host__ function("'
 REFUSED = {
@@ -181,3 +221,9 @@ def test_a_type_that_device_code_cannot_have_is_no_fault(cache: Path) -> None:
     text = "struct P { const float* x; float* y; std::vector<int> sizes; };\n" + BY_PARAMS.replace("P p", "const P& p")
     result = built(cache, text + LAUNCH % f"k<<<1, 32>>>(P{{{POINTERS}, {{}}}})")
     assert result.status == "unsupported" and result.missing == ("P in device code",), result.log
+
+
+def test_a_type_of_parameters_that_is_missing_is_no_fault(cache: Path) -> None:
+    kernel = "__global__ void k(cudaTextureObject_t t, float* y) { y[0] = tex1Dfetch<float>(t, 0); }\n"
+    result = built(cache, kernel + LAUNCH % "k<<<1, 1>>>(0, y.data_ptr<float>())")
+    assert result.status == "unsupported" and result.missing == ("cudaTextureObject_t",), result.log

@@ -297,3 +297,10 @@ def test_what_compiled_code_moves_to_the_device_is_there(evaluator: Evaluator, f
 
 def test_what_compiled_code_leaves_on_the_host_is_not(evaluator: Evaluator) -> None:
     assert judged(evaluator, MOVED.replace("FACTOR", "host.clone()")).verdict == "runtime_error"
+
+
+def test_jiterator_is_missing_and_no_fault(evaluator: Evaluator) -> None:
+    text = MODEL + "        return twice(x)\n"
+    made = 'twice = torch.cuda.jiterator._create_jit_fn("template <typename T> T f(T x) { return x + x; }")\n'
+    result = judged(evaluator, made + text)
+    assert result.verdict == "unsupported" and "torch.cuda.jiterator" in result.reason, result.reason

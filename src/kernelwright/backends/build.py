@@ -271,6 +271,8 @@ def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
     error in naming the instance is only a wrong guess, and the text is compiled without it.
     """
     flags = NVCC_DEFINES + device_flags(request.cuda_flags)
+    if not any("std=" in flag for flag in flags):
+        flags += ("--std=c++20",)  # as torch has nvcc compile extensions; a newer NVRTC's own default is C++17
     # A later request for instances has only this text to go by, so the flags travel in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.more_guesses:

@@ -46,6 +46,8 @@ def host_missing(log: str) -> tuple[str, ...]:
     """Names of what the stand-in lacks, from g++'s messages; empty when the first error is the candidate's own."""
     missing: list[str] = []
     for file, _line, message, source in _ERROR.findall(log):
+        if re.match(rf"variable or field {_QUOTED} declared void", message):
+            continue  # the next one says which type among the parameters is not known
         name = _host_gap(message)
         scoped = _SCOPED.search(source)
         if scoped and (name is not None or "::" in message or scoped.group(1).split("::")[0] in message):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernelwright.backends import known_names
 from kernelwright.backends.tokens import Token, blank, tokenize
+from kernelwright.machine import nvrtc
 
 _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
 """Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
@@ -60,7 +61,11 @@ _STANDARD = {
 }
 """Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
-_FORBIDDEN = re.compile(r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)|_Pragma")
+_UNROLLS = r"\s*\(\s*\"\s*(?:unroll|nounroll)\b[^\"\\]*\"\s*\)"
+"""What may follow `_Pragma`."""
+_FORBIDDEN = re.compile(
+    r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)" + f"|_Pragma(?!{_UNROLLS})"
+)
 
 
 MORE = Path(__file__).parent / "host_more"
@@ -84,7 +89,15 @@ def more_headers(source: str) -> str:
     wanted = [(headers, files) for names, headers, files in _MORE if names.search(source)]
     seen = [include_name(token) or "" for token in tokenize(source)] if wanted else []
     files = [file for headers, files in wanted if any(map(headers.fullmatch, seen)) for file in files]
-    return "".join(f'#line 1 "/kw-include/{file}"\n{(MORE / file).read_text()}' for file in files)
+    texts = [f'#line 1 "/kw-include/{file}"\n{(MORE / file).read_text()}' for file in files]
+    return "".join(texts) + (_complex() if re.search(r"#\s*include\s*[<\"]cuComplex\.h", source) else "")
+
+
+def _complex() -> str:
+    """NVIDIA's own header, which needs nothing but the vector types that the stand-in has."""
+    places = (Path(folder) / "cuComplex.h" for folder in nvrtc.include_folders())
+    found = next((place for place in places if place.is_file()), None)
+    return f'#define __VECTOR_TYPES_H__\n#include "{found}"\n' if found else ""
 
 
 class RefusedInclude(Exception):
@@ -114,7 +127,8 @@ def check(source: str, file: str) -> tuple[str, ...]:
 
 def _refuse_forbidden(token: Token, source: str, file: str) -> None:
     line = source.count("\n", 0, token.start) + 1
-    if _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
+    unrolls = token.text == "_Pragma" and re.compile(_UNROLLS).match(source, token.end)
+    if not unrolls and _FORBIDDEN.search(re.sub(r"\\\r?\n", "", token.text)) and not _is_plain_pragma(token):
         raise RefusedInclude("this construct can read files of the machine and is not allowed", line, file)
     if token.kind == "punct" and token.text == "%" and source[token.end : token.end + 1] == ":":
         raise RefusedInclude("digraph directives are not allowed", line, file)

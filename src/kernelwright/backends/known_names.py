@@ -44,10 +44,10 @@ _UNSEEN = {
         " globals handle hasattr hash implicitly_convertible import_error index_error init int_ is_final is_method"
         " is_operator isinstance iterable iterator keep_alive key_error kw_only kwargs len len_hint list literals"
         " make_iterator make_key_iterator make_tuple memoryview module module_ module_local move"
-        " multiple_inheritance name none object operators options options pickle pos_only prepend print raise_from"
-        " register_exception reinterpret_borrow reinterpret_steal repr return_value_policy scope self sequence set"
-        " setattr sibling slice staticmethod stop_iteration str tag tuple type type_error value_error vectorize"
-        " weakref"
+        " multiple_inheritance name native_enum none object operators options overload_cast pickle pos_only"
+        " prepend print raise_from register_exception reinterpret_borrow reinterpret_steal repr"
+        " return_value_policy scope self sequence set setattr sibling slice staticmethod stop_iteration str tag"
+        " tuple type type_error value_error vectorize weakref"
     ),
 }
 """Names behind macros of their own or in headers that the reader of torch's headers does not come to."""

@@ -111,7 +111,7 @@ def unknown_name(found: Sequence[DeviceLambda], log: str, host: str, functions: 
 
 def _parts(tokens: list[Token], k: int, stop: int) -> _Parts | None:
     """The lambda that opens at `k`, where it is one for the device."""
-    if tokens[k].text != "[" or tokens[k].kind != "punct":
+    if tokens[k].text != "[" or tokens[k].kind != "punct" or tokens[k + 1].text == "[":  # [[nodiscard]] and its like
         return None
     closing = matching(tokens, k, stop)
     at = closing + 1

@@ -1,8 +1,8 @@
-"""Expansion of the candidate's own macros that define whole kernels, before the text is split.
+"""Expansion of the candidate's own macros that define whole kernels or list their parameters, before the text is split.
 
 `#define MAP(name, e) __global__ void name(...) { ... }` followed by `MAP(relu, max(x, 0.f))` is common; the splitter
-works on declarations and must see them. Only macros whose body holds an annotation and braces are expanded;
-every other macro is left to the compilers.
+works on declarations and must see them. Only macros whose body holds an annotation and braces are expanded, and those
+that stand among a kernel's parameters; every other macro is left to the compilers.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kernelwright.backends.declarations import read_chunk
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
 
 _DEFINE = re.compile(r"#\s*define\s+(\w+)\(([^)]*)\)(.*)", re.DOTALL)
@@ -17,7 +18,8 @@ _DEFINE = re.compile(r"#\s*define\s+(\w+)\(([^)]*)\)(.*)", re.DOTALL)
 
 @dataclass(frozen=True)
 class _Macro:
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] | None
+    """None for a macro that is used without arguments."""
     body: str
 
 
@@ -58,10 +60,10 @@ def _kernel_macros(token: Token) -> list[tuple[str, _Macro]]:
 
 
 def _expand(source: str, tokens: list[Token], opening: int, closing: int, macro: _Macro) -> str:
-    arguments = _arguments(source, tokens, opening, closing)
-    if len(arguments) > len(macro.parameters) and macro.parameters:
-        arguments = [*arguments[: len(macro.parameters) - 1], ", ".join(arguments[len(macro.parameters) - 1 :])]
-    values = dict(zip(macro.parameters, arguments, strict=False))
+    arguments, parameters = _arguments(source, tokens, opening, closing), macro.parameters or ()
+    if len(arguments) > len(parameters) and parameters:
+        arguments = [*arguments[: len(parameters) - 1], ", ".join(arguments[len(parameters) - 1 :])]
+    values = dict(zip(parameters, arguments, strict=False))
     if "..." in values:
         values["__VA_ARGS__"] = values["..."]
     text = re.sub(r"(?<!#)#\s*(\w+)", lambda m: _quoted(values.get(m.group(1)), m.group(0)), macro.body)
@@ -87,6 +89,45 @@ def _arguments(source: str, tokens: list[Token], opening: int, closing: int) -> 
             k = matching(tokens, k, closing + 1)
         k += 1
     return out
+
+
+_ANY_DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
+
+
+def expand_parameter_macros(source: str) -> str:
+    """`source` with the macros among kernels' parameters expanded (`__global__ void k(PARAMETERS)`); lines are kept.
+
+    A macro that is defined more than once is left alone: which of its meanings holds is not known here.
+    """
+    if "__global__" not in source or "define" not in source:
+        return source
+    tokens = tokenize(source)
+    macros = _defined_once(tokens)
+    out: list[str] = []
+    position, end = 0, -1
+    for k, token in enumerate(tokens):
+        if token.text == "__global__" and (opening := read_chunk(tokens, k, len(tokens)).parens) is not None:
+            end = max(end, matching(tokens, opening, len(tokens)))
+        macro = macros.get(token.text) if token.kind == "word" and k < end and token.start >= position else None
+        called = k + 1 < len(tokens) and tokens[k + 1].text == "("
+        if macro is None or (macro.parameters is not None and not called):
+            continue
+        last = k if macro.parameters is None else matching(tokens, k + 1, len(tokens))
+        text = macro.body if macro.parameters is None else _expand(source, tokens, k + 1, last, macro)
+        out += [source[position : token.start], text, blank(source[token.start : tokens[last].end])]
+        position = tokens[last].end
+    return "".join([*out, source[position:]])
+
+
+def _defined_once(tokens: list[Token]) -> dict[str, _Macro]:
+    lines = [re.sub(r"\\\r?\n", " ", token.text) for token in tokens if token.kind == "directive"]
+    found = [match.groups() for line in lines if (match := _ANY_DEFINE.match(line))]
+    names = [name for name, _, _ in found]
+    return {
+        name: _Macro(None if listed is None else tuple(p.strip() for p in listed.split(",") if p.strip()), body.strip())
+        for name, listed, body in found
+        if names.count(name) == 1
+    }
 
 
 _IF = re.compile(r"#\s*if\s+(\d+|false|true)\s*(?://.*|/\*.*\*/)?\s*", re.DOTALL)

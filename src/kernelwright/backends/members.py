@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 class Reader:
-    """Takes the types of one text apart. `qualifiers`: annotations that the text's own macros stand for."""
+    """Takes the types of one text apart. `qualifiers`: annotations that macros stand for."""
 
     def __init__(
         self, source: str, tokens: list[Token], host_only: re.Pattern[str], qualifiers: Mapping[str, set[str]]
@@ -58,8 +58,7 @@ class Reader:
 
     def _is_device(self, member: Member) -> bool:
         words = {token.text for token in self.tokens[member.first : member.head]}
-        meant = words.union(*(self.qualifiers.get(word, set()) for word in words))
-        return "__device__" in meant or bool(words & {"C10_DEVICE", "C10_HOST_DEVICE"})
+        return "__device__" in words.union(*(self.qualifiers.get(word, set()) for word in words))
 
     def _may_go(self, member: Member, name: str) -> bool:
         words = [token.text for token in self.tokens[member.first : member.head]]

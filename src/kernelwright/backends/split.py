@@ -24,7 +24,7 @@ from kernelwright.backends.declarations import (
 )
 from kernelwright.backends.lambdas import DeviceLambda
 from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
-from kernelwright.backends.macros import expand_kernel_macros, without_dead_code
+from kernelwright.backends.macros import expand_kernel_macros, expand_parameter_macros, without_dead_code
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
 from kernelwright.machine.nvrtc import ARCH
 
@@ -38,8 +38,9 @@ _HOST_ONLY = re.compile(
 THRUST = re.compile(r"#\s*include\s*<thrust/")
 HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
 """Algorithms that run on the host half of a whole program, with the device functions that they are given."""
-_DEVICE_ONLY = re.compile(r"\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
+_DEVICE_ONLY = re.compile(r"(?<!\w::)\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
+_TORCH_QUALIFIERS = {"C10_DEVICE": {"__device__"}, "C10_HOST_DEVICE": {"__host__", "__device__"}}
 _ARCH = re.sub(r"\D", "", ARCH) + "0"
 """__CUDA_ARCH__ of what device text is compiled for."""
 
@@ -85,7 +86,8 @@ class _State:
     scopes: list[str] = field(default_factory=list)
     kernels: list[Kernel] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
-    qualifiers: dict[str, set[str]] = field(default_factory=dict)
+    qualifiers: dict[str, set[str]] = field(default_factory=lambda: dict(_TORCH_QUALIFIERS))
+    """What macros that stand for annotations mean: torch's, then the text's own."""
     whole: bool = False
     """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
     on_host: bool = False
@@ -105,6 +107,8 @@ class _State:
     host_functions: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
     host_tables: list[tuple[str, int]] = field(default_factory=list)
+    host_only: re.Pattern[str] = _HOST_ONLY
+    """What device code cannot have: torch's names and the like, also by the text's own names for namespaces."""
 
     def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
         """Tokens [start, stop) to both texts; None leaves only their newlines."""
@@ -139,7 +143,7 @@ def split(source: str, whole: bool = False, macros: Mapping[str, str] | None = N
 
 
 def _split(source: str, whole: bool) -> Split:
-    source = expand_kernel_macros(source)
+    source = expand_parameter_macros(expand_kernel_macros(source))
     tokens = tokenize(source)
     on_host = whole and HOST_ALGORITHMS.search(source) is not None
     state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
@@ -229,13 +233,19 @@ def _directive(state: _State, k: int) -> None:
         device = text if _device_has(plain) else None
     elif re.match(r"#\s*pragma\s+once", plain):
         device = None
-    host = state.text.render(k, k + 1)
+    host = None if state.whole and _OF_KERNELS.search(plain) else state.text.render(k, k + 1)
     state.emit(k, k + 1, device, host)
 
 
+_OF_KERNELS = re.compile(
+    r"#\s*include\s*[<\"](?:cooperative_groups/|cuda_(?:pipeline|awbarrier)\.h|cub/thread/"
+    r"|cub/(?:block|warp)/\w+_(?:adjacent_difference|discontinuity|exchange|histogram|merge_sort|run_length_decode"
+    r"|shuffle)\.cuh)"
+)
+"""Headers of NVIDIA's that only kernels use, and that no host compiler but nvcc's can read."""
 _DEVICE_HEADERS = re.compile(
     r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/.*|cuda/.*"
-    r"|math_constants\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
+    r"|math_constants\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
     r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
 )
 """Headers that device code may need; host headers, and those that NVRTC has built in, are left out of its text."""
@@ -331,7 +341,7 @@ def _emit_named_device_functions(state: _State) -> None:
 
 def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
-    both |= chunk.words[:2] == ["template", "using"]
+    both |= chunk.words[:2] in (["template", "using"], ["template", "concept"])
     if chunk.is_function:
         state.host_functions.add(chunk.name)
     if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
@@ -349,9 +359,9 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
             state.host_tables.append((chunk.name, state.text.line(chunk.start)))
     device: str | None = raw if both or is_constant else None
     if device is not None and chunk.is_type:
-        reader = members.Reader(state.source, state.tokens, _HOST_ONLY, state.qualifiers)
+        reader = members.Reader(state.source, state.tokens, state.host_only, state.qualifiers)
         device = reader.device_text(chunk.start, chunk.stop, chunk.name, delete=not state.whole)
-    if device is not None and _HOST_ONLY.search(device) and "__device__" not in device:
+    if device is not None and state.host_only.search(device) and "__device__" not in device:
         device = None
         if both:
             state.left_out.update(chunk.words)
@@ -363,6 +373,9 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
         device = None
     if re.match(r"namespace\s+\w+\s*=", raw):
         device = None if re.search(r"=\s*(?:::)?\s*(?:torch|at|c10|pybind11|std)\b", raw) else raw
+        if device is None and not re.search(r"=\s*(?:::)?\s*std\b", raw):
+            state.host_only = re.compile(rf"{state.host_only.pattern}|\b{chunk.words[1]}\s*::")
+        host = None if re.search(r"=\s*(?:::)?\s*cuda\s*::", raw) else host
     elif re.match(r"using\b", raw) and _DEVICE_ONLY.search(raw):
         host = None
     state.emit(chunk.start, chunk.stop, device, host)

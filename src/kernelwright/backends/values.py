@@ -223,13 +223,14 @@ def write(value: Value, item: Any, handles: Handles, keep: list[Any], cuda: bool
         value.tag, value.i = DTYPE, DTYPE_NUMBERS[item]
     elif isinstance(item, torch.device):
         value.tag, value.i, value.aux = DEVICE, int(item.type == "cuda"), -1 if item.index is None else item.index
-    elif isinstance(item, (list, tuple)):
-        values = (Value * max(1, len(item)))()
+    elif isinstance(item, (list, tuple, dict)):
+        items = [part for pair in item.items() for part in pair] if isinstance(item, dict) else item
+        values = (Value * max(1, len(items)))()
         keep.append(values)
-        for k, one in enumerate(item):
+        for k, one in enumerate(items):
             write(values[k], one, handles, keep, cuda)
-        value.tag = TUPLE if isinstance(item, tuple) else LIST
-        value.i, value.p = len(item), ctypes.addressof(values)
+        value.tag = DICT if isinstance(item, dict) else TUPLE if isinstance(item, tuple) else LIST
+        value.i, value.p = len(items), ctypes.addressof(values)
     elif hasattr(item, "item") and getattr(item, "ndim", None) == 0:
         write(value, item.item(), handles, keep, cuda)  # a numpy scalar
     else:

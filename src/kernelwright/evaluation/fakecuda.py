@@ -530,6 +530,7 @@ def install(unsupported: list[str]) -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+    torch.cuda.jiterator._JittedFunction.__call__ = missing("torch.cuda.jiterator")  # type: ignore[method-assign]
     pretences.install(poison)
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore

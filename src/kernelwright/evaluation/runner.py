@@ -36,6 +36,7 @@ from kernelwright.evaluation.contents import changed, overwritten
 from kernelwright.evaluation.host_access import HostAccess
 from kernelwright.evaluation.originals import Originals
 from kernelwright.evaluation.snoops import HIDDEN, Snoops
+from kernelwright.evaluation.source_files import SourceFiles
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
@@ -376,6 +377,11 @@ def patch_builds(runtime: Runtime) -> None:
         **kwargs: Any,
     ) -> Any:
         _known_options("load_inline", kwargs)
+        if folders := kwargs.get("extra_include_paths"):
+            cpp_sources, cuda_sources = (
+                list(map(SourceFiles(folders).with_headers, [text] if isinstance(text, str) else text or ()))
+                for text in (cpp_sources, cuda_sources)
+            )
         request = extension_request(name, cpp_sources, cuda_sources, functions, extra_cflags, extra_cuda_cflags)
         result = runtime.compile(request)
         if result.status != "ok":
@@ -389,9 +395,10 @@ def patch_builds(runtime: Runtime) -> None:
     def load(name: str, sources: str | Sequence[str], *_args: Any, **kwargs: Any) -> Any:
         _known_options("load", kwargs)
         texts: dict[bool, list[str]] = {True: [], False: []}
+        files = {cuda: SourceFiles(kwargs.get("extra_include_paths")) for cuda in texts}
         for source in [sources] if isinstance(sources, str) else sources:
-            with open(source, encoding="utf-8") as file:
-                texts[str(source).endswith((".cu", ".cuh"))].append(file.read())
+            is_cuda = str(source).endswith((".cu", ".cuh"))
+            texts[is_cuda].append(files[is_cuda].text(str(source)))
         return load_inline(
             name,
             texts[False],

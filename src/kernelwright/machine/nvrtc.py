@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import MachineError
-from kernelwright.machine import preambles
+from kernelwright.machine import device_std, preambles
 
 RELOCATABLE = "--relocatable-device-code=true"
 """The option without which NVRTC compiles no launch from a kernel."""
@@ -170,6 +170,8 @@ def compile_ptx(
     `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` tells what they
     are called in the PTX. Raises `MachineError` when NVRTC itself is missing.
     """
+    before = device_std.preamble("\n".join((source, *expressions)))
+    source = f'{before}#line 1 "{name}"\n{source}' if before else source
     chosen = [*options(arch, flags), *_implied(source, expressions)]
     kept = _kept[0].further_options(chosen) if _kept else []
     done = _compiled(source, [*chosen, *kept], expressions, name)

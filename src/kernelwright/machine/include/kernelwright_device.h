@@ -252,6 +252,26 @@ template <class T>
 constexpr const T& max(const T& a, const T& b) {
   return a < b ? b : a;
 }
+template <class T, class F>
+constexpr const T& min(const T& a, const T& b, F less) {
+  return less(b, a) ? b : a;
+}
+template <class T, class F>
+constexpr const T& max(const T& a, const T& b, F less) {
+  return less(a, b) ? b : a;
+}
+template <class T>
+constexpr T min(initializer_list<T> all) {
+  T found = *all.begin();
+  for (const T& one : all) found = one < found ? one : found;
+  return found;
+}
+template <class T>
+constexpr T max(initializer_list<T> all) {
+  T found = *all.begin();
+  for (const T& one : all) found = found < one ? one : found;
+  return found;
+}
 template <class T>
 constexpr const T& clamp(const T& value, const T& low, const T& high) {
   return value < low ? low : (high < value ? high : value);
@@ -273,7 +293,34 @@ struct array {
   constexpr T& operator[](size_t i) { return data_[i]; }
   constexpr const T& operator[](size_t i) const { return data_[i]; }
   constexpr size_t size() const { return N; }
+  constexpr T* data() { return data_; }
+  constexpr const T* data() const { return data_; }
+  constexpr T* begin() { return data_; }
+  constexpr const T* begin() const { return data_; }
+  constexpr T* end() { return data_ + N; }
+  constexpr const T* end() const { return data_ + N; }
+  constexpr void fill(const T& value) {
+    for (T& one : data_) one = value;
+  }
 };
+template <class A, class B>
+constexpr pair<remove_cv_t<remove_reference_t<A>>, remove_cv_t<remove_reference_t<B>>> make_pair(A&& a, B&& b) {
+  return {static_cast<A&&>(a), static_cast<B&&>(b)};
+}
+template <size_t I, class A, class B>
+constexpr auto& get(pair<A, B>& p) {
+  if constexpr (I == 0) return p.first;
+  else return p.second;
+}
+template <size_t I, class A, class B>
+constexpr const auto& get(const pair<A, B>& p) {
+  if constexpr (I == 0) return p.first;
+  else return p.second;
+}
+template <size_t I, class T, size_t N>
+constexpr T& get(array<T, N>& a) { return a.data_[I]; }
+template <size_t I, class T, size_t N>
+constexpr const T& get(const array<T, N>& a) { return a.data_[I]; }
 using ::abs;
 using ::acos;
 using ::asin;

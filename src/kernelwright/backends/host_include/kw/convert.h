@@ -44,6 +44,10 @@ struct From<float> { static float get(const Value& v, int k) { return static_cas
 template <>
 struct From<std::string> { static std::string get(const Value& v, int k); };
 template <>
+struct From<std::string_view> {  // the text lives as long as the call
+  static std::string_view get(const Value& v, int k);
+};
+template <>
 struct From<c10::ScalarType> { static c10::ScalarType get(const Value& v, int k); };
 template <>
 struct From<c10::Device> { static c10::Device get(const Value& v, int k); };
@@ -115,6 +119,28 @@ struct From<std::tuple<T...>> {
     return pick(items, k, std::index_sequence_for<T...>());
   }
 };
+template <class K, class T>
+std::vector<std::pair<K, T>> pairs_from(const Value& v, int k) {
+  if (v.tag != DICT) bad_argument(k, "a dict");
+  const Value* items = static_cast<const Value*>(v.p);
+  std::vector<std::pair<K, T>> out;
+  for (int64_t n = 0; n < v.i; n += 2) out.emplace_back(From<K>::get(items[n], k), From<T>::get(items[n + 1], k));
+  return out;
+}
+template <class K, class T>
+struct From<std::map<K, T>> {
+  static std::map<K, T> get(const Value& v, int k) {
+    auto pairs = pairs_from<K, T>(v, k);
+    return std::map<K, T>(pairs.begin(), pairs.end());
+  }
+};
+template <class K, class T>
+struct From<std::unordered_map<K, T>> {
+  static std::unordered_map<K, T> get(const Value& v, int k) {
+    auto pairs = pairs_from<K, T>(v, k);
+    return std::unordered_map<K, T>(pairs.begin(), pairs.end());
+  }
+};
 // Array references point into a vector that lives as long as the call.
 template <class T>
 struct Held {
@@ -128,6 +154,13 @@ struct Held<c10::ArrayRef<T>> {
   c10::ArrayRef<T> value;
   explicit Held(const Value& v, int k) : owner(From<std::vector<T>>::get(v, k)), value(owner) {}
   c10::ArrayRef<T>& get() { return value; }
+};
+template <>
+struct Held<const char*> {
+  std::string owner;
+  const char* value;
+  explicit Held(const Value& v, int k) : owner(From<std::string>::get(v, k)), value(owner.c_str()) {}
+  const char*& get() { return value; }
 };
 
 void give(Result& r, const at::Tensor& v);

@@ -128,8 +128,8 @@ class Library {
   Library& impl(const std::string& name, F&& f) { return bound(name, key_, f); }
   template <class F>
   Library& impl(const std::string& name, Dispatched<F> f) { return bound(name, c10::toString(f.key), f.function); }
-  template <class F>
-  Library& impl(const std::string& name, c10::DispatchKey key, F&& f) { return bound(name, c10::toString(key), f); }
+  template <class K, class F>
+  Library& impl(const std::string& name, K key, F&& f) { return impl(name, dispatch(key, std::forward<F>(f))); }
 
  private:
   template <class F>

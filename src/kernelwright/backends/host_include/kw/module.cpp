@@ -129,6 +129,10 @@ std::string From<std::string>::get(const Value& v, int k) {
   if (v.tag != STR) bad_argument(k, "a str");
   return std::string(static_cast<const char*>(v.p), v.i);
 }
+std::string_view From<std::string_view>::get(const Value& v, int k) {
+  if (v.tag != STR) bad_argument(k, "a str");
+  return std::string_view(static_cast<const char*>(v.p), v.i);
+}
 c10::ScalarType From<c10::ScalarType>::get(const Value& v, int k) {
   if (v.tag != DTYPE) bad_argument(k, "a torch.dtype");
   return static_cast<c10::ScalarType>(v.i);

@@ -63,6 +63,11 @@ class dict {
       if (name == key) return value;
     return items_.emplace_back(key, object()).second;
   }
+  const object& operator[](const std::string& key) const {
+    for (const auto& [name, value] : items_)
+      if (name == key) return value;
+    throw std::out_of_range("KeyError: '" + key + "'");
+  }
   bool contains(const std::string& key) const {
     for (const auto& item : items_)
       if (item.first == key) return true;
@@ -78,6 +83,8 @@ class dict {
 inline size_t len(const sequence& s) { return s.size(); }
 template <class T>
 object cast(const T& value) { return object(value); }
+template <class T>
+T cast(const object& value) { return value.cast<T>(); }
 template <class... T>
 tuple make_tuple(const T&... values) {
   tuple out(sizeof...(T));
@@ -117,6 +124,14 @@ struct From<pybind11::tuple> {
   static pybind11::tuple get(const Value& v, int k) {
     if (v.tag != TUPLE) bad_argument(k, "a tuple");
     return sequence_from<pybind11::tuple>(v, k);
+  }
+};
+template <>
+struct From<pybind11::dict> {
+  static pybind11::dict get(const Value& v, int k) {
+    pybind11::dict out;
+    for (auto& [key, value] : pairs_from<std::string, pybind11::object>(v, k)) out[key] = value;
+    return out;
   }
 };
 template <>

@@ -68,6 +68,13 @@ struct doc {
 // What is printed is not part of what a candidate computes.
 template <class... T>
 void print(const T&...) {}
+template <class... A>
+struct OverloadCast {
+  template <class R>
+  constexpr auto operator()(R (*function)(A...)) const { return function; }
+};
+template <class... A>
+constexpr OverloadCast<A...> overload_cast{};
 struct kw_only {};
 struct pos_only {};
 

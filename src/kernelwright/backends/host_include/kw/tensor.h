@@ -80,6 +80,29 @@ namespace Reduction {
 enum Reduction { None, Mean, Sum, END };
 }
 
+}  // namespace at
+
+namespace c10 {
+// What may or may not own its value in torch; here it always does: tensors are counted.
+template <class T>
+class MaybeOwned {
+ public:
+  static MaybeOwned borrowed(const T& value) { return MaybeOwned(value); }
+  static MaybeOwned owned(T&& value) { return MaybeOwned(std::move(value)); }
+  template <class... Args>
+  static MaybeOwned owned(std::in_place_t, Args&&... args) { return MaybeOwned(T(std::forward<Args>(args)...)); }
+  const T& operator*() const& { return value_; }
+  T operator*() && { return std::move(value_); }
+  const T* operator->() const { return &value_; }
+  bool unsafeIsBorrowed() const { return false; }
+
+ private:
+  explicit MaybeOwned(T value) : value_(std::move(value)) {}
+  T value_;
+};
+}  // namespace c10
+
+namespace at {
 // `tensor.type()`: kept for older code.
 struct DeprecatedTypeProperties {
   ScalarType type_;
@@ -190,6 +213,9 @@ class Tensor {
 
   Tensor to(kw::Arg a, kw::Arg b = kw::Arg(), kw::Arg c = kw::Arg(), kw::Arg d = kw::Arg()) const;
   Tensor contiguous(MemoryFormat format = MemoryFormat::Contiguous) const;
+  c10::MaybeOwned<Tensor> expect_contiguous(MemoryFormat format = MemoryFormat::Contiguous) const {
+    return c10::MaybeOwned<Tensor>::owned(contiguous(format));
+  }
   Tensor& set_data(const Tensor& o) { return *this = o; }
   Tensor new_empty_strided(IntArrayRef sizes, IntArrayRef strides, kw::Arg options = kw::Arg()) const;
   bool is_complex() const { return isComplexType(scalar_type()); }
@@ -274,6 +300,9 @@ namespace indexing {
 using at::TensorIndex;
 }
 
+inline c10::MaybeOwned<Tensor> borrow_from_optional_tensor(const std::optional<Tensor>& given) {
+  return c10::MaybeOwned<Tensor>::owned(given.value_or(Tensor()));
+}
 
 Tensor operator+(const Tensor& a, const Tensor& b);
 Tensor operator-(const Tensor& a, const Tensor& b);

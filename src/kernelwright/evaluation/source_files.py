@@ -1,0 +1,55 @@
+"""What `torch.utils.cpp_extension.load` is given: files, with the headers that their author has put beside them.
+
+The builder sees texts and no files, so an include of such a header is replaced by what the header holds. This happens
+in the runner, which reads what the candidate could read itself. Files of one language become one text, in which each
+header stands once, whether or not it says `#pragma once`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+
+MAX_CHARACTERS = 4 << 20
+"""Of all texts together."""
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(?:"([^"\n]+)"|<([^>\n]+)>)[^\n]*', re.MULTILINE)
+_ONCE = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+once\b[^\n]*", re.MULTILINE)
+
+
+class SourceFiles:
+    """Reads files of one language; `folders` are searched for headers, after the folder of the file that wants one."""
+
+    def __init__(self, folders: Sequence[str] | str | None = None) -> None:
+        self.folders = [folders] if isinstance(folders, str) else [str(folder) for folder in folders or ()]
+        self.seen: set[str] = set()
+        self.room = MAX_CHARACTERS
+
+    def text(self, path: str) -> str:
+        """A file's text with its headers."""
+        return self.with_headers(self._read(path), os.path.dirname(os.path.abspath(path)))
+
+    def with_headers(self, text: str, folder: str | None = None) -> str:
+        """`text` with the headers that are found; `folder` is where its file lies, if it has one."""
+
+        def header(match: re.Match[str]) -> str:
+            quoted, bracketed = match.groups()
+            near = [folder] if quoted and folder else []
+            for place in (*near, *self.folders):
+                path = os.path.realpath(os.path.join(place, quoted or bracketed))
+                if path in self.seen:
+                    return ""
+                if os.path.isfile(path):
+                    self.seen.add(path)
+                    return self.with_headers(_ONCE.sub("", self._read(path)), os.path.dirname(path))
+            return match.group()
+
+        return _INCLUDE.sub(header, text)
+
+    def _read(self, path: str) -> str:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(self.room + 1)
+        self.room -= len(text)
+        if self.room < 0:
+            raise ValueError("the source files of an extension hold more than 4 MB")
+        return text
