@@ -15,6 +15,10 @@ from kernelwright.tasks.files import read_text
 _SUFFIXES: dict[str, Language] = {".cu": "cuda", ".cpp": "cpp", ".cc": "cpp", ".cxx": "cpp", ".hip": "hip"}
 
 
+_EITHER = re.compile(r"^[ \t]*#[ \t]*(?:el)?if\w*\b.*\b(?:USE_ROCM|__HIP\w*|__AMD\w*)\b", re.MULTILINE)
+"""A text that asks which of the two it is compiled for is CUDA as well."""
+
+
 def detect_language(text: str, suffix: str = ".py") -> Language:
     """What a candidate is written in: by its suffix, or for Python by the kernels it holds (`torch` when none).
 
@@ -23,7 +27,7 @@ def detect_language(text: str, suffix: str = ".py") -> Language:
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     words, strings = _words_and_strings(text)
-    if "hip/hip_runtime" in strings:
+    if "hip/hip_runtime" in strings and not _EITHER.search(strings):
         return "hip"
     device_code = "__global__" in strings or words & {"cuda_source", "cuda_sources", "_compile_kernel"}
     if device_code or "kernelwright.cuda" in words:
