@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -31,3 +33,28 @@ def test_new_names_are_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
     originals.keep()
     monkeypatch.setattr(torch, "my_helper", print, raising=False)
     assert originals.changed() == []
+
+
+def test_an_operator_of_torch_that_is_registered_anew_is_named_and_new_ones_are_not() -> None:
+    originals = Originals()
+    originals.keep()
+    own, torchs = torch.library.Library("prims", "FRAGMENT"), torch.library.Library("aten", "IMPL")
+    try:
+        own.define("kernelwright_new(Tensor x) -> Tensor")  # as torch's compiler does when it is imported
+        own.impl("kernelwright_new", lambda x: x, "Autograd")
+        own.impl("kernelwright_new", lambda x: x, "CompositeExplicitAutograd")
+        assert originals.changed() == []
+        torchs.impl("_cast_Half", lambda x, *_: x, "CPU")
+        assert originals.changed() == ["aten/_cast_Half/CPU"]
+    finally:
+        own._destroy()
+        torchs._destroy()
+
+
+def test_what_torch_brings_when_parts_of_it_are_imported_is_its_own() -> None:
+    script = (
+        "from kernelwright.evaluation.originals import Originals; o = Originals(); o.keep(); "
+        "import torch._inductor.inductor_prims, torch.distributed._functional_collectives; print(o.changed())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout == "[]\n", done.stdout

@@ -18,6 +18,8 @@ from kernelwright.evaluation.pretences import libraries
 
 _OWN_DOING = {("torch", "manual_seed"), ("torch.nn.Module", "__init__"), ("torch.nn.Module", "__setstate__")}
 """What torch itself replaces when its compiler is imported."""
+_OPERATORS = frozenset(torch._C._dispatch_get_all_op_names())
+"""All that torch has without its late parts: asked for in the zygote, since it takes 10 ms."""
 _IGNORED = {"__dict__", "__weakref__", "__doc__", "__module__"}
 
 
@@ -45,9 +47,14 @@ class Originals:
 
 
 def _computes(name: str) -> bool:
-    """Whether a name such as `aten/relu/CPU` is an operator of torch's own, and what is registered for it computes."""
-    space, _, key = name.partition("/")
-    return space in libraries() and key.rpartition("/")[2].startswith(("CPU", "CUDA", "Autograd", "Composite"))
+    """Whether what is registered as `aten/relu/CPU` computes in place of an operator that torch had from the first.
+
+    Parts of torch that are imported late, such as its compiler, bring operators of their own."""
+    operator, _, key = name.rpartition("/")
+    space = operator.partition("/")[0]
+    if operator.replace("/", "::", 1) not in _OPERATORS or "c10d" in space:  # torch.distributed completes its own
+        return False
+    return space in libraries() and key.startswith(("CPU", "CUDA", "Autograd", "Composite"))
 
 
 def _owners() -> dict[str, Any]:
