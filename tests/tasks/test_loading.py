@@ -343,6 +343,7 @@ LOAD_INLINE = "from torch.utils.cpp_extension import load_inline\n"
         ("import triton\n@triton.autotune([])\n@triton.jit\ndef k(): pass", "triton"),
         ("from triton import jit\n@jit\ndef k(): pass", "triton"),
         ("s = '#include <hip/hip_runtime.h>\\n__global__ void k() {}'", "hip"),
+        ("from torch.cuda.jiterator import _create_jit_fn\nf = _create_jit_fn('template')", "cuda"),
         ("s = '#ifdef USE_ROCM\\n#include <hip/hip_runtime.h>\\n#endif\\n__global__ void k() {}'", "cuda"),
         ('"""A __global__ kernel would be faster."""\nimport torch\n# load_inline, cuda_sources\n', "torch"),
         ("import torch\n@torch.jit.script\ndef f(x): return x", "torch"),

@@ -29,7 +29,7 @@ def detect_language(text: str, suffix: str = ".py") -> Language:
     words, strings = _words_and_strings(text)
     if "hip/hip_runtime" in strings and not _EITHER.search(strings):
         return "hip"
-    device_code = "__global__" in strings or words & {"cuda_source", "cuda_sources", "_compile_kernel"}
+    device_code = "__global__" in strings or words & {"cuda_source", "cuda_sources", "_compile_kernel", "jiterator"}
     if device_code or "kernelwright.cuda" in words:
         return "cuda"
     if "triton" in words and "jit" in words:
