@@ -1,4 +1,4 @@
-"""The smallest task of tests that only need one."""
+"""The smallest tasks of tests that only need one."""
 
 RELU = """
 import torch, torch.nn as nn
@@ -10,3 +10,4 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+DOUBLED = RELU.replace("torch.relu(x)", "torch.relu(x) * 2").replace("8, 16", "37, 300")

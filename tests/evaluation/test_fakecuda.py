@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import torch
+from relu_task import DOUBLED
 
 from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
@@ -16,20 +17,6 @@ from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.pretences import Generator, _legacy, _on_host
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
-TASK = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-def get_inputs():
-    return [torch.randn(37, 300)]
-
-def get_init_inputs():
-    return []
-"""
 HEAD = """
 import faulthandler, sys
 import numpy as np
@@ -116,7 +103,7 @@ def fake() -> Iterator[list[torch.Tensor]]:
 
 def judged(evaluator: Evaluator, text: str) -> Evaluation:
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=HEAD + text),), language="cuda")
-    return evaluator.evaluate(Task(task_id="t", source=TASK), candidate)
+    return evaluator.evaluate(Task(task_id="t", source=DOUBLED), candidate)
 
 
 def test_devices_by_number(fake: list[torch.Tensor]) -> None:

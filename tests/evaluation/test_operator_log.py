@@ -148,10 +148,8 @@ def test_foreign_values_add_up_however_small_the_pieces() -> None:
 def test_what_is_only_moved_is_known_until_device_code_stores_there() -> None:
     x = torch.randn(500)
     stored: dict[int, int] = {}
-    log = OperatorLog()
+    log = log_of(x)
     log.stored = lambda address: stored.get(address, 0)
-    log.adopt([x])
-    log.begin()
     with log:
         moved, computed = x.reshape(20, 25).t().contiguous(), x + 1
         buffer = torch.empty(500)
@@ -166,10 +164,8 @@ def test_what_is_only_moved_is_known_until_device_code_stores_there() -> None:
 def test_what_a_kernel_stored_is_gone_when_all_is_written_over() -> None:
     x = torch.randn(500)
     stored: dict[int, int] = {}
-    log = OperatorLog()
+    log = log_of(x)
     log.stored = lambda address: stored.get(address, 0)
-    log.adopt([x])
-    log.begin()
     with log:
         y = torch.empty(500)
         stored[y.data_ptr()] = 4
@@ -185,10 +181,8 @@ def test_what_a_kernel_stored_is_gone_when_all_is_written_over() -> None:
 
 def test_memory_where_a_kernel_wrote_before_is_another_tensors_now() -> None:
     x = torch.randn(500)
-    log = OperatorLog()
+    log = log_of(x)
     log.stored = lambda address: 0 if address == x.data_ptr() else 2000
-    log.adopt([x])
-    log.begin()
     with log:
         assert log.only_moved(x.clone())
 

@@ -5,26 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from relu_task import DOUBLED
 
 from kernelwright.evaluation import EvalOptions, Evaluator, source_files
 from kernelwright.evaluation.source_files import SourceFiles
 from kernelwright.records import Task
 from kernelwright.tasks import candidate_from_text
 
-TASK = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def forward(self, x):
-        return torch.relu(x) * 2
-
-def get_inputs():
-    return [torch.randn(37, 300)]
-
-def get_init_inputs():
-    return []
-"""
 CANDIDATE = r'''
 import pathlib
 import tempfile
@@ -72,7 +59,7 @@ class ModelNew(torch.nn.Module):
 
 def test_an_extension_of_files_with_headers() -> None:
     with Evaluator(EvalOptions(backend="cpu", trials=2)) as evaluator:
-        result = evaluator.evaluate(Task(task_id="relu", source=TASK), candidate_from_text(CANDIDATE, "test"))
+        result = evaluator.evaluate(Task(task_id="relu", source=DOUBLED), candidate_from_text(CANDIDATE, "test"))
     assert result.verdict == "correct", result.reason
 
 

@@ -129,11 +129,9 @@ class Host:
             return
         runtime = self.running[-1].runtime
         if not values.real_cuda:
-            table = runtime.allocations() if hasattr(runtime, "allocations") else []
-            if _within(table, to):
-                runtime.copied_to(to, nbytes)
+            if not hasattr(runtime, "allocations") or runtime.copied_to(to or 0, nbytes):
                 return
-            if not _within(table, source):
+            if not _within(runtime.allocations(), source):
                 return
         self.to_host(nbytes)
 

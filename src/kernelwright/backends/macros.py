@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from kernelwright.backends.declarations import read_chunk
 from kernelwright.backends.tokens import Token, blank, matching, tokenize
 
-_DEFINE = re.compile(r"#\s*define\s+(\w+)\(([^)]*)\)(.*)", re.DOTALL)
+_DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ def expand_kernel_macros(source: str) -> str:
     if "__global__" not in source or "define" not in source:
         return source
     tokens = tokenize(source)
-    macros = {name: macro for token in tokens for name, macro in _kernel_macros(token)}
+    macros = dict(filter(None, map(_kernel_macro, tokens)))
     if not macros:
         return source
     out: list[str] = []
@@ -36,7 +36,7 @@ def expand_kernel_macros(source: str) -> str:
     while k < len(tokens):
         token = tokens[k]
         macro = macros.get(token.text) if token.kind == "word" else None
-        if token.kind == "directive" and any(True for _ in _kernel_macros(token)):
+        if _kernel_macro(token):
             out += [source[position : token.start], blank(token.text)]
             position = token.end
         elif macro and k + 1 < len(tokens) and tokens[k + 1].text == "(":
@@ -49,14 +49,20 @@ def expand_kernel_macros(source: str) -> str:
     return "".join(out)
 
 
-def _kernel_macros(token: Token) -> list[tuple[str, _Macro]]:
-    if token.kind != "directive" or "__global__" not in token.text:
-        return []
-    match = _DEFINE.match(re.sub(r"\\\r?\n", " ", token.text))
-    if not match or "{" not in match.group(3):
-        return []
-    parameters = tuple(p.strip() for p in match.group(2).split(",") if p.strip())
-    return [(match.group(1), _Macro(parameters, match.group(3).strip()))]
+def _defined(token: Token) -> tuple[str, _Macro] | None:
+    """The macro that a directive defines, with its name."""
+    match = _DEFINE.match(re.sub(r"\\\r?\n", " ", token.text)) if token.kind == "directive" else None
+    if match is None:
+        return None
+    name, listed, body = match.groups()
+    parameters = None if listed is None else tuple(p.strip() for p in listed.split(",") if p.strip())
+    return name, _Macro(parameters, body.strip())
+
+
+def _kernel_macro(token: Token) -> tuple[str, _Macro] | None:
+    """The same, where its body holds kernels."""
+    found = _defined(token) if "__global__" in token.text else None
+    return found if found and found[1].parameters is not None and "{" in found[1].body else None
 
 
 def _expand(source: str, tokens: list[Token], opening: int, closing: int, macro: _Macro) -> str:
@@ -91,9 +97,6 @@ def _arguments(source: str, tokens: list[Token], opening: int, closing: int) -> 
     return out
 
 
-_ANY_DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
-
-
 def expand_parameter_macros(source: str) -> str:
     """`source` with the macros among kernels' parameters expanded (`__global__ void k(PARAMETERS)`); lines are kept.
 
@@ -120,14 +123,9 @@ def expand_parameter_macros(source: str) -> str:
 
 
 def _defined_once(tokens: list[Token]) -> dict[str, _Macro]:
-    lines = [re.sub(r"\\\r?\n", " ", token.text) for token in tokens if token.kind == "directive"]
-    found = [match.groups() for line in lines if (match := _ANY_DEFINE.match(line))]
-    names = [name for name, _, _ in found]
-    return {
-        name: _Macro(None if listed is None else tuple(p.strip() for p in listed.split(",") if p.strip()), body.strip())
-        for name, listed, body in found
-        if names.count(name) == 1
-    }
+    found = list(filter(None, map(_defined, tokens)))
+    names = [name for name, _ in found]
+    return {name: macro for name, macro in found if names.count(name) == 1}
 
 
 _IF = re.compile(r"#\s*if\s+(\d+|false|true)\s*(?://.*|/\*.*\*/)?\s*", re.DOTALL)

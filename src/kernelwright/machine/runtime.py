@@ -313,11 +313,12 @@ class Runtime:
         """Thread instructions of the call so far."""
         return sum(record.instructions for record in self._facts.launches)
 
-    def copied_to(self, address: int, nbytes: int) -> None:
-        """Compiled host code has the device copy something there, which is as good as a kernel's store."""
+    def copied_to(self, address: int, nbytes: int) -> bool:
+        """Compiled host code copies something there: whether to the device, which is as good as a kernel's store."""
         place = self._place(address)
         if place is not None:
             self._facts.written[place] = self._facts.written.get(place, 0) + nbytes
+        return place is not None
 
     def stored(self, address: int) -> int:
         """Bytes that device code has stored, in this call so far, into the memory that holds an address."""
