@@ -1,7 +1,7 @@
 """What a judgement holds a GPU for: seconds by what was asked, judged one at a time and several at once.
 
     python benchmarks/gpu_lease.py OUT.json [--tasks 12] [--jobs 0,1,4,8] [--makers 4] [--timing-seconds 0.1]
-        [--most 1e6] [--seats 4] [--device cuda|cpu]
+        [--most 1e6] [--seats 4] [--trials 3] [--ways usual,replayed] [--device cuda|cpu]
 
 The same right answers of the solution library to generated single operators, whose kernels take microseconds, are
 judged anew for each number of jobs: other texts (a comment) and other inputs. What a stage takes more with several jobs
@@ -9,12 +9,14 @@ is what judgements cost each other: what is not timed goes on beside others (`at
 long nobody else has the GPU, `lease` and `seat` are waited for), and `--makers` at once open it for runners that come
 next. All tasks are judged once before, which starts the processes and does not count. With 0 jobs each waits until the
 runners of later ones have been opened, so that nothing else asks the driver for anything. `--device cpu` goes the same
-way on the processor.
+way on the processor. Ways take turns for each number of jobs: `usual`, and `replayed`, by launches alone
+(`EvalOptions.replay`), with the speedups of both for the same answers.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import time
@@ -68,8 +70,11 @@ def opening(evaluator: Evaluator) -> float | None:
     return round(time.monotonic() - began, 3)
 
 
-def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptions, jobs: int) -> dict[str, Any]:
+def measured(
+    asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptions, jobs: int, way: str
+) -> dict[str, Any]:
     """One row: all tasks with so many jobs."""
+    evaluator.options = options = options.changed(replay=way == "replayed")
     work = pairs(asked.tasks, asked.most, f"{jobs} at once, {time.time_ns()}")
     began = time.monotonic()
     results: list[Any] = []
@@ -88,6 +93,12 @@ def measured(asked: argparse.Namespace, evaluator: Evaluator, options: EvalOptio
     each = {name: round(statistics.mean([*v, *[0.0] * (len(found) - len(v))]), 4) for name, v in by_stage.items()}
     return {
         "jobs": jobs,
+        "way": way,
+        "replayed": sum("launches a call" in one.environment.get("replayed", "") for one in found),
+        "not_replayed": sorted(
+            {o.environment["replayed"] for o in found if "no: " in o.environment.get("replayed", "")}
+        ),
+        "speedups": {one.task_id: one.timing.speedup for one in found if one.timing},
         "per_minute": round(60 * len(found) / wall, 1),
         "at_work_s": round(sum(v for name, v in each.items() if name not in ("lease", "seat", "alone")), 4),
         "alone_s": each.get("alone", 0.0),
@@ -106,21 +117,25 @@ def main() -> None:
     parser.add_argument("--makers", type=int, default=evaluation.MAKERS)
     parser.add_argument("--seats", type=int, default=gpus.SEATS)
     parser.add_argument("--timing-seconds", type=float, default=0.1)
+    parser.add_argument("--trials", type=int, default=3)
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=["usual", "replayed"])
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked = parser.parse_args()
     evaluation.MAKERS, gpus.SEATS = asked.makers, asked.seats
-    options = EvalOptions(backend="gpu", trials=3, timing_seconds=asked.timing_seconds)
+    options = EvalOptions(backend="gpu", trials=asked.trials, timing_seconds=asked.timing_seconds)
     rows: list[dict[str, Any]] = []
     with Evaluator(options, device=asked.device) as evaluator:
         first = pairs(asked.tasks, asked.most, f"first, {time.time_ns()}")
         if not first:
             parser.error(f"no task of every family has at most {asked.most:g} elements")
-        list(evaluate_many(first, options, 2 * asked.seats, pool=evaluator))
+        for way in asked.ways:
+            evaluator.options = options.changed(replay=way == "replayed")
+            list(evaluate_many(first, evaluator.options, 2 * asked.seats, pool=evaluator))
         opened = opening(evaluator)
-        for jobs in asked.jobs:
-            rows.append(measured(asked, evaluator, options, jobs))
-            print({k: v for k, v in rows[-1].items() if k != "raw"}, flush=True)
+        for jobs, way in itertools.product(asked.jobs, asked.ways):
+            rows.append(measured(asked, evaluator, options, jobs, way))
+            print({k: v for k, v in rows[-1].items() if k not in ("raw", "speedups")}, flush=True)
             kept = {
                 "benchmark": "gpu_lease",
                 **hardware(),

@@ -75,6 +75,8 @@ class Options(NamedTuple):
 
 real_cuda = False
 """Whether tensors are on a real GPU. Otherwise all are in host memory, and being a CUDA tensor is only a mark."""
+bare = False
+"""Whether fresh memory stays as it comes, where no kernel runs that could read it."""
 
 
 class DeviceValue(NamedTuple):

@@ -154,6 +154,30 @@ class _Ran(_State):
     no_graph: _Text = ""
 
 
+_Triple = tuple[_Count, _Count, _Count]
+_Hex = Annotated[str, Field(pattern=r"^(?:[0-9a-f]{2})*$", max_length=8192)]
+
+
+class _TracedLaunch(_Model):
+    code: _Text
+    entry: _Text
+    grid: _Triple
+    block: _Triple
+    shared_bytes: _Count
+    args: Annotated[list[_Hex], Field(max_length=1000)]
+    places: Annotated[list[tuple[_Count, _Count, _Count, _Count]], Field(max_length=1000)]
+
+
+class _Traced(_State):
+    """The launches of a call: a claim, which what they compute bears out or not."""
+
+    kind: Literal["traced"]
+    launches: Annotated[list[_TracedLaunch], Field(min_length=1, max_length=1000)]
+    outputs: Annotated[list[tuple[_Count, _Text, list[_Count], list[_Count], _Count]], Field(max_length=1000)]
+    buffers: Annotated[list[tuple[Literal["input", "weight", "made"], _Count, _Count]], Field(max_length=10_000)]
+    sent: Annotated[list[_Count], Field(max_length=10_000)]
+
+
 class _StrictTrial(_Model):
     passed: bool
     max_abs_error: Annotated[float, Field(ge=0)] | None
@@ -205,6 +229,7 @@ _ANSWERS: dict[str, type[_State]] = {
     "exchange": _Exchanged,
     "run": _Ran,
     "strict": _Strict,
+    "trace": _Traced,
 }
 
 

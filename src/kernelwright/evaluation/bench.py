@@ -56,6 +56,8 @@ class Bench:
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""
+    replayed: bool = False
+    """Whether only launches are repeated: then host code needs no GPU, and none of it needs to be watched."""
     seat: Seat = field(init=False)
     turn: Literal["", "beside", "alone"] = ""
     """How it has the GPU now."""

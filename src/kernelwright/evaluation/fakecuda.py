@@ -102,9 +102,12 @@ class FakeCuda(TorchFunctionMode):
     unsupported: ClassVar[list[str]] = []
     """Where the names go of what torch lacks without CUDA; `install` says where that is."""
 
-    def __init__(self, register: Callable[[torch.Tensor], None]) -> None:
+    def __init__(
+        self, register: Callable[[torch.Tensor], None], fresh: Callable[[torch.Tensor], torch.Tensor] = poison
+    ) -> None:
+        """`fresh` is what becomes of memory that nobody has written to."""
         super().__init__()
-        self.register = register
+        self.register, self.fresh = register, fresh
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, Exception) and (lacking := _LACKING.search(str(error))):
@@ -134,7 +137,7 @@ class FakeCuda(TorchFunctionMode):
         kwargs.pop("pin_memory", None)
         result = func(*args, **kwargs)
         if func in _EMPTY:
-            result = poison(result)
+            result = self.fresh(result)
         if target == "cuda" and func in _FROM_NUMPY and not isinstance(args[0], torch.Tensor):
             return result.clone()
         writes = "out" in kwargs or getattr(func, "__name__", "_").endswith("_")

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import gpus, guards, plain, static_rules, timing
+from kernelwright.evaluation import gpus, guards, plain, replays, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
 from kernelwright.evaluation.gpus import Gpu, TooLarge
@@ -36,6 +36,7 @@ from kernelwright.records import (
     Task,
     Workload,
 )
+from kernelwright.tasks.reference import wants_gradients
 
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
@@ -84,14 +85,67 @@ def judge_on_gpu(
         def tried(alone: bool) -> Attempt:
             return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
 
+        quick, why = None, ""
+        if options.replay and not alone:
+            quick, why = _replayed(task, candidate, source, options, seed, plan, oracle, builder, gpu)
+        if quick is not None:
+            return judging.evaluation(task, candidate, options, quick, advice, started, _backend(gpu))
         attempt, lost = _with_room(lambda: tried(alone))
         attempt.waited += lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
             attempt = _second(attempt, tried(alone=True))
+        if why:
+            attempt.environment["replayed"] = f"no: {why}"[:300]
     if attempt.failed is None:
         attempt.failed = judging.guard_verdict(advice)
-    backend = "gpu" if gpu.device["name"] == "cuda" else "host"
-    return judging.evaluation(task, candidate, options, attempt, advice, started, backend)
+    return judging.evaluation(task, candidate, options, attempt, advice, started, _backend(gpu))
+
+
+def _backend(gpu: Gpu) -> str:
+    return "gpu" if gpu.device["name"] == "cuda" else "host"
+
+
+def _replayed(
+    task: Task,
+    candidate: Candidate,
+    source: str,
+    options: EvalOptions,
+    seed: int,
+    plan: Plan,
+    oracle: TaskSession,
+    builder: Builder,
+    gpu: Gpu,
+) -> tuple[Attempt | None, str]:
+    """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide."""
+    why = "it has gradients" if wants_gradients(task.source) else replays.obstacle(candidate)
+    if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
+        return None, why
+    attempt, rng = Attempt(), np.random.default_rng(seed)
+    session = replays.ReplaySession(candidate, source, options, oracle.pool, builder, gpu)
+    attempt.level = session.level
+    policy, kinds = options.policy or task.policy, judging.value_kinds(plan)
+    bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds, replayed=True)
+    try:
+        session.load(task)
+        waiting = time.monotonic()
+        with gpu.seat(task.content_hash, alone=False) as bench.seat:
+            bench.took("seat", waiting)
+            session.replayer = bench.seat.replayer
+            with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
+                _full_size(bench)
+                with bench.has("beside"):
+                    session.exchange("", 0)
+    except (Failed, TooLarge) as error:
+        return None, str(error)
+    finally:
+        session.close()
+    failed = judging.build_verdict(session, attempt) or attempt.failed
+    if failed is not None:
+        return None, f"{failed.verdict}: {failed.reason}"
+    _note_session(attempt, bench)
+    attempt.environment |= {"replayed": replays.note(session.trace), "own_kernel_share": "1.000"}
+    attempt.log = judging.log_of(session, attempt)
+    return attempt, ""
 
 
 def _with_room(tried: Callable[[], Attempt]) -> tuple[Attempt, float]:
@@ -144,16 +198,21 @@ def _attempt(
             raise
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
-        built_by = dict.fromkeys(result.built_by for result in session.builds)
-        attempt.environment["gpu_index"] = str(gpu.device["index"])
-        attempt.environment["built_by"] = ", ".join(built_by) or "nothing was built"
-        attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
-        attempt.waited = bench.stages.get("lease", 0.0) + bench.stages.get("seat", 0.0)
-        attempt.build_seconds = session.build_seconds
+        _note_session(attempt, bench)
         session.close()
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
     attempt.log = judging.log_of(session, attempt)
     return attempt
+
+
+def _note_session(attempt: Attempt, bench: Bench) -> None:
+    """What a judgement was made with, and where its seconds went."""
+    built_by = dict.fromkeys(result.built_by for result in bench.session.builds)
+    attempt.environment["gpu_index"] = str(bench.gpu.device["index"])
+    attempt.environment["built_by"] = ", ".join(built_by) or "nothing was built"
+    attempt.environment["gpu_seconds"] = ", ".join(f"{k} {v:.3f}" for k, v in sorted(bench.stages.items()))
+    attempt.waited = bench.stages.get("lease", 0.0) + bench.stages.get("seat", 0.0)
+    attempt.build_seconds = bench.session.build_seconds
 
 
 def _with_a_seat(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
@@ -233,7 +292,8 @@ def _full_size(bench: Bench) -> None:
     bench.attempt.failed = judging.idle_kernels(bench.attempt)
     if bench.attempt.failed is None and bench.options.timing_seconds > 0:
         timing.timed(bench)
-        if bench.attempt.failed is None:  # whose work was it that was timed? Timed calls are not watched
+        # Whose work was it that was timed? Timed calls are not watched.
+        if bench.attempt.failed is None and not bench.replayed:
             _checked_call(bench, "own", bench.options.trials, attest=True)
 
 
@@ -258,14 +318,17 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         baselines=timed,
     )
     bench.layout = answer.header
+    if isinstance(bench.session, replays.ReplaySession):
+        bench.session.layout = answer.header
     if answer.header["slice_rows"]:
         bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, weight_seed
     with bench.has("alone" if _tunes(bench.session.candidate) else "beside"):
         bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
-        made = bench.session.make(data, weight_seed, keep=False)
-        bench.weights = made if randomise else "seed"
+        made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
+    made = made or bench.session.make(data, weight_seed, keep=False)  # without a GPU, and so without a turn on it
+    bench.weights = made if randomise else "seed"
     if randomise and bench.weights == "seed":
         # The candidate names its weights otherwise: both sides then keep what the common seed gives.
         with bench.has("beside"):
@@ -308,7 +371,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) ->
     if first and result.passed:
         _repeated(bench, kind, seed)
         _reweigh(bench)
-    if attest and attempt.failed is None:
+    if attest and attempt.failed is None and not bench.replayed:
         profiled = call(bench, kind, [bench.seed()], profile=True)
         bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
         _attest(bench, facts)
@@ -341,7 +404,7 @@ def _reweigh(bench: Bench) -> None:
     answer = bench.ask("reweigh", weight_seed=seed)
     data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
     bench.model = data, seed
-    with bench.has("beside"):
+    with contextlib.nullcontext() if bench.replayed else bench.has("beside"):
         bench.session.make(data, seed, keep=True)
 
 

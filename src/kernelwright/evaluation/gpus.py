@@ -16,19 +16,21 @@ import stat
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message
+from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
 from kernelwright.evaluation.faults import Disturbed, Faults, opened
 from kernelwright.evaluation.pool import Child, Pool
 
 REFEREE_SECONDS = 180.0
+REPLAYER_SECONDS = 30.0
+HANDED_SECONDS = 0.5
+"""How long threads of one process hand a GPU to each other that they want alone."""
 LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
-SEATS = 4
+SEATS = 6
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
 ROOMS = ((1, 4 << 30), (2, 12 << 30), (SEATS, 0))
 """Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
@@ -45,7 +47,8 @@ class Lease:
     """The right to use one GPU, of this user's threads and processes: one alone, or several beside each other.
 
     It is a lock on a file, which those share who are beside each other. Whoever waits for that holds the lock on a
-    second file, the door: who comes later, or gives the GPU back and wants it again at once, waits behind.
+    second file, the door: who comes later, or gives the GPU back and wants it again at once, waits behind. Only threads
+    of one process that want it alone hand it to each other for a while: until those beside have stopped, it is idle.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,28 +56,52 @@ class Lease:
         self._path, self._door = path, path.with_suffix(".door")
         self._first = threading.Lock()
         """One thread of this process is at the door, the others wait here."""
-
-    def alone(self) -> AbstractContextManager[None]:
-        """Nobody else has the GPU meanwhile."""
-        return self._held(fcntl.LOCK_EX)
-
-    def beside(self) -> AbstractContextManager[None]:
-        """Nobody has the GPU alone meanwhile. Not within another turn of the same thread: it may wait for itself."""
-        return self._held(fcntl.LOCK_SH)
+        self._hand = threading.Condition()
+        self._alone, self._wanting = False, 0
+        """Whether a thread of this process has it alone, and how many others want to."""
+        self._file: int | None = None
+        self._since = 0.0
 
     @contextlib.contextmanager
-    def _held(self, way: int) -> Iterator[None]:
-        deadline = time.monotonic() + LEASE_SECONDS
-        with self._first:
-            door = _locked(self._door, fcntl.LOCK_EX, deadline)
+    def alone(self) -> Iterator[None]:
+        """Nobody else has the GPU meanwhile."""
+        with self._hand:
+            self._wanting += 1
             try:
-                file = _locked(self._path, way, deadline)
+                self._hand.wait_for(lambda: not self._alone)
+                self._alone = True
             finally:
-                os.close(door)
+                self._wanting -= 1
+        try:
+            if self._file is None:
+                self._file, self._since = self._taken(fcntl.LOCK_EX), time.monotonic()
+            yield
+        finally:
+            with self._hand:
+                if self._file is not None and (not self._wanting or time.monotonic() - self._since > HANDED_SECONDS):
+                    os.close(self._file)
+                    self._file = None
+                self._alone = False
+                self._hand.notify()
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """Nobody has the GPU alone meanwhile. Not within another turn of the same thread: it may wait for itself."""
+        file = self._taken(fcntl.LOCK_SH)
         try:
             yield
         finally:
             os.close(file)
+
+    def _taken(self, way: int) -> int:
+        """A descriptor that holds the lock, shared or alone."""
+        deadline = time.monotonic() + LEASE_SECONDS
+        with self._first:
+            door = _locked(self._door, fcntl.LOCK_EX, deadline)
+            try:
+                return _locked(self._path, way, deadline)
+            finally:
+                os.close(door)
 
 
 def lock_folder(cache: Path) -> Path:
@@ -117,29 +144,33 @@ def _locked(path: Path, way: int, deadline: float) -> int:
             raise
 
 
+_Role = Literal["referee", "baseline", "replayer"]
+
+
 class Trusted:
     """A child that runs only a task's code, asked one thing after another by whoever has its seat: the referee, or
-    the baselines. It is started again when it dies."""
+    the baselines; or only device code, the replayer. It is started again when it dies."""
 
     def __init__(
-        self, pool: Pool, role: Literal["referee", "baseline"], device: dict[str, Any], faults: Faults
+        self, pool: Pool, role: _Role, device: dict[str, Any], faults: Faults, seconds: float = REFEREE_SECONDS
     ) -> None:
-        self.pool, self.faults = pool, faults
-        self.role: Literal["referee", "baseline"] = role
+        """An answer may take so many `seconds`."""
+        self.pool, self.faults, self.seconds = pool, faults, seconds
+        self.role: _Role = role
         self.device = device
         self.child: Child | None = None
         self.beside = False
         """Whether other candidates may be on the GPU, and meet faults."""
 
-    def ask(self, task_id: str, header: dict[str, Any]) -> Message:
+    def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[Tensor, ...] = ()) -> Message:
         """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends, and `Disturbed`."""
         if self.child is None:
-            self.child = opened(self.pool, self.role, self.device, programs=True)
+            self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
         try:
-            answer = self._answer(self.child, header)
+            answer = self._answer(self.child, header, tensors)
         except ChannelTimeout:
             self.close()
-            message = f"the reference of task {task_id!r} did not finish within {REFEREE_SECONDS:.0f} s on the GPU"
+            message = f"the reference of task {task_id!r} did not finish within {self.seconds:.0f} s on the GPU"
             raise TaskError(message, hint="make the task's sizes smaller") from None
         except ChannelClosed as error:
             fate = self.child.natural_fate()
@@ -156,9 +187,9 @@ class Trusted:
             raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
         return answer
 
-    def _answer(self, child: Child, header: dict[str, Any]) -> Message:
-        began, deadline = time.time(), time.monotonic() + REFEREE_SECONDS
-        child.channel.send(header, (), deadline)
+    def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[Tensor, ...]) -> Message:
+        began, deadline = time.time(), time.monotonic() + self.seconds
+        child.channel.send(header, tensors, deadline)
         while self.beside and not child.channel.ready(1.0) and time.monotonic() < deadline:
             if self.faults.stuck(began):
                 self.close()
@@ -175,11 +206,12 @@ class Trusted:
 
 
 class Seat:
-    """A referee and the baselines' child, which serve one judgement at a time."""
+    """A referee, the baselines' child and a replayer, which serve one judgement at a time."""
 
     def __init__(self, pool: Pool, device: dict[str, Any], faults: Faults) -> None:
         self.referee = Trusted(pool, "referee", device, faults)
         self.baseline = Trusted(pool, "baseline", device, faults)
+        self.replayer = Trusted(pool, "replayer", device, faults, REPLAYER_SECONDS)
         self.key = ""
         """The task that was judged here last."""
         self.room = 0
@@ -193,11 +225,14 @@ class Seat:
                     trusted.ask(self.key, {"kind": "release", "all": True})
                 except (HarnessError, TaskError, TooLarge):
                     trusted.close()
+        if self.replayer.child is not None:
+            with contextlib.suppress(HarnessError, TaskError, TooLarge):
+                self.replayer.ask(self.key, {"kind": "exchange", "handle": "", "nbytes": 0, "all": True})
         self.key = ""
 
     def close(self) -> None:
-        self.referee.close()
-        self.baseline.close()
+        for trusted in (self.referee, self.baseline, self.replayer):
+            trusted.close()
 
 
 class Gpu:
@@ -209,6 +244,8 @@ class Gpu:
         self.device = {"name": name, "index": index}
         path = shared_path(pool.cache, index) if name == "cuda" else pool.home / f"gpu-{index}"
         self.lease, self.faults = Lease(path), Faults(path)
+        self.architecture: str | None = None
+        """What a replayer says that device code is to be built for; None before one was asked."""
         self._needs: dict[str, int] = {}
         """Number of the room that a task needs, by hash, where it is not the first."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
@@ -266,7 +303,7 @@ class Gpu:
             self._free.remove(seat)
             others = [self._free.pop(0) for _ in range(min(wanted, SEATS) - 1)]
         seat.room = room
-        seat.referee.beside = seat.baseline.beside = room > 0
+        seat.referee.beside = seat.baseline.beside = seat.replayer.beside = room > 0
         try:
             if not room:
                 with self.lease.beside():

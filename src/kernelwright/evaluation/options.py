@@ -19,7 +19,7 @@ PROTOCOL = 8
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
 
 
-_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb")
+_GPU_ONLY = ("baselines", "timing_seconds", "gpu_memory_gb", "replay")
 _CPU_ONLY = ("sample_large", "small_sizes")
 
 MAX_TRIALS, MAX_SECONDS, MAX_MEMORY_MB, MAX_MEMORY_GB = 100, 86_400.0, 2**30, 2.0**20
@@ -87,6 +87,8 @@ class EvalOptions(Record):
     """Wall seconds that timing may take at most on a GPU; 0 for no timing."""
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
+    replay: bool = False
+    """On a GPU: time a candidate whose host code only makes memory and launches by its launches alone (`replays`)."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -114,8 +116,9 @@ class EvalOptions(Record):
         fields["backend"] = self.resolved()
         for name in _GPU_ONLY if fields["backend"] == "cpu" else _CPU_ONLY:
             del fields[name]
-        if not self.small_sizes:
-            fields.pop("small_sizes", None)
+        for name in ("small_sizes", "replay"):
+            if not getattr(self, name):
+                fields.pop(name, None)
         if not self.strict_kernelbench:
             del fields["strict_kernelbench"], fields["kernelbench_tolerance"]
         fields["policy"] = self.policy or task.policy

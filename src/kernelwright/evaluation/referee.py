@@ -111,6 +111,7 @@ class Referee:
         self.inputs, self.outputs = places
         shapes = [list(t.shape) for t in given]
         dtypes = [wire.dtype_name(t.dtype) for t in given]
+        call = _structure(values)
         nbytes = [sum(t.nbytes for t in group) for group in (given, made)]
         elements = max((t.numel() for t in given), default=0)
         del values, given
@@ -127,6 +128,7 @@ class Referee:
             "slots": self.slots,
             "stride": self.stride,
             "values": nodes,
+            "call": call,
             "handle": handle,
             "aside": aside,
             "nbytes": total * self.slots,

@@ -21,7 +21,9 @@ from kernelwright.evaluation.channel import Channel
 if TYPE_CHECKING:
     from kernelwright.evaluation.devices import Device
 
-Role = Literal["oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler"]
+Role = Literal[
+    "oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
+]
 
 
 @cache
@@ -98,6 +100,15 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
 
         assert device is not None
         gpu_runner.serve(channel, level, device)
+    elif role == "replayer":
+        from kernelwright.evaluation import replayer
+
+        assert device is not None
+        replayer.serve(channel, level, device)
+    elif role == "tracer":
+        from kernelwright.evaluation import traced_runner
+
+        traced_runner.serve(channel, level)
     elif role == "program":
         from kernelwright.evaluation import program_runner
 

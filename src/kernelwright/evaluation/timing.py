@@ -182,9 +182,9 @@ def _launch_extra(bench: Bench) -> float:
     Both costs were measured before the candidate was there. See `devices.launch_cost`.
     """
     other = bench.seat.baseline.child
-    more = bench.session.child.launch_ms - (other.launch_ms if other else 0.0)
+    more = bench.session.launch_ms - (other.launch_ms if other else 0.0)
     launches = min(MOST_LAUNCHES, sum(k[1] for k in bench.kernels))
-    bench.attempt.environment["launch_us"] = f"{bench.session.child.launch_ms * 1e3:.3f}, {launches} launches a call"
+    bench.attempt.environment["launch_us"] = f"{bench.session.launch_ms * 1e3:.3f}, {launches} launches a call"
     return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
 
 
@@ -367,7 +367,7 @@ def _busy_in_a_row(bench: Bench, alone: float) -> float:
 def _faster_than_launches(bench: Bench, candidate: float) -> None:
     """Rejects calls over which the stream had less time than its kernels need to start, even as a graph's nodes."""
     launches = sum(k[1] for k in bench.kernels)
-    least = _FASTEST_LAUNCH * launches * bench.session.child.launch_ms
+    least = _FASTEST_LAUNCH * launches * bench.session.launch_ms
     if candidate < least and bench.attempt.failed is None:
         evidence = (
             f"{launches} kernels ran in a call that took {candidate:.5f} ms on its stream, which is less than starting "

@@ -69,6 +69,7 @@ def preload() -> None:
     import kernelwright.evaluation.runner
     import kernelwright.evaluation.sampled_runner
     import kernelwright.evaluation.strict_runner
+    import kernelwright.evaluation.traced_runner
     import kernelwright.machine.runtime  # noqa: F401
     from kernelwright.evaluation import roles
 

@@ -136,6 +136,10 @@ class LoadedModule:
             self._functions[entry] = found.value or 0
         return self._functions[entry]
 
+    def unload(self) -> None:
+        """Gives its memory back; none of its functions may be used any more."""
+        check(load().cuModuleUnload(self._module))
+
     def global_symbol(self, name: str) -> tuple[int, int]:
         """Address and size in bytes of a device variable; raises `KeyError`."""
         address, size = ctypes.c_uint64(), ctypes.c_size_t()

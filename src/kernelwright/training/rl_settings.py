@@ -172,6 +172,9 @@ class JudgingSettings(RlTable):
     baselines: str = "eager"
     """What a GPU times beside a candidate, comma-separated: eager, compile, max-autotune; or none."""
     timing_seconds: float = Field(default=0.5, ge=0, le=MAX_SECONDS)
+    replay: bool = True
+    """On a GPU behind the filter: candidates whose host code only makes memory and launches are checked and timed by
+    their launches alone, several in one process (`EvalOptions.replay`)."""
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None

@@ -1,0 +1,206 @@
+"""The replayer: a trusted child that repeats the launches of traced calls, of one candidate after another.
+
+Of a candidate only device code comes here; its host code stays in the runner that traced it (`traced_runner`). So one
+process, with the GPU opened once, serves many candidates. What their kernels may do is what they may do in any process
+that shares a block with the referee: inputs there are the referee's to doubt, and expected outputs are elsewhere. A
+kernel that meets a fault ends this process, and another one takes its place.
+
+Messages in: `load`, `exchange`, `run`. Out: `ready`, `loaded`, `exchanged`, `ran`, `failed`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from kernelwright.backends.gpu import GpuRuntime, architecture
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.errors import TaskError
+from kernelwright.evaluation import devices, wire
+from kernelwright.evaluation.channel import Channel, Message
+from kernelwright.evaluation.contents import changed, overwritten
+from kernelwright.evaluation.devices import Device
+from kernelwright.evaluation.referee import answer_all
+from kernelwright.evaluation.timed_calls import TimedCalls
+from kernelwright.machine.runtime import Runtime
+
+Tensors = list[torch.Tensor]
+_NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
+
+
+@dataclasses.dataclass
+class Launch:
+    """One launch, ready but for addresses: `places` has (parameter, offset in it, buffer, bytes into the buffer)."""
+
+    program: Any
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    args: list[bytes]
+    places: list[tuple[int, int, int, int]]
+
+    def arguments(self, addresses: Sequence[int]) -> list[bytes]:
+        """The parameters' bytes, with each buffer at its address."""
+        args = list(self.args)
+        for index, offset, buffer, into in self.places:
+            address = (addresses[buffer] + into).to_bytes(8, "little")
+            args[index] = args[index][:offset] + address + args[index][offset + 8 :]
+        return args
+
+
+class Replayer:
+    """The candidate at hand: its device code, the launches of a call, and what they work on."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self.calls = TimedCalls(device)
+        self.programs: dict[str, Any] = {}
+        self.launches: list[Launch] = []
+        self.buffers: list[tuple[str, int, int]] = []
+        self.outputs: list[list[Any]] = []
+        self.weights: dict[int, torch.Tensor] = {}
+        self.checked: Tensors = []
+        self.runtime: Any = self._fresh_runtime()
+
+    def _fresh_runtime(self) -> Any:
+        return GpuRuntime(_refused) if self.device.name == "cuda" else Runtime(_refused)
+
+    def load(self, message: Message) -> dict[str, Any]:
+        """Takes a trace in place of the one before, with its device code and weights. Raises `TaskError` for a trace
+        that no runner makes."""
+        header = message.header
+        self._forget()
+        for name, code in header["codes"].items():
+            self.programs[name] = self.runtime.program(BuildResult("ok", ptx=code["ptx"], cubin=code["cubin"]))
+        self.buffers = [(kind, number, nbytes) for kind, number, nbytes in header["buffers"]]
+        self.outputs = header["outputs"]
+        self.launches = [self._launch(one) for one in header["launches"]]
+        sent = [wire.unpack_tensor(t).to(self.device.name) for t in message.tensors]
+        self.weights = dict(zip(header["sent"], sent, strict=True))
+        return {}
+
+    def _launch(self, one: dict[str, Any]) -> Launch:
+        program = self.programs.get(one["code"])
+        known = program.kernels.get(one["entry"]) if program is not None else None
+        args = [bytes.fromhex(value) for value in one["args"]]
+        if known is None or [len(value) for value in args] != [size for size, _ in known.params]:
+            raise TaskError(f"the launch of {one['entry']} does not fit its code")
+        for index, offset, buffer, into in one["places"]:
+            if index >= len(args) or offset + 8 > len(args[index]) or buffer >= len(self.buffers):
+                raise TaskError(f"an address in the launch of {one['entry']} lies nowhere")
+            if into >= self.buffers[buffer][2]:
+                raise TaskError(f"an address in the launch of {one['entry']} is beyond its memory")
+        sizes = tuple(one["grid"]), tuple(one["block"]), one["shared_bytes"]
+        return Launch(program, one["entry"], *sizes, args, [tuple(place) for place in one["places"]])
+
+    def _forget(self) -> None:
+        self.checked, self.launches, self.weights = [], [], {}
+        self.calls.kept = []
+        for program in self.programs.values():
+            if self.device.name == "cuda":
+                program.unload()
+        self.programs = {}
+        self.runtime = self._fresh_runtime()
+
+    def exchange(self, message: Message) -> dict[str, Any]:
+        """Opens the block that the referee shares, in place of the one before; with an empty handle, none. Answers with
+        what device code is to be built for; nothing where there is no GPU."""
+        self._forget()
+        self.calls.exchange(message.header["handle"], message.header["nbytes"])
+        if not message.header["handle"]:
+            devices.give_back(self.device.name, everything=message.header.get("all", False))
+        return {"arch": architecture() if self.device.name == "cuda" else ""}
+
+    def run(self, message: Message) -> dict[str, Any]:
+        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block."""
+        header = message.header
+        if header["fresh"]:
+            self.checked = []
+            self.calls.refresh()
+        given = self.calls.decoys(header) if header["late"] else self.calls.given(header)
+        if header["reuse"] and self.checked:
+            given = [[overwritten(old, new) for old, new in zip(self.checked, given[0], strict=True)]]
+        self.checked = given[0] if header["watch"] else []
+        self.calls.keep(given)
+        devices.poison(self.device, header["outputs"], len(given))
+        self.device.soil()
+        results, times, copies = self._called(header, given)
+        for slot, result in enumerate(results):
+            for out, place in zip(result, header["outputs"], strict=True):
+                self.calls.view(slot * header["stride"], *place).copy_(out)
+        mutated: list[int] = []
+        if header["watch"]:
+            mutated = changed([self.calls.view(0, *place) for place in header["inputs"]], given[0])
+        self.device.synchronize()
+        forms = [[wire.dtype_name(t.dtype), list(t.shape)] for t in results[-1]]
+        clocks = {"times": dataclasses.asdict(times), "copies": dataclasses.asdict(copies)}
+        return {**clocks, "outputs": forms, "mutated": mutated}
+
+    def _called(
+        self, header: dict[str, Any], given: list[Tensors]
+    ) -> tuple[list[Tensors], devices.Times, devices.Times]:
+        calls = [functools.partial(self._replay, tensors) for tensors in given]
+        if header["watch"]:
+            return [calls[0]()], _NO_TIMES, _NO_TIMES
+        if not header["late"]:
+            results, times = self.device.measure(calls)
+            return results, times, times
+        places = self.calls.placements(header, given)
+
+        def one(place: Callable[[], None], call: Callable[[], Tensors]) -> Tensors:
+            place()
+            return call()
+
+        both = [functools.partial(one, place, call) for place, call in zip(places, calls, strict=True)]
+        results, times = self.device.measure(both)
+        return results, times, self.device.measure(places)[1]
+
+    def _replay(self, given: Tensors) -> Tensors:
+        """One call: memory is made, kernels are launched, and the outputs are views of what was made."""
+        blocks = [self._block(given, number) for number in range(len(self.buffers))]
+        addresses = [block.data_ptr() if block is not None else 0 for block in blocks]
+        self.runtime.given(given, self.weights.values())
+        for block, (kind, _, _) in zip(blocks, self.buffers, strict=True):
+            if kind == "made":
+                self.runtime.register(block)
+        for one in self.launches:
+            self.runtime.launch(one.program, one.entry, one.grid, one.block, one.shared_bytes, one.arguments(addresses))
+        return [self._view(blocks[number], *form) for number, *form in self.outputs]
+
+    def _block(self, given: Tensors, number: int) -> torch.Tensor | None:
+        kind, index, nbytes = self.buffers[number]
+        if kind == "input":
+            return given[index]
+        if kind == "weight":
+            return self.weights.get(number)
+        return torch.empty(nbytes, dtype=torch.uint8, device=self.device.name)
+
+    def _view(
+        self, block: torch.Tensor | None, dtype: str, shape: list[int], strides: list[int], offset: int
+    ) -> torch.Tensor:
+        assert block is not None
+        kind = getattr(torch, dtype)
+        return block[: block.numel() // kind.itemsize * kind.itemsize].view(kind).as_strided(shape, strides, offset)
+
+
+def _refused(_request: BuildRequest) -> BuildResult:
+    return BuildResult("compile_error", log="a replayer builds nothing")
+
+
+def serve(channel: Channel, level: str, device: Device) -> None:
+    """Answers the judge until it closes the channel."""
+    replayer = Replayer(device)
+    channel.send({"kind": "ready", "level": level, "launch_ms": device.launch_ms})
+    answer_all(
+        channel,
+        {
+            "load": ("loaded", replayer.load),
+            "exchange": ("exchanged", replayer.exchange),
+            "run": ("ran", replayer.run),
+        },
+    )

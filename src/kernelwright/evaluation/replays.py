@@ -1,0 +1,160 @@
+"""A GPU's verdict by launches alone: a candidate's host code is traced without a GPU, its launches are repeated on one.
+
+A runner of its own costs a candidate a context on the GPU, and everybody else the driver's time for it: where hundreds
+of small kernels are to be timed, as in a step of reinforcement learning, that is most of the time. A candidate whose
+host code only makes memory, looks at shapes and launches kernels does not need one. Its call is traced at full size
+(`traced_runner`), and a process that stays (`replayer`) repeats it: outputs are checked and times are taken as ever,
+against the same referee and beside the same baselines. No host code of the candidate's is near the clock, so what is
+told about host code by watching it on a GPU need not be.
+
+This only ever says that a candidate is right, and how fast: whatever else comes of it, the usual way decides.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from kernelwright.builds import BuildRequest, BuildResult
+from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation.channel import Tensor
+from kernelwright.evaluation.gpus import Gpu, TooLarge, Trusted
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.sampled import ADDRESSES_MB
+from kernelwright.evaluation.session import Builder, CandidateSession, Failed, TrialData
+from kernelwright.machine.tracing import code_name
+from kernelwright.records import Candidate, Task
+
+RESIDENT_MB = 2048
+_API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
+_HARMLESS = frozenset(
+    """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
+    cudaStream_t cudaFuncSetAttribute cudaFuncAttributeMaxDynamicSharedMemorySize
+    cudaFuncAttributePreferredSharedMemoryCarveout""".split()
+)
+"""What host code may ask the runtime for although its launches stand for it."""
+_OTHER = re.compile(r"\b(?:triton|cupy|numba|autograd)\b|torch\s*\.\s*compile\b|##")
+
+
+def obstacle(candidate: Candidate) -> str:
+    """What a candidate's text speaks of that its launches would not show; nothing where they may stand for it. The text
+    is not believed: what its launches compute is checked."""
+    if candidate.language != "cuda":
+        return f"it is {candidate.language}"
+    asked = sorted(set(_API.findall(candidate.text)) - _HARMLESS)
+    other = _OTHER.search(candidate.text)
+    return f"it uses {', '.join(asked[:3])}" if asked else f"it uses {other[0]}" if other else ""
+
+
+class ReplaySession(CandidateSession):
+    """A candidate of which a runner traces the calls, and a replayer makes them."""
+
+    def __init__(
+        self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: Builder, gpu: Gpu
+    ) -> None:
+        cpu = int(options.timeout * 2) + 5
+        child = pool.spawn("tracer", cpu_seconds=cpu, memory_mb=ADDRESSES_MB, resident_mb=RESIDENT_MB)
+        super().__init__(candidate, source, options, pool, builder, child)
+        self.gpu = gpu
+        self.replayer: Trusted | None = None
+        """Known once there is a seat."""
+        self.layout: dict[str, Any] = {}
+        """What the referee says of the call; known once it has prepared the task."""
+        self.trace: dict[str, Any] = {}
+        self._weights: tuple[Tensor, ...] = ()
+        self._codes: dict[str, dict[str, str | None]] = {}
+        self._loaded = False
+
+    @property
+    def launch_ms(self) -> float:
+        child = self.replayer.child if self.replayer is not None else None
+        return child.launch_ms if child is not None else 0.0
+
+    def load(self, task: Task) -> None:
+        """As ever, in the runner; device code is built for the card at once, where that is known. Raises `Failed`."""
+        super().load(task)
+        if self.gpu.architecture is not None:
+            self._build_codes()
+
+    def exchange(self, handle: str, nbytes: int) -> None:
+        """Has the replayer open the block that the referee shares, or close it. Raises `Failed`."""
+        self._loaded = False
+        self.gpu.architecture = self._replayer({"kind": "exchange", "handle": handle, "nbytes": nbytes})["arch"]
+
+    def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
+        """As ever, in the runner, and traces a call. Raises `Failed`."""
+        made = super().make(data, weight_seed, keep)
+        self._note()
+        return made
+
+    def run(self, header: dict[str, Any]) -> dict[str, Any]:
+        """Full-size calls on shared memory, in the form that a runner's answer has. Raises `Failed`."""
+        if not self._loaded:
+            self._replayer({"kind": "load", **self.trace, "codes": self._codes}, self._weights)
+            self._loaded = True
+        answer = self._replayer({"kind": "run", **header})
+        launches: dict[str, int] = {}
+        for one in self.trace["launches"]:
+            launches[one["entry"]] = launches.get(one["entry"], 0) + 1
+        counts = [{"kernel": name, "count": count, "counters": {}} for name, count in launches.items()]
+        facts = {"launches": counts, "own_calls": 0, "written": {"0": 1}}
+        nothing: dict[str, Any] = {"problems": [], "foreign": [], "operators": [], "library_ops": [], "findings": []}
+        times = {"same_memory": False, "kernels": [], "busy_ms": 0.0, "span_ms": 0.0, "clock": True, "no_graph": ""}
+        return {**nothing, **times, **answer, "facts": facts}
+
+    def _note(self) -> None:
+        """Traces a call on the weights that the model has now."""
+        layout = self.layout
+        asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0}
+        answer = self._ask({"kind": "trace", **asked}, (), "while its launches were noted")
+        found = {name: answer.header[name] for name in ("launches", "buffers", "outputs", "sent")}
+        if self.trace and found != self.trace:
+            raise Failed("unsupported", "its launches differ from call to call")
+        expected = [list(place[1:]) for place in layout["outputs"]]
+        if [[dtype, list(shape)] for _, dtype, shape, _, _ in found["outputs"]] != expected:
+            raise Failed("unsupported", "its outputs are of another form")
+        self.trace, self._weights, self._loaded = found, answer.tensors, False
+        self._build_codes()
+
+    def _build_codes(self) -> None:
+        """Makes machine code of each build that has none yet, by the name that launches call it by."""
+        for request, result in zip(self.requests, self.builds, strict=True):
+            if result.status == "ok" and result.ptx and (name := code_name(result.ptx)) not in self._codes:
+                ptx, cubin = self._machine_code(request, result)
+                self._codes[name] = {"ptx": ptx, "cubin": cubin}
+
+    def _machine_code(self, request: dict[str, Any], result: BuildResult) -> tuple[str, str | None]:
+        """PTX and cubin for the card, built from the device text that the functional machine's PTX is of."""
+        arch = self.gpu.architecture
+        if not arch:
+            return result.ptx or "", None
+        started = time.monotonic()
+        text, names = result.device_source or "", tuple(result.lowered)
+        if request["kind"] == "device":
+            asked = BuildRequest("device", cuda_source=text, cuda_flags=tuple(request["cuda_flags"]), expressions=names)
+        else:  # the flags that it was compiled with are in the text
+            asked = BuildRequest("instances", cuda_source=text, expressions=names)
+        asked = replace(asked, arch=arch)
+        made = self.builder.build(asdict(asked), self.options.build_timeout)
+        self.build_seconds += time.monotonic() - started
+        if made.status != "ok" or made.ptx is None:
+            raise Failed("unsupported", f"its device code does not compile for {arch}: {made.log}"[:500])
+        return made.ptx, made.cubin
+
+    def _replayer(self, header: dict[str, Any], tensors: Sequence[Tensor] = ()) -> dict[str, Any]:
+        assert self.replayer is not None, "there is no seat"
+        try:
+            return self.replayer.ask("", header, tuple(tensors)).header
+        except (HarnessError, TaskError, TooLarge) as error:
+            if "CUDA error" in str(error):
+                self.gpu.faults.note()
+            raise Failed("unsupported", f"its launches cannot be repeated: {error}"[:500]) from error
+
+
+def note(trace: dict[str, Any]) -> str:
+    """For a result's environment."""
+    return f"{len(trace['launches'])} launches a call"
