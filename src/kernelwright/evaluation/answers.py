@@ -168,12 +168,22 @@ class _TracedLaunch(_Model):
     places: Annotated[list[tuple[_Count, _Count, _Count, _Count]], Field(max_length=1000)]
 
 
+_View = tuple[_Count, _Text, list[_Count], list[_Count], _Count]
+
+
+class _Move(_Model):
+    after: _Count
+    to: _View
+    source: _View | float
+
+
 class _Traced(_State):
     """The launches of a call: a claim, which what they compute bears out or not."""
 
     kind: Literal["traced"]
     launches: Annotated[list[_TracedLaunch], Field(min_length=1, max_length=1000)]
-    outputs: Annotated[list[tuple[_Count, _Text, list[_Count], list[_Count], _Count]], Field(max_length=1000)]
+    moves: Annotated[list[_Move], Field(max_length=1000)]
+    outputs: Annotated[list[_View], Field(max_length=1000)]
     buffers: Annotated[list[tuple[Literal["input", "weight", "made"], _Count, _Count]], Field(max_length=10_000)]
     sent: Annotated[list[_Count], Field(max_length=10_000)]
 

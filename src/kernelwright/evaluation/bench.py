@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -62,6 +63,11 @@ class Bench:
     turn: Literal["", "beside", "alone"] = ""
     """How it has the GPU now."""
 
+    @property
+    def timed(self) -> bool:
+        """Whether a baseline is timed beside the candidate."""
+        return bool(self.options.baselines) and self.options.timing_seconds > 0
+
     def seed(self) -> int:
         return int(self.rng.integers(1, 2**31))
 
@@ -82,6 +88,11 @@ class Bench:
                 self.turn = ""
                 if turn == "alone":
                     self.took("alone", began)
+
+    def in_one(self) -> AbstractContextManager[None]:
+        """One turn beside others for all that follows, where launches are repeated: each turn is waited for. Otherwise
+        every question has a turn of its own, so that who wants the GPU alone need not wait."""
+        return self.has("beside") if self.replayed else contextlib.nullcontext()
 
     def ask(self, kind: str, **header: Any) -> Message:
         """The referee's answer; the seconds are kept by kind."""
@@ -190,13 +201,13 @@ def compared(
 
 
 def compared_row(
-    bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int
+    bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int, first: int = 0
 ) -> list[WorkloadResult]:
-    """The same for a row of calls, one a slot, up to the first that is wrong."""
+    """The same for a row of calls, one a slot from the `first` on, up to the first that is wrong."""
     if (other := _other_outputs(bench, kind, facts)) is not None:
         return [other]
     asked = {"distribution": kind, "seeds": seeds, "call_seed": call_seed, "tolerance": bench.task.tolerance}
-    answer = bench.referee("check_row", **asked, thorough=False)
+    answer = bench.referee("check_row", **asked, first=first, thorough=False)
     return [_worst(bench, kind, results) for results in answer["rows"]]
 
 

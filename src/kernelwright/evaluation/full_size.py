@@ -15,13 +15,14 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from kernelwright.evaluation import gpus, guards, plain, replays, static_rules, timing
+from kernelwright.evaluation import gpus, guards, laid_out, plain, replays, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
+from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
@@ -38,6 +39,7 @@ from kernelwright.records import (
 )
 from kernelwright.tasks.reference import wants_gradients
 
+_Tried = TypeVar("_Tried")
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
@@ -85,9 +87,10 @@ def judge_on_gpu(
         def tried(alone: bool) -> Attempt:
             return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
 
-        quick, why = None, ""
-        if options.replay and not alone:
-            quick, why = _replayed(task, candidate, source, options, seed, plan, oracle, builder, gpu)
+        def by_launches() -> tuple[Attempt | None, str]:
+            return _replayed(task, candidate, source, options, seed, plan, oracle, builder, gpu)
+
+        quick, why = _with_room(by_launches)[0] if options.replay and not alone else (None, "")
         if quick is not None:
             return judging.evaluation(task, candidate, options, quick, advice, started, _backend(gpu))
         attempt, lost = _with_room(lambda: tried(alone))
@@ -116,7 +119,10 @@ def _replayed(
     builder: Builder,
     gpu: Gpu,
 ) -> tuple[Attempt | None, str]:
-    """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide."""
+    """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide.
+
+    Raises `TooLarge` where a task may have more memory than it had.
+    """
     why = "it has gradients" if wants_gradients(task.source) else replays.obstacle(candidate)
     if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
         return None, why
@@ -135,7 +141,10 @@ def _replayed(
                 _full_size(bench)
                 with bench.has("beside"):
                     session.exchange("", 0)
-    except (Failed, TooLarge) as error:
+    except Failed as ended:
+        return None, ended.reason
+    except TooLarge as error:
+        _ask_for_room(bench)
         return None, str(error)
     finally:
         session.close()
@@ -143,12 +152,14 @@ def _replayed(
     if failed is not None:
         return None, f"{failed.verdict}: {failed.reason}"
     _note_session(attempt, bench)
-    attempt.environment |= {"replayed": replays.note(session.trace), "own_kernel_share": "1.000"}
+    attempt.environment["replayed"] = replays.note(session.trace)
+    if not session.trace["moves"]:
+        attempt.environment["own_kernel_share"] = "1.000"
     attempt.log = judging.log_of(session, attempt)
     return attempt, ""
 
 
-def _with_room(tried: Callable[[], Attempt]) -> tuple[Attempt, float]:
+def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     """The first attempt with enough memory, and the seconds that others took."""
     began = started = time.monotonic()
     for _ in gpus.ROOMS[1:]:
@@ -193,9 +204,7 @@ def _attempt(
         if _FAULT.search(failed.reason):
             gpu.faults.note()
     except TooLarge as error:
-        if _memory(bench)[1]:
-            gpu.more_room(task.content_hash)
-            raise
+        _ask_for_room(bench)
         attempt.failed = Failed("unsupported", f"size: {error}"[:500])
     finally:
         _note_session(attempt, bench)
@@ -203,6 +212,13 @@ def _attempt(
     attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
     attempt.log = judging.log_of(session, attempt)
     return attempt
+
+
+def _ask_for_room(bench: Bench) -> None:
+    """After `TooLarge`: raises it again where there may be more room, which the next attempt then has."""
+    if _memory(bench)[1]:
+        bench.gpu.more_room(bench.task.content_hash)
+        raise
 
 
 def _note_session(attempt: Attempt, bench: Bench) -> None:
@@ -254,9 +270,9 @@ def has_streams(candidate: Candidate) -> bool:
     return _STREAMS.search(candidate.text) is not None
 
 
-def _tunes(candidate: Candidate) -> bool:
+def _tunes(bench: Bench) -> bool:
     """Whether a candidate may choose by the clock how it computes, with its first call."""
-    return _TUNES.search(candidate.text) is not None
+    return not bench.replayed and _TUNES.search(bench.session.candidate.text) is not None
 
 
 def starts_programs(candidate: Candidate) -> bool:
@@ -291,7 +307,7 @@ def _full_size(bench: Bench) -> None:
             return
     bench.attempt.failed = judging.idle_kernels(bench.attempt)
     if bench.attempt.failed is None and bench.options.timing_seconds > 0:
-        timing.timed(bench)
+        (laid_out if bench.replayed else timing).timed(bench)
         # Whose work was it that was timed? Timed calls are not watched.
         if bench.attempt.failed is None and not bench.replayed:
             _checked_call(bench, "own", bench.options.trials, attest=True)
@@ -299,35 +315,20 @@ def _full_size(bench: Bench) -> None:
 
 def _prepare(bench: Bench, randomise: bool) -> None:
     """Task, weights and shared memory at referee and runner."""
-    options = bench.options
-    timed = bool(options.baselines) and options.timing_seconds > 0
-    if timed:
-        bench.baseline("release")  # before the referee gives back the block that it still has
     weight_seed = bench.seed()
-    memory, beside = _memory(bench)
-    answer = bench.ask(
-        "prepare",
-        source=bench.task.source,
-        constants=bench.workload.constants,
-        weight_seed=weight_seed,
-        input_seed=bench.seed(),
-        randomise=randomise,
-        memory_bytes=memory,
-        beside=beside,
-        ruler=bench.ruler,
-        baselines=timed,
-    )
-    bench.layout = answer.header
-    if isinstance(bench.session, replays.ReplaySession):
+    with bench.in_one():
+        answer = _asked_to_prepare(bench, weight_seed, randomise)
+        bench.layout = answer.header
+        data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
+        bench.model = data, weight_seed
+        with bench.has("alone" if _tunes(bench) else "beside"):
+            bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
+            made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
+    if isinstance(bench.session, replays.ReplaySession):  # its host code needs no GPU, and so no turn on it
         bench.session.layout = answer.header
+        made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:
         bench.attempt.environment["checked_in_slices"] = f"of {answer.header['slice_rows']} rows"
-    data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
-    bench.model = data, weight_seed
-    with bench.has("alone" if _tunes(bench.session.candidate) else "beside"):
-        bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
-        made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
-    made = made or bench.session.make(data, weight_seed, keep=False)  # without a GPU, and so without a turn on it
     bench.weights = made if randomise else "seed"
     if randomise and bench.weights == "seed":
         # The candidate names its weights otherwise: both sides then keep what the common seed gives.
@@ -335,7 +336,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
             bench.session.exchange("", 0)
         _prepare(bench, randomise=False)
         return
-    if timed:
+    if bench.timed:
         bench.baseline(
             "prepare",
             source=bench.task.source,
@@ -345,6 +346,26 @@ def _prepare(bench: Bench, randomise: bool) -> None:
             handle=answer.header["aside"],
             nbytes=answer.header["nbytes"],
         )
+
+
+def _asked_to_prepare(bench: Bench, weight_seed: int, randomise: bool) -> Message:
+    """The referee's answer."""
+    if bench.timed:
+        bench.baseline("release")  # before the referee gives back the block that it still has
+    memory, beside = _memory(bench)
+    return bench.ask(
+        "prepare",
+        source=bench.task.source,
+        constants=bench.workload.constants,
+        weight_seed=weight_seed,
+        input_seed=bench.seed(),
+        randomise=randomise,
+        memory_bytes=memory,
+        beside=beside,
+        ruler=bench.ruler,
+        baselines=bench.timed,
+        slots=laid_out.SLOTS if bench.replayed else 0,
+    )
 
 
 def _memory(bench: Bench) -> tuple[int, bool]:
@@ -359,17 +380,19 @@ def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) ->
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
     first = index == 0
-    with bench.has("alone" if first and _tunes(session.candidate) else "beside"):
-        facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
     large = bench.layout["largest_input"] > THOROUGH_ALWAYS
-    result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
+    with bench.in_one():
+        with bench.has("alone" if first and _tunes(bench) else "beside"):
+            facts = call(bench, kind, [seed], watch=True, reuse=index == 2)
+        result = compared(bench, kind, seed, facts, thorough=first or not large, repeat="keep" if first else "")
+        if first and result.passed:
+            _repeated(bench, kind, seed)
     if index == 1 and not result.passed and bench.weights in ("names", "order"):
         reason = (
             f"{result.reason}; the weights were changed before this call: does it keep what it made of earlier ones?"
         )
         result = result.changed(reason=reason)
     if first and result.passed:
-        _repeated(bench, kind, seed)
         _reweigh(bench)
     if attest and attempt.failed is None and not bench.replayed:
         profiled = call(bench, kind, [bench.seed()], profile=True)

@@ -49,7 +49,9 @@ KEPT_BYTES = 1 << 28
 TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
-"""The shared block holds the tensors of several calls, one slot each, as far as they are small."""
+MORE_BYTES = 256 << 20
+"""The shared block holds the tensors of several calls, one slot each, as far as they are small. Who asks for more slots
+has more room for them."""
 
 
 class TooLarge(Exception):
@@ -116,7 +118,8 @@ class Referee:
         elements = max((t.numel() for t in given), default=0)
         del values, given
         self.stride = total
-        self.slots = max(1, min(MOST_SLOTS, SLOT_BYTES // total))
+        wanted, room = (header["slots"], MORE_BYTES) if header["slots"] else (MOST_SLOTS, SLOT_BYTES)
+        self.slots = max(1, min(wanted, room // total))
         if not steady:
             self.slots = 1  # a reference that draws numbers of its own: one call for each seed
         del made
@@ -241,7 +244,8 @@ class Referee:
     def check_row(self, message: Message) -> dict[str, Any]:
         """The same for a row of calls, one a slot, up to the first that is wrong: all at once where they are near."""
         header, rows = message.header, []
-        got = [[self._at(place, slot).clone() for place in self.outputs] for slot in range(len(header["seeds"]))]
+        slots = range(header["first"], header["first"] + len(header["seeds"]))
+        got = [[self._at(place, slot).clone() for place in self.outputs] for slot in slots]
         near = self._near(header, header["seeds"], got)
         for seed, outputs, found in zip(header["seeds"], got, near, strict=True):
             rows.append(found or self._compared_whole({**header, "seed": seed}, outputs))

@@ -62,6 +62,7 @@ class Replayer:
         self.programs: dict[str, Any] = {}
         self.launches: list[Launch] = []
         self.buffers: list[tuple[str, int, int]] = []
+        self.moves: list[dict[str, Any]] = []
         self.outputs: list[list[Any]] = []
         self.weights: dict[int, torch.Tensor] = {}
         self.checked: Tensors = []
@@ -78,7 +79,7 @@ class Replayer:
         for name, code in header["codes"].items():
             self.programs[name] = self.runtime.program(BuildResult("ok", ptx=code["ptx"], cubin=code["cubin"]))
         self.buffers = [(kind, number, nbytes) for kind, number, nbytes in header["buffers"]]
-        self.outputs = header["outputs"]
+        self.moves, self.outputs = header["moves"], header["outputs"]
         self.launches = [self._launch(one) for one in header["launches"]]
         sent = [wire.unpack_tensor(t).to(self.device.name) for t in message.tensors]
         self.weights = dict(zip(header["sent"], sent, strict=True))
@@ -130,7 +131,7 @@ class Replayer:
         devices.poison(self.device, header["outputs"], len(given))
         self.device.soil()
         results, times, copies = self._called(header, given)
-        for slot, result in enumerate(results):
+        for slot, result in enumerate([] if header["moves"] else results):
             for out, place in zip(result, header["outputs"], strict=True):
                 self.calls.view(slot * header["stride"], *place).copy_(out)
         mutated: list[int] = []
@@ -144,7 +145,7 @@ class Replayer:
     def _called(
         self, header: dict[str, Any], given: list[Tensors]
     ) -> tuple[list[Tensors], devices.Times, devices.Times]:
-        calls = [functools.partial(self._replay, tensors) for tensors in given]
+        calls = [functools.partial(self._replay, tensors, not header["moves"]) for tensors in given]
         if header["watch"]:
             return [calls[0]()], _NO_TIMES, _NO_TIMES
         if not header["late"]:
@@ -160,17 +161,29 @@ class Replayer:
         results, times = self.device.measure(both)
         return results, times, self.device.measure(places)[1]
 
-    def _replay(self, given: Tensors) -> Tensors:
-        """One call: memory is made, kernels are launched, and the outputs are views of what was made."""
+    def _replay(self, given: Tensors, launches: bool = True) -> Tensors:
+        """One call: memory is made, kernels are launched, and the outputs are views of what was made. Without
+        `launches`, only what is filled and copied."""
         blocks = [self._block(given, number) for number in range(len(self.buffers))]
         addresses = [block.data_ptr() if block is not None else 0 for block in blocks]
         self.runtime.given(given, self.weights.values())
         for block, (kind, _, _) in zip(blocks, self.buffers, strict=True):
             if kind == "made":
                 self.runtime.register(block)
-        for one in self.launches:
-            self.runtime.launch(one.program, one.entry, one.grid, one.block, one.shared_bytes, one.arguments(addresses))
-        return [self._view(blocks[number], *form) for number, *form in self.outputs]
+        for index, one in enumerate(self.launches):
+            self._move(blocks, index)
+            if launches:
+                args = one.arguments(addresses)
+                self.runtime.launch(one.program, one.entry, one.grid, one.block, one.shared_bytes, args)
+        self._move(blocks, len(self.launches))
+        return [self._view(blocks, place) for place in self.outputs]
+
+    def _move(self, blocks: list[torch.Tensor | None], after: int) -> None:
+        """What is filled or copied after so many launches."""
+        for one in self.moves:
+            if one["after"] == after:
+                to, source = self._view(blocks, one["to"]), one["source"]
+                to.fill_(source) if isinstance(source, float) else to.copy_(self._view(blocks, source))
 
     def _block(self, given: Tensors, number: int) -> torch.Tensor | None:
         kind, index, nbytes = self.buffers[number]
@@ -180,12 +193,12 @@ class Replayer:
             return self.weights.get(number)
         return torch.empty(nbytes, dtype=torch.uint8, device=self.device.name)
 
-    def _view(
-        self, block: torch.Tensor | None, dtype: str, shape: list[int], strides: list[int], offset: int
-    ) -> torch.Tensor:
+    def _view(self, blocks: list[torch.Tensor | None], place: list[Any]) -> torch.Tensor:
+        number, dtype, shape, strides, offset = place
+        block = blocks[number]
         assert block is not None
-        kind = getattr(torch, dtype)
-        return block[: block.numel() // kind.itemsize * kind.itemsize].view(kind).as_strided(shape, strides, offset)
+        kind, flat = getattr(torch, dtype), block.reshape(-1).view(torch.uint8)
+        return flat[: flat.numel() // kind.itemsize * kind.itemsize].view(kind).as_strided(shape, strides, offset)
 
 
 def _refused(_request: BuildRequest) -> BuildResult:

@@ -2,10 +2,10 @@
 
 A runner of its own costs a candidate a context on the GPU, and everybody else the driver's time for it: where hundreds
 of small kernels are to be timed, as in a step of reinforcement learning, that is most of the time. A candidate whose
-host code only makes memory, looks at shapes and launches kernels does not need one. Its call is traced at full size
-(`traced_runner`), and a process that stays (`replayer`) repeats it: outputs are checked and times are taken as ever,
-against the same referee and beside the same baselines. No host code of the candidate's is near the clock, so what is
-told about host code by watching it on a GPU need not be.
+host code only makes memory, fills or copies it, looks at shapes and launches kernels does not need one. Its call is
+traced at full size (`traced_runner`), and a process that stays (`replayer`) repeats it: outputs are checked and times
+are taken as ever, against the same referee and beside the same baselines. No host code of the candidate's is near the
+clock, so what is told about host code by watching it on a GPU need not be.
 
 This only ever says that a candidate is right, and how fast: whatever else comes of it, the usual way decides.
 """
@@ -29,7 +29,7 @@ from kernelwright.evaluation.session import Builder, CandidateSession, Failed, T
 from kernelwright.machine.tracing import code_name
 from kernelwright.records import Candidate, Task
 
-RESIDENT_MB = 2048
+RESIDENT_MB = 8192
 _API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
 _HARMLESS = frozenset(
     """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
@@ -96,7 +96,7 @@ class ReplaySession(CandidateSession):
         if not self._loaded:
             self._replayer({"kind": "load", **self.trace, "codes": self._codes}, self._weights)
             self._loaded = True
-        answer = self._replayer({"kind": "run", **header})
+        answer = self._replayer({"kind": "run", "moves": False, **header})
         launches: dict[str, int] = {}
         for one in self.trace["launches"]:
             launches[one["entry"]] = launches.get(one["entry"], 0) + 1
@@ -111,7 +111,7 @@ class ReplaySession(CandidateSession):
         layout = self.layout
         asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0}
         answer = self._ask({"kind": "trace", **asked}, (), "while its launches were noted")
-        found = {name: answer.header[name] for name in ("launches", "buffers", "outputs", "sent")}
+        found = {name: answer.header[name] for name in ("launches", "moves", "buffers", "outputs", "sent")}
         if self.trace and found != self.trace:
             raise Failed("unsupported", "its launches differ from call to call")
         expected = [list(place[1:]) for place in layout["outputs"]]
@@ -157,4 +157,5 @@ class ReplaySession(CandidateSession):
 
 def note(trace: dict[str, Any]) -> str:
     """For a result's environment."""
-    return f"{len(trace['launches'])} launches a call"
+    moves = f" and {len(trace['moves'])} copies or fills" if trace["moves"] else ""
+    return f"{len(trace['launches'])} launches{moves} a call"

@@ -59,6 +59,8 @@ class Samples:
         self.issues: list[float] = []
         self.alone: dict[str, float] = {}
         """Least time of a call alone, where calls are measured in a row."""
+        self.late: tuple[dict[str, Any], dict[str, Any]] | None = None
+        """The clock's word on a row whose inputs came late, and on their copies, where that was measured already."""
 
     def clear(self) -> None:
         """Forgets what was measured in another way than what follows."""
@@ -99,15 +101,15 @@ def timed(bench: Bench) -> None:
     turn = ["candidate", *bench.options.baselines]
     tuned = [name for name in turn if name not in ("candidate", "eager")]
     begun = [name for name in turn if name not in tuned]
-    if all(took < SHORT_MS for took in _begin(bench, begun, 1)) and _rows(bench):
-        _begin(bench, begun, bench.layout["slots"])  # short, even beside others: they will be measured in rows
+    if all(took < SHORT_MS for took in begin(bench, begun, 1)) and _rows(bench):
+        begin(bench, begun, bench.layout["slots"])  # short, even beside others: they will be measured in rows
     else:
         begun = []
     if bench.attempt.failed is not None:
         return
     with bench.has("alone"):
         started = time.monotonic()
-        _begin(bench, tuned, 1)
+        begin(bench, tuned, 1)
         _rounds(bench, turn, [name for name in turn if name not in begun], before)
         bench.attempt.time_seconds = time.monotonic() - started
 
@@ -121,7 +123,7 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
     """All that counts; `to_begin` have not been called in rows yet, `before` is what the device said of itself."""
     attempt, options = bench.attempt, bench.options
     samples = Samples(turn)
-    batch, extra = 1, _launch_extra(bench)
+    batch, extra = 1, launch_extra(bench)
     stop = time.monotonic() + options.timing_seconds
     for index in range(MOST_ROUNDS):
         for who, seeds in _round(bench, turn, batch):
@@ -139,25 +141,30 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
             batch = bench.layout["slots"]
             samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
-            _begin(bench, to_begin, batch)
+            begin(bench, to_begin, batch)
         few = samples.fewest()
         if few and time.monotonic() > stop and not samples.doubtful():
             break
-        if few >= FEWEST_SAMPLES and _settled(samples.times, options):
+        if few >= FEWEST_SAMPLES and settled(samples.times, options):
             break
-    after = bench.referee("facts")["device"]
+    conclude(bench, samples, before)
+
+
+def conclude(bench: Bench, samples: Samples, before: dict[str, Any]) -> None:
+    """Sets `attempt.timing`, or `attempt.failed` where such times cannot be."""
+    attempt, after = bench.attempt, bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
     attempt.environment["issue_ms"] = f"{float(np.median(samples.issues)):.4f}"
-    attempt.timing = _timing(samples.times, options, bench.span_ms)
+    attempt.timing = _timing(samples.times, bench.options, bench.span_ms)
     _suspicious(bench, samples, before)
 
 
-def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
+def begin(bench: Bench, turn: list[str], count: int) -> list[float]:
     """A call of each that does not count, with an allocator that was emptied before: it sets up what later ones find.
 
     Compiling belongs here, and its time is no time of `timing_seconds`. Milliseconds a call, which are none to rely on.
     """
-    seeds, found = _seeds(bench, count), []
+    seeds, found = new_seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
             found.append(_times(bench, who, seeds, fresh=True)["device_ms"])
@@ -167,16 +174,16 @@ def _begin(bench: Bench, turn: list[str], count: int) -> list[float]:
 def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
     """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
     for order in (turn, turn[::-1]):
-        seeds = _seeds(bench, count)
+        seeds = new_seeds(bench, count)
         for who in order:
             yield who, seeds
 
 
-def _seeds(bench: Bench, count: int) -> list[int]:
+def new_seeds(bench: Bench, count: int) -> list[int]:
     return [bench.seed() for _ in range(count)]
 
 
-def _launch_extra(bench: Bench) -> float:
+def launch_extra(bench: Bench) -> float:
     """Milliseconds of a short call that are due to the process: what its launches cost more than the baseline's.
 
     Both costs were measured before the candidate was there. See `devices.launch_cost`.
@@ -201,7 +208,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
     if facts["same_memory"]:
         # Calls that answer in one buffer cannot be looked at together.
         bench.one_by_one = True
-        return _times(bench, who, _seeds(bench, 1), fresh)
+        return _times(bench, who, new_seeds(bench, 1), fresh)
     _verify(bench, kind, seeds, facts)
     times = facts["times"]
     return times
@@ -210,7 +217,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
 def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
     """Looks at what timed calls returned. Sets `attempt.failed`."""
     call_seed = seeds[-1] ^ 0x5EED
-    if sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"]) <= VERIFY_ALL:
+    if outputs_of(bench) <= VERIFY_ALL:
         results = compared_row(bench, kind, seeds, facts, call_seed)
     else:
         results = [_looked_at(bench, kind, seed, facts, slot, call_seed) for slot, seed in enumerate(seeds)]
@@ -218,6 +225,11 @@ def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str,
     if wrong is not None:
         bench.attempt.results.append(wrong)
         bench.attempt.failed = Failed("wrong", f"in a timed call: {wrong.reason}"[:500])
+
+
+def outputs_of(bench: Bench) -> int:
+    """Elements of all outputs of a call."""
+    return sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"])
 
 
 def _looked_at(
@@ -228,7 +240,7 @@ def _looked_at(
     return compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
 
 
-def _settled(times: dict[str, list[float]], options: EvalOptions) -> bool:
+def settled(times: dict[str, list[float]], options: EvalOptions) -> bool:
     if not options.baselines:
         return len(times["candidate"]) >= 4 * FEWEST_SAMPLES
     return intervals.is_narrow(intervals.ratio_interval(times[options.baselines[0]], times["candidate"]), NARROW)
@@ -309,7 +321,7 @@ def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: 
     allowed, seen = max(0.1, 0.2 * candidate), list(slacks["candidate"])
     usual = [min((min(s) for name, s in slacks.items() if name != "candidate" and s), default=0.0)]
     while min(seen) - statistics.median(usual) > allowed and len(seen) < SLACK_SAMPLES:
-        seeds = _seeds(bench, 1)
+        seeds = new_seeds(bench, 1)
         seen.append(_times(bench, "candidate", seeds)["slack_ms"])
         if bench.attempt.failed is not None:
             return
@@ -358,7 +370,7 @@ def _busy_in_a_row(bench: Bench, alone: float) -> float:
 
     Its outputs are looked at, too: who does less while a profiler looks on is wrong.
     """
-    seeds = _seeds(bench, bench.layout["slots"])
+    seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, profile=True)
     _verify(bench, "own", seeds, facts)
     return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
@@ -394,7 +406,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
     if not cheap(samples.alone["candidate"]):
         return
     for _ in range(BURST_SAMPLES):
-        times = _times(bench, "candidate", _seeds(bench, 1))
+        times = _times(bench, "candidate", new_seeds(bench, 1))
         if bench.attempt.failed is not None:
             return
         if times["hidden"] or not samples.hidden["candidate"]:  # else the device may have waited for the host
@@ -417,14 +429,11 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
     """
     if not samples.alone or bench.one_by_one or bench.attempt.failed is not None:
         return
-    count, late, limit = bench.layout["slots"], 0.0, 0.0
-    for _ in range(BURST_SAMPLES):
-        seeds = _seeds(bench, count)
-        facts = call(bench, "own", seeds, late=True)
-        _verify(bench, "own", seeds, facts)
+    late, limit = 0.0, 0.0
+    for index in range(BURST_SAMPLES):
+        times, copies = samples.late if samples.late and not index else _called_late(bench)
         if bench.attempt.failed is not None:
             return
-        times, copies = facts["times"], facts["copies"]
         late = times["device_ms"] - copies["device_ms"]
         limit = _LATE_SHARE * candidate + _BURST_SLACK_MS + copies["issue_ms"]
         if samples.hidden["candidate"] and not times["hidden"]:  # the device may have waited for the host
@@ -436,6 +445,14 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
         "is done with the first call of the row, before the others were made"
     )
     _found(bench, "answered-ahead", evidence, "reject")
+
+
+def _called_late(bench: Bench) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The clock's word on a row of calls whose inputs come late, and on their copies; its outputs are looked at."""
+    seeds = new_seeds(bench, bench.layout["slots"])
+    facts = call(bench, "own", seeds, late=True)
+    _verify(bench, "own", seeds, facts)
+    return facts["times"], facts["copies"]
 
 
 def _too_busy(candidate: float, busy: float) -> bool:

@@ -1,15 +1,16 @@
 """A runner that notes what a call would launch, at full size, and runs nothing: on memory that nothing stands behind.
 
 Messages as the runner's, with `trace` in place of `call`: the arguments of a full-size call come without their values.
-A call whose host code does no more than make memory, look at shapes and launch kernels launches the same whatever the
-values are; then its launches stand for it, and can be repeated on a GPU by a process that never runs its host code
-(`replayer`). Whatever else host code does, reading or computing or keeping something for the next call, is told as an
-error, and such a candidate goes the usual way.
+A call whose host code does no more than make memory, fill or copy it, look at shapes and launch kernels does the same
+whatever the values are; then its launches stand for it, and can be repeated on a GPU by a process that never runs its
+host code (`replayer`). Whatever else host code does, reading or computing or keeping something for the next call, is
+told as an error, and such a candidate goes the usual way.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -24,14 +25,30 @@ from kernelwright.machine.tracing import TracingRuntime, Untraceable
 _MAKING = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
 _LOOKING = frozenset(("detach", "alias", "is_same_size"))
 """Operators that are no views by their schema's word, and touch no value."""
+_ZEROS = frozenset(("zeros", "zeros_like", "new_zeros"))
+
+
+@dataclasses.dataclass
+class Move:
+    """Memory that is filled with a value, or copied to, after so many launches of its call."""
+
+    after: int
+    to: torch.Tensor
+    source: torch.Tensor | float
 
 
 class TracedOperators(fakecuda.OperatorLog):
-    """Lets a call make memory and views; in `tracing`, whatever else an operator would do raises `Untraceable`."""
+    """Lets a call make memory and views, and notes where it is filled or copied.
 
-    def __init__(self) -> None:
+    In `tracing`, whatever else an operator would do raises `Untraceable`.
+    """
+
+    def __init__(self, launched: Callable[[], int]) -> None:
+        """`launched` tells how many launches there were."""
         super().__init__()
+        self.launched = launched
         self.tracing = False
+        self.moves: list[Move] = []
         self.made: list[torch.Tensor] = []
         """Memory that the call made. It lives as long as the trace, so that no address is given twice."""
 
@@ -40,11 +57,30 @@ class TracedOperators(fakecuda.OperatorLog):
         name = func.overloadpacket.__name__
         if not self.tracing or func.is_view or name in _LOOKING:
             return func(*args, **kwargs)
-        if name not in _MAKING:
-            raise Untraceable(f"torch's {name} is called")
-        result = func(*args, **kwargs)
-        self.made.append(result)
-        return result
+        if name in _MAKING:
+            return self._new(func(*args, **kwargs))
+        if name in _ZEROS:
+            return self._moved(self._new(func(*args, **kwargs)), 0.0)
+        if name == "clone":
+            with torch.device("meta"):
+                form = func(torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype), **kwargs)
+            made = torch.empty_strided(form.shape, form.stride(), dtype=form.dtype)
+            return self._moved(self._new(made), args[0])
+        if name == "copy_" or (name == "fill_" and isinstance(args[1], (int, float))):
+            return self._moved(args[0], args[1])
+        if name == "zero_":
+            return self._moved(args[0], 0.0)
+        raise Untraceable(f"torch's {name} is called")
+
+    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+        self.made.append(tensor)
+        return tensor
+
+    def _moved(self, to: torch.Tensor, source: torch.Tensor | float) -> torch.Tensor:
+        if any(isinstance(t, torch.Tensor) and (t.is_conj() or t.is_neg()) for t in (to, source)):
+            raise Untraceable("a lazily conjugated tensor is copied")
+        self.moves.append(Move(self.launched(), to, source))
+        return to
 
 
 class TracedRunner(Runner):
@@ -54,7 +90,7 @@ class TracedRunner(Runner):
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
-        self.operators = self.traced = TracedOperators()
+        self.operators = self.traced = TracedOperators(lambda: len(self.runtime.launches))
         self.ranges: list[tuple[int, int]] = []
         self.runtime.find = self._find
         values.bare = True  # what an allocation holds is nothing to a trace, and filling it would take its memory
@@ -73,6 +109,7 @@ class TracedRunner(Runner):
         if first != second:
             raise Untraceable("two calls in a row launch different things")
         used = {place[2] for launch in first["launches"] for place in launch["places"]}
+        used |= {move["source"][0] for move in first["moves"] if isinstance(move["source"], list)}
         kept = [k for k, (kind, _, _) in enumerate(first["buffers"]) if kind == "weight" and k in used]
         weights = [wire.pack_tensor(_bytes_of(self._given[k])) for k in kept]
         return {**first, "sent": kept}, weights
@@ -82,7 +119,7 @@ class TracedRunner(Runner):
         weights = weights_of(self.model)
         self._given = [*inputs, *weights]
         self.ranges = [_range(t) for t in self._given]
-        self.traced.made, self.runtime.launches = [], []
+        self.traced.made, self.traced.moves, self.runtime.launches = [], [], []
         self.runtime.given(inputs, weights)
         torch.manual_seed(header["call_seed"])
         arguments = timed_calls.arguments(header["calls"][0], inputs)
@@ -96,12 +133,15 @@ class TracedRunner(Runner):
         if problems:
             raise Untraceable(f"an output is no plain tensor: {problems[0]}")
         launches = [dataclasses.asdict(launch) for launch in self.runtime.launches]
-        places = [self._place(output) for output in outputs]
-        # Made memory that is used nowhere is left out of account, as long as it comes last.
+        places = [self._place(output, made=True) for output in outputs]
+        moves = [
+            {"after": m.after, "to": self._place(m.to, made=True), "source": self._source(m.source)}
+            for m in self.traced.moves
+        ]
         made = [["made", k, _range(t)[1]] for k, t in enumerate(self.traced.made)]
         given = [["input", k, _range(t)[1]] for k, t in enumerate(inputs)]
         given += [["weight", k, _range(t)[1]] for k, t in enumerate(weights)]
-        return {"launches": launches, "outputs": places, "buffers": given + made}
+        return {"launches": launches, "moves": moves, "outputs": places, "buffers": given + made}
 
     def _find(self, address: int) -> tuple[int, int] | None:
         """The buffer that holds an address, and the bytes into it. Raises `Untraceable` for other memory of torch's
@@ -114,13 +154,17 @@ class TracedRunner(Runner):
             raise Untraceable("a kernel is given memory that is neither an input, nor a weight, nor made in the call")
         return None
 
-    def _place(self, output: torch.Tensor) -> list[Any]:
-        """An output as a view of a buffer: its number, dtype, shape, strides, and offset in elements."""
-        found = self._find(output.untyped_storage().data_ptr()) if output.untyped_storage().nbytes() else None
-        if found is None or found[0] < len(self.ranges):
-            raise Untraceable("an output is not made in the call")
-        form = list(output.shape), list(output.stride()), output.storage_offset()
-        return [found[0], wire.dtype_name(output.dtype), *form]
+    def _place(self, tensor: torch.Tensor, made: bool = False) -> list[Any]:
+        """A tensor as a view of a buffer: its number, dtype, shape, strides, and offset in elements. Raises
+        `Untraceable` for one that is nowhere, or, with `made`, was not made in the call."""
+        found = self._find(tensor.untyped_storage().data_ptr()) if tensor.untyped_storage().nbytes() else None
+        if found is None or (made and found[0] < len(self.ranges)):
+            raise Untraceable("an output or a copy is not made in the call")
+        form = list(tensor.shape), list(tensor.stride()), tensor.storage_offset()
+        return [found[0], wire.dtype_name(tensor.dtype), *form]
+
+    def _source(self, source: torch.Tensor | float) -> list[Any] | float:
+        return self._place(source) if isinstance(source, torch.Tensor) else float(source)
 
 
 def _range(tensor: torch.Tensor) -> tuple[int, int]:

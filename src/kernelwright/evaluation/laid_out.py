@@ -1,0 +1,161 @@
+"""Timing by launches alone, with a GPU that is had alone for nothing but the clock.
+
+Contents of all calls of a pass are laid out in the shared blocks before, beside other judgements, and outputs are
+looked at after, likewise. In between, candidate and baseline take turns in the order A B B A, as in `timing`, each row
+of calls on contents that nobody has seen. Only where launches are repeated (`replays`): host code of a candidate's
+could read what lies there for later calls.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.evaluation import timing
+from kernelwright.evaluation.bench import Bench, compared, compared_row, filled
+from kernelwright.evaluation.replays import ReplaySession
+from kernelwright.evaluation.session import Failed
+from kernelwright.evaluation.timing import SHORT_MS, VERIFY_ALL, Samples
+from kernelwright.records import Distribution, WorkloadResult
+
+ROW = 12
+"""Calls of a row, the first of which is not timed. Three rows and a call by itself fill the slots of a block."""
+SLOTS = 3 * ROW + 1
+FEWEST_IN_ROW = 4
+MOST_PASSES = 200
+_KIND: Distribution = "own"
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What lies in the slots: seeds, and the message for all of them, by block (`candidate`, `aside`)."""
+
+    seeds: list[int]
+    blocks: dict[str, dict[str, Any]]
+
+    def part(self, who: str, first: int, count: int) -> dict[str, Any]:
+        """The message for `count` calls from slot `first` on."""
+        where = self.blocks["candidate" if who == "candidate" else "aside"]
+
+        def moved(places: list[Any]) -> list[Any]:
+            return [[offset + first * where["stride"], *form] for offset, *form in places]
+
+        calls = where["calls"][first : first + count]
+        return {**where, "calls": calls, "inputs": moved(where["inputs"]), "outputs": moved(where["outputs"])}
+
+
+def timed(bench: Bench) -> None:
+    """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be."""
+    turn = ["candidate", *bench.options.baselines]
+    slots = bench.layout["slots"]
+    if set(turn) - {"candidate", "eager"} or slots < 2:
+        timing.timed(bench)  # what is compiled chooses kernels by the clock
+        return
+    with bench.in_one():
+        before = bench.referee("facts")["device"]
+        short = all(took < SHORT_MS for took in timing.begin(bench, turn, 1))
+        count = min(ROW, (slots - 1) // 3) if short else 1
+        laid = None
+        if bench.attempt.failed is None and (count >= FEWEST_IN_ROW or not short):
+            if short:
+                timing.begin(bench, turn, count)
+            laid = _laid(bench, count)
+    if laid is None:
+        timing.timed(bench)
+        return
+    samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
+    extra = timing.launch_extra(bench) if count > 1 else 0.0
+    for _ in range(MOST_PASSES):
+        if bench.attempt.failed is not None:
+            return
+        _passed(bench, laid, turn, count, samples, extra)
+        few = samples.fewest()
+        if few and time.monotonic() > stop and not samples.doubtful():
+            break
+        if few >= timing.FEWEST_SAMPLES and timing.settled(samples.times, bench.options):
+            break
+        laid = _laid(bench, count)
+    if bench.attempt.failed is None:
+        timing.conclude(bench, samples, before)
+
+
+def _laid(bench: Bench, count: int) -> Pass:
+    """Contents for three rows of so many calls and one by itself, or for two calls, in both blocks."""
+    seeds = timing.new_seeds(bench, 3 * count + 1 if count > 1 else 2)
+    with bench.in_one():
+        blocks = {name: filled(bench, _KIND, seeds, aside=name == "aside") for name in ("candidate", "aside")}
+    return Pass(seeds, blocks)
+
+
+def _passed(bench: Bench, laid: Pass, turn: list[str], count: int, samples: Samples, extra: float) -> None:
+    """All take their turns, and the outputs are looked at."""
+    with bench.has("alone"):
+        began = time.monotonic()
+        if count > 1:
+            for who in turn:
+                alone = _measured(bench, laid, who, 3 * count, 1)["times"]["device_ms"]
+                samples.alone[who] = min(alone, samples.alone.get(who, alone))
+        for first, order in ((0, turn), (count, turn[::-1])):
+            for who in order:
+                times = _measured(bench, laid, who, first, count)["times"]
+                samples.add(who, times, extra if who == "candidate" else 0.0)
+        if count > 1:
+            facts = _measured(bench, laid, "candidate", 2 * count, count, late=True)
+            samples.late = facts["times"], facts["copies"]
+        _own_share(bench, laid, count, samples)
+        bench.attempt.time_seconds += time.monotonic() - began
+    with bench.in_one():
+        wrong = next((result for result in _looked_at(bench, laid) if not result.passed), None)
+    if wrong is not None:
+        bench.attempt.results.append(wrong)
+        bench.attempt.failed = Failed("wrong", f"in a timed call: {wrong.reason}"[:500])
+
+
+def _own_share(bench: Bench, laid: Pass, count: int, samples: Samples) -> None:
+    """How much of a call's time on the device is not torch's, which fills and copies."""
+    share, session = 1.0, bench.session
+    if isinstance(session, ReplaySession) and session.trace["moves"] and samples.times["candidate"]:
+        moves = _measured(bench, laid, "candidate", 0, count, moves=True)["times"]["device_ms"]
+        share = max(0.0, 1.0 - moves / min(samples.times["candidate"]))
+    bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
+
+
+def _measured(bench: Bench, laid: Pass, who: str, first: int, count: int, **way: bool) -> dict[str, Any]:
+    """The clock's answer on some of the calls, which take the slots from `first` on; in a `way` that a replayer knows,
+    `late` or only `moves`."""
+    header = laid.part(who, first, count)
+    started = time.monotonic()
+    if who != "candidate":
+        return bench.baseline("time", baseline=who, fresh=False, **header)
+    usual = dict.fromkeys(("profile", "watch", "reuse", "fresh", "graph", "late"), False)
+    try:
+        return bench.session.run({**header, **usual, **way})
+    finally:
+        bench.took("run late" if "late" in way else "run row" if count > 1 else "run", started)
+
+
+def _looked_at(bench: Bench, laid: Pass) -> list[WorkloadResult]:
+    """What the candidate's calls have left in their slots: the whole of small outputs, a sample of large ones, of one
+    the whole now and then."""
+    call_seed, facts = laid.blocks["candidate"]["call_seed"], {"outputs": _forms(bench)}
+    if timing.outputs_of(bench) <= VERIFY_ALL:
+        return compared_row(bench, _KIND, laid.seeds, facts, call_seed)
+    whole = bench.rng.integers(0, 2 * len(laid.seeds))
+    return [
+        compared(
+            bench,
+            _KIND,
+            seed,
+            facts,
+            thorough=False,
+            slot=slot,
+            call_seed=call_seed,
+            tiles=0 if slot == whole else bench.seed(),
+        )
+        for slot, seed in enumerate(laid.seeds)
+    ]
+
+
+def _forms(bench: Bench) -> list[list[Any]]:
+    return [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]

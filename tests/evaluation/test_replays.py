@@ -1,0 +1,179 @@
+"""Candidates judged by their launches alone: traced without a device, repeated in a process that stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.replays import obstacle
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
+
+TASK = """
+import torch
+import torch.nn as nn
+rows, cols = 24, 40
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        return torch.relu(x) * self.scale
+def get_inputs():
+    return [torch.randn(rows, cols)]
+def get_init_inputs():
+    return [cols]
+"""
+CANDIDATE = '''
+import torch
+import torch.nn as nn
+from kernelwright.cuda import Module
+kernels = Module(r"""
+extern "C" __global__ void scaled_relu(const float* x, const float* s, float* y, int rows, int cols) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = {wrong} fmaxf(x[i], 0.f) * s[i % cols];
+}}
+extern "C" __global__ void added(const float* x, const float* s, float* y, int rows, int cols) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) atomicAdd(y + i, fmaxf(x[i], 0.f) * s[i % cols]);
+}}
+extern "C" __global__ void across(const float* x, const float* s, float* y, int rows, int cols) {{
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < rows * cols) y[i] = fmaxf(x[i % cols * rows + i / cols], 0.f) * s[i % cols];
+}}
+""")
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+        self.kept, self.calls = None, 0
+    def launched(self, name, x, y, rows):
+        cols = self.scale.numel()
+        getattr(kernels, name)[(rows * cols + 127) // 128, 128](x, self.scale, y, rows, cols)
+        return y
+    def forward(self, x):
+        rows = x.shape[0]
+        {body}
+'''
+
+
+@pytest.fixture(scope="module")
+def evaluator(pool: Pool) -> Iterator[Evaluator]:
+    options = EvalOptions(timing_seconds=0.05, trials=1, timeout=20, replay=True)
+    with Evaluator(options, device="cpu", pool=pool) as made:
+        yield made
+
+
+def candidate(body: str, wrong: str = "") -> Candidate:
+    text = CANDIDATE.format(body=body.replace("\n", "\n        "), wrong=wrong)
+    return Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")
+
+
+def judged(evaluator: Evaluator, body: str, wrong: str = "") -> Evaluation:
+    task = Task(task_id="scaled-relu", source=TASK, policy="from_scratch")
+    return evaluator.evaluate(task, candidate(body, wrong))
+
+
+def way(found: Evaluation) -> str:
+    return found.environment.get("replayed", "")
+
+
+PLAIN = "return self.launched('scaled_relu', x, torch.empty_like(x), rows)"
+
+
+def test_launches_stand_for_a_call(evaluator: Evaluator) -> None:
+    found = judged(evaluator, PLAIN)
+    assert found.verdict == "correct" and way(found) == "1 launches a call", found.reason
+    assert found.timing is not None and found.timing.speedup and len(found.timing.samples["candidate"]) >= 2
+    assert found.environment["own_kernel_share"] == "1.000" and found.launches[0].kernel == "scaled_relu"
+    again = judged(evaluator, PLAIN)  # the process that stays has the next candidate's code and weights
+    assert again.verdict == "correct" and way(again) == way(found)
+
+
+def test_a_size_that_others_were_judged_at_is_no_matter(evaluator: Evaluator) -> None:
+    other = Task(task_id="wider", source=TASK.replace("24, 40", "7, 300"), policy="from_scratch")
+    found = evaluator.evaluate(other, candidate(PLAIN))
+    assert found.verdict == "correct" and way(found) == "1 launches a call", found.reason
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return self.launched('added', x, torch.zeros_like(x), rows)", "1 launches and 1 copies or fills a call"),
+        ("return self.launched('added', x, torch.empty_like(x).zero_(), rows)", "1 launches and 1 copies or fills"),
+        ("return self.launched('across', x.t().contiguous(), torch.empty_like(x), rows)", "1 launches and 1 copies"),
+        ("y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()", "1 launches and 1 copies"),
+        (
+            "y = self.launched('scaled_relu', x, torch.empty(2, *x.shape, device=x.device)[1], rows)\nreturn y",
+            "1 launches a call",
+        ),
+    ],
+)
+def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str, said: str) -> None:
+    found = judged(evaluator, body)
+    assert found.verdict == "correct" and way(found).startswith(said), (found.reason, way(found))
+    if "copies" in said:
+        assert 0.0 <= float(found.environment["own_kernel_share"]) < 1.0
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        ("if float(x[0, 0]) > 1e9: return x\n" + PLAIN, "_local_scalar_dense is called"),
+        (PLAIN.replace("x, torch", "x * 1, torch"), "mul is called"),
+        (
+            "if self.kept is None: self.kept = torch.empty_like(x)\n"
+            "return self.launched('scaled_relu', x, self.kept, rows).clone()",
+            "neither an input, nor a weight, nor made",
+        ),
+        (
+            "self.calls += 1\ny = torch.empty_like(x)\n"
+            "for _ in range(self.calls): self.launched('scaled_relu', x, y, rows)\nreturn y",
+            "two calls in a row launch different things",
+        ),
+        (
+            "y = torch.empty_like(x)\nkernels  # cudaMemsetAsync\nreturn self.launched('scaled_relu', x, y, rows)",
+            "uses cudaMem",
+        ),
+        ("self.scale.mul_(1)\n" + PLAIN, "mul_ is called"),
+    ],
+)
+def test_what_does_more_goes_the_usual_way(evaluator: Evaluator, body: str, why: str) -> None:
+    found = judged(evaluator, body)
+    assert way(found).startswith("no: ") and why in way(found), (found.verdict, found.reason, way(found))
+    assert found.verdict in ("correct", "rejected"), found.reason
+
+
+def test_what_is_wrong_is_never_right_by_its_launches(evaluator: Evaluator) -> None:
+    found = judged(evaluator, PLAIN, wrong="1.01f *")
+    assert found.verdict == "wrong" and "output 0 differs" in way(found)
+    found = judged(evaluator, PLAIN, wrong="i > 900 ? 0.f :")
+    assert found.verdict == "wrong" and way(found).startswith("no: ")
+
+
+def test_answers_of_the_call_before_are_not_there(evaluator: Evaluator) -> None:
+    found = judged(evaluator, "return torch.empty_like(x)")
+    assert found.verdict in ("wrong", "rejected") and way(found).startswith("no: ")
+
+
+def test_a_fault_ends_the_process_and_not_the_next_candidate(evaluator: Evaluator) -> None:
+    found = judged(evaluator, PLAIN, wrong="x[1 << 28] +")
+    assert found.verdict == "runtime_error" and way(found).startswith("no: "), (found.verdict, found.reason)
+    assert way(judged(evaluator, PLAIN)) == "1 launches a call"
+
+
+def test_texts_that_launches_cannot_stand_for() -> None:
+    assert not obstacle(candidate(PLAIN))
+    assert obstacle(candidate("torch.compile(self)\n" + PLAIN)) == "it uses torch.compile"
+    assert obstacle(candidate(PLAIN).changed(language="triton")) == "it is triton"
+    assert not obstacle(candidate("kernels  # cudaGetLastError()\n" + PLAIN))
+
+
+def test_a_replayed_verdict_has_a_name_of_its_own() -> None:
+    task = Task(task_id="t", source=TASK)
+    gpu = EvalOptions(backend="gpu")
+    assert gpu.key(task, candidate(PLAIN)) != gpu.changed(replay=True).key(task, candidate(PLAIN))
+    cpu = EvalOptions(backend="cpu")
+    assert cpu.key(task, candidate(PLAIN)) == cpu.changed(replay=True).key(task, candidate(PLAIN))
