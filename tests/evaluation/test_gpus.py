@@ -125,16 +125,24 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
 
 
 def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
-    """Half of the seats at first, then all of them; the next judgements of the task begin there."""
+    """More seats, then all of them; the next judgements of the task begin there."""
     rooms, free = [], []
-    for _ in range(4):
+    for _ in range(5):
         with gpu.seat("a", alone=False) as seat:
             rooms.append(seat.room)
             free.append(len(gpu._free))
-        gpu.more_room("a")
-    assert rooms == [4 << 30, 12 << 30, 0, 0] and free == [3, 2, 0, 0]
+            gpu.more_room("a", seat.room)
+    assert rooms == [4 << 30, 13 << 30, 26 << 30, 0, 0] and free == [SEATS - 1, SEATS - 2, SEATS - 3, 0, 0]
     with gpu.seat("b", alone=False) as seat:
-        assert seat.room == 4 << 30 and len(gpu._free) == 3
+        assert seat.room == 4 << 30 and len(gpu._free) == SEATS - 1
+
+
+def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
+    """Answers to one task begin together and all find that they have too little: that is one step, not many."""
+    for _ in range(8):
+        gpu.more_room("a", 4 << 30)
+    with gpu.seat("a", alone=False) as seat:
+        assert seat.room == 13 << 30
 
 
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:

@@ -217,7 +217,7 @@ def _attempt(
 def _ask_for_room(bench: Bench) -> None:
     """After `TooLarge`: raises it again where there may be more room, which the next attempt then has."""
     if _memory(bench)[1]:
-        bench.gpu.more_room(bench.task.content_hash)
+        bench.gpu.more_room(bench.task.content_hash, bench.seat.room)
         raise
 
 

@@ -32,7 +32,7 @@ LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
 SEATS = 6
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 4 << 30), (2, 12 << 30), (SEATS, 0))
+ROOMS = ((1, 4 << 30), (2, 13 << 30), (3, 26 << 30), (SEATS, 0))
 """Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
 bytes) it has the GPU to itself."""
 LOCKS = Path("/tmp/kernelwright-locks")
@@ -288,9 +288,10 @@ class Gpu:
             raise found
         return found
 
-    def more_room(self, key: str) -> None:
-        """A judgement of that task needs more memory than it had."""
-        self._needs[key] = min(self._needs.get(key, 0) + 1, len(ROOMS) - 1)
+    def more_room(self, key: str, room: int) -> None:
+        """A judgement of that task needs more memory than the `room` that it had. Others of it may say so at once."""
+        had = next((k for k, (_, nbytes) in enumerate(ROOMS) if nbytes == room), 0)
+        self._needs[key] = max(self._needs.get(key, 0), min(had + 1, len(ROOMS) - 1))
 
     @contextlib.contextmanager
     def seat(self, key: str, alone: bool) -> Iterator[Seat]:
