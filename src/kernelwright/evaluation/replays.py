@@ -109,7 +109,7 @@ class ReplaySession(CandidateSession):
     def _note(self) -> None:
         """Traces a call on the weights that the model has now."""
         layout = self.layout
-        asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0}
+        asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0, "twice": not self.trace}
         answer = self._ask({"kind": "trace", **asked}, (), "while its launches were noted")
         found = {name: answer.header[name] for name in ("launches", "moves", "buffers", "outputs", "sent")}
         if self.trace and found != self.trace:

@@ -136,7 +136,7 @@ class SparseOperators(fakecuda.OperatorLog):
         if large and func._schema.is_mutable:
             self.doubtful = True
             return _unchanged(func, args, kwargs)
-        made = None if tensors and not large and not _may_grow(tensors, args) else _shapes(func, args, kwargs)
+        made = None if tensors and not large and not _may_grow(tensors, args) else shapes(func, args, kwargs)
         if made is None and large:
             self.asked = True
             raise Undecided(f"{func} of a tensor that is too large to compute with")
@@ -173,7 +173,7 @@ def _unchanged(func: Any, args: Any, kwargs: Any) -> Any:
     return given[0] if len(schema.returns) == 1 else tuple(given)
 
 
-def _shapes(func: Any, args: Any, kwargs: Any) -> Any:
+def shapes(func: Any, args: Any, kwargs: Any) -> Any:
     """What an operator makes of tensors without memory; None where that cannot be known so."""
     swapped = {k: _to_meta(v) for k, v in kwargs.items() if k != "generator"}
     if any(a.name == "device" for a in func._schema.arguments):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import values
-from kernelwright.evaluation import fakecuda, timed_calls, wire
+from kernelwright.evaluation import fakecuda, sparse, timed_calls, wire
 from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
@@ -60,12 +60,9 @@ class TracedOperators(fakecuda.OperatorLog):
         if name in _MAKING:
             return self._new(func(*args, **kwargs))
         if name in _ZEROS:
-            return self._moved(self._new(func(*args, **kwargs)), 0.0)
+            return self._moved(self._new(_form(func, args, kwargs)), 0.0)
         if name == "clone":
-            with torch.device("meta"):
-                form = func(torch.empty_strided(args[0].shape, args[0].stride(), dtype=args[0].dtype), **kwargs)
-            made = torch.empty_strided(form.shape, form.stride(), dtype=form.dtype)
-            return self._moved(self._new(made), args[0])
+            return self._moved(self._new(_form(func, args, kwargs)), args[0])
         if name == "copy_" or (name == "fill_" and isinstance(args[1], (int, float))):
             return self._moved(args[0], args[1])
         if name == "zero_":
@@ -81,6 +78,14 @@ class TracedOperators(fakecuda.OperatorLog):
             raise Untraceable("a lazily conjugated tensor is copied")
         self.moves.append(Move(self.launched(), to, source))
         return to
+
+
+def _form(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
+    """What an operator makes, with nothing in it. Raises `Untraceable` where that cannot be known without values."""
+    shapes = sparse.shapes(func, args, kwargs)
+    if shapes is None:
+        raise Untraceable(f"{func} makes what cannot be known")
+    return torch.empty_strided(shapes.shape, shapes.stride(), dtype=shapes.dtype)
 
 
 class TracedRunner(Runner):
@@ -105,8 +110,8 @@ class TracedRunner(Runner):
 
     def trace(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """The launches of a call, its buffers and outputs; with them the weights that launches are given."""
-        first, second = (self._traced(message.header) for _ in range(2))
-        if first != second:
+        first = self._traced(message.header)
+        if message.header["twice"] and first != self._traced(message.header):
             raise Untraceable("two calls in a row launch different things")
         used = {place[2] for launch in first["launches"] for place in launch["places"]}
         used |= {move["source"][0] for move in first["moves"] if isinstance(move["source"], list)}
@@ -115,7 +120,7 @@ class TracedRunner(Runner):
         return {**first, "sent": kept}, weights
 
     def _traced(self, header: dict[str, Any]) -> dict[str, Any]:
-        inputs = [torch.zeros(tuple(shape), dtype=getattr(torch, dtype)) for _, dtype, shape in header["inputs"]]
+        inputs = [sparse.zeros(tuple(shape), getattr(torch, dtype)) for _, dtype, shape in header["inputs"]]
         weights = weights_of(self.model)
         self._given = [*inputs, *weights]
         self.ranges = [_range(t) for t in self._given]
