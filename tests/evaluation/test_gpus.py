@@ -145,6 +145,17 @@ def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
         assert seat.room == 13 << 30
 
 
+def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
+    for key, nbytes, room in (("a", 0, 4), ("b", 5 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
+        gpu.expect(key, nbytes)
+        with gpu.seat(key, alone=False) as seat:
+            assert seat.room == room << 30
+    gpu.more_room("b", 13 << 30)
+    gpu.expect("b", 5 << 30)  # what was found out counts
+    with gpu.seat("b", alone=False) as seat:
+        assert seat.room == 26 << 30
+
+
 def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
     """The seats that stay empty give back what their last task has left; one that cannot is started again."""
     with gpu.seat("a", alone=False) as first, gpu.seat("b", alone=False) as second:

@@ -124,6 +124,10 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
         ("if float(x[0, 0]) > 1e9: return x\n" + PLAIN, "_local_scalar_dense is called"),
         (PLAIN.replace("x, torch", "x * 1, torch"), "mul is called"),
         (
+            "self.calls += 1\nif self.calls > 3: return torch.empty_like(x)\n" + PLAIN,
+            "calls in a row",
+        ),
+        (
             "if self.kept is None: self.kept = torch.empty_like(x)\n"
             "return self.launched('scaled_relu', x, self.kept, rows).clone()",
             "neither an input, nor a weight, nor made",
@@ -131,7 +135,7 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
         (
             "self.calls += 1\ny = torch.empty_like(x)\n"
             "for _ in range(self.calls): self.launched('scaled_relu', x, y, rows)\nreturn y",
-            "two calls in a row launch different things",
+            "calls in a row launch different things",
         ),
         (
             "y = torch.empty_like(x)\nkernels  # cudaMemsetAsync\nreturn self.launched('scaled_relu', x, y, rows)",
@@ -143,7 +147,7 @@ def test_fills_and_copies_are_repeated_with_them(evaluator: Evaluator, body: str
 def test_what_does_more_goes_the_usual_way(evaluator: Evaluator, body: str, why: str) -> None:
     found = judged(evaluator, body)
     assert way(found).startswith("no: ") and why in way(found), (found.verdict, found.reason, way(found))
-    assert found.verdict in ("correct", "rejected"), found.reason
+    assert found.verdict in ("correct", "rejected", "wrong"), found.reason
 
 
 def test_what_is_wrong_is_never_right_by_its_launches(evaluator: Evaluator) -> None:
@@ -162,6 +166,12 @@ def test_a_fault_ends_the_process_and_not_the_next_candidate(evaluator: Evaluato
     found = judged(evaluator, PLAIN, wrong="x[1 << 28] +")
     assert found.verdict == "runtime_error" and way(found).startswith("no: "), (found.verdict, found.reason)
     assert way(judged(evaluator, PLAIN)) == "1 launches a call"
+
+
+def test_a_decoy_beside_a_copy_is_no_answer(evaluator: Evaluator) -> None:
+    task = Task(task_id="same", source=TASK.replace("torch.relu(x) * self.scale", "x + 0"), policy="from_scratch")
+    body = "self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn x.clone()"
+    assert "no memory that a kernel was given" in way(evaluator.evaluate(task, candidate(body)))
 
 
 def test_texts_that_launches_cannot_stand_for() -> None:

@@ -40,6 +40,8 @@ from kernelwright.records import (
 from kernelwright.tasks.reference import wants_gradients
 
 _Tried = TypeVar("_Tried")
+LEAST_BYTES = 24
+"""Of memory that checking takes for each element of inputs and outputs: a dozen copies of the larger of the two."""
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
@@ -82,6 +84,7 @@ def judge_on_gpu(
     advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
+    gpu.expect(task.content_hash, LEAST_BYTES * _main_size(task, plan).elements)
     if problem is None:
 
         def tried(alone: bool) -> Attempt:
@@ -124,6 +127,7 @@ def _replayed(
     Raises `TooLarge` where a task may have more memory than it had.
     """
     why = "it has gradients" if wants_gradients(task.source) else replays.obstacle(candidate)
+    why = why if options.baselines and options.timing_seconds > 0 else "no baseline is timed"
     if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
         return None, why
     attempt, rng = Attempt(), np.random.default_rng(seed)

@@ -288,6 +288,11 @@ class Gpu:
             raise found
         return found
 
+    def expect(self, key: str, nbytes: int) -> None:
+        """A task whose checks need so much memory at least begins where there may be enough, beside others."""
+        enough = next((k for k, (_, room) in enumerate(ROOMS[:-1]) if room >= nbytes), len(ROOMS) - 2)
+        self._needs.setdefault(key, enough)
+
     def more_room(self, key: str, room: int) -> None:
         """A judgement of that task needs more memory than the `room` that it had. Others of it may say so at once."""
         had = next((k for k, (_, nbytes) in enumerate(ROOMS) if nbytes == room), 0)

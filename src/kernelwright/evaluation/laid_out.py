@@ -50,7 +50,7 @@ def timed(bench: Bench) -> None:
     turn = ["candidate", *bench.options.baselines]
     slots = bench.layout["slots"]
     if set(turn) - {"candidate", "eager"} or slots < 2:
-        timing.timed(bench)  # what is compiled chooses kernels by the clock
+        _in_the_usual_way(bench)  # what is compiled chooses kernels by the clock
         return
     with bench.in_one():
         before = bench.referee("facts")["device"]
@@ -62,7 +62,7 @@ def timed(bench: Bench) -> None:
                 timing.begin(bench, turn, count)
             laid = _laid(bench, count)
     if laid is None:
-        timing.timed(bench)
+        _in_the_usual_way(bench)
         return
     samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
     extra = timing.launch_extra(bench) if count > 1 else 0.0
@@ -78,6 +78,15 @@ def timed(bench: Bench) -> None:
         laid = _laid(bench, count)
     if bench.attempt.failed is None:
         timing.conclude(bench, samples, before)
+
+
+def _in_the_usual_way(bench: Bench) -> None:
+    """Contents are made and outputs looked at while the GPU is had alone. Nothing there tells what kernels add to what
+    is filled and copied."""
+    if isinstance(bench.session, ReplaySession) and bench.session.trace["moves"]:
+        bench.attempt.failed = Failed("unsupported", "it fills or copies, and its calls are not laid out")
+    elif bench.attempt.failed is None:
+        timing.timed(bench)
 
 
 def _laid(bench: Bench, count: int) -> Pass:
@@ -116,8 +125,10 @@ def _own_share(bench: Bench, laid: Pass, count: int, samples: Samples) -> None:
     """How much of a call's time on the device is not torch's, which fills and copies."""
     share, session = 1.0, bench.session
     if isinstance(session, ReplaySession) and session.trace["moves"] and samples.times["candidate"]:
-        moves = _measured(bench, laid, "candidate", 0, count, moves=True)["times"]["device_ms"]
-        share = max(0.0, 1.0 - moves / min(samples.times["candidate"]))
+        facts = _measured(bench, laid, "candidate", 0, count, moves=True)
+        share = max(0.0, 1.0 - facts["times"]["device_ms"] / min(samples.times["candidate"]))
+        if facts["idle"]:
+            bench.attempt.failed = Failed("rejected", "its outputs are the same without its kernels")
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
 
 

@@ -22,7 +22,7 @@ from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import devices, wire
 from kernelwright.evaluation.channel import Channel, Message
-from kernelwright.evaluation.contents import changed, overwritten
+from kernelwright.evaluation.contents import changed, overwritten, same_bits
 from kernelwright.evaluation.devices import Device
 from kernelwright.evaluation.referee import answer_all
 from kernelwright.evaluation.timed_calls import TimedCalls
@@ -118,7 +118,8 @@ class Replayer:
         return {"arch": architecture() if self.device.name == "cuda" else ""}
 
     def run(self, message: Message) -> dict[str, Any]:
-        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block."""
+        """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block. With
+        `moves` only what is filled and copied, where calls have been: `idle` says whether launches change nothing."""
         header = message.header
         if header["fresh"]:
             self.checked = []
@@ -131,16 +132,18 @@ class Replayer:
         devices.poison(self.device, header["outputs"], len(given))
         self.device.soil()
         results, times, copies = self._called(header, given)
-        for slot, result in enumerate([] if header["moves"] else results):
-            for out, place in zip(result, header["outputs"], strict=True):
-                self.calls.view(slot * header["stride"], *place).copy_(out)
+        places = [[(slot * header["stride"], *place) for place in header["outputs"]] for slot in range(len(results))]
+        pairs = [pair for row, result in zip(places, results, strict=True) for pair in zip(row, result, strict=True)]
+        idle = header["moves"] and all(same_bits(self.calls.view(*place), out) for place, out in pairs)
+        for place, out in [] if header["moves"] else pairs:
+            self.calls.view(*place).copy_(out)
         mutated: list[int] = []
         if header["watch"]:
             mutated = changed([self.calls.view(0, *place) for place in header["inputs"]], given[0])
         self.device.synchronize()
         forms = [[wire.dtype_name(t.dtype), list(t.shape)] for t in results[-1]]
         clocks = {"times": dataclasses.asdict(times), "copies": dataclasses.asdict(copies)}
-        return {**clocks, "outputs": forms, "mutated": mutated}
+        return {**clocks, "outputs": forms, "mutated": mutated, "idle": idle}
 
     def _called(
         self, header: dict[str, Any], given: list[Tensors]

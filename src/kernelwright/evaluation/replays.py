@@ -12,6 +12,7 @@ This only ever says that a candidate is right, and how fast: whatever else comes
 
 from __future__ import annotations
 
+import random
 import re
 import time
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from kernelwright.machine.tracing import code_name
 from kernelwright.records import Candidate, Task
 
 RESIDENT_MB = 8192
+TRACES = 4, 7
+"""How often a call is traced, at least and at most: who does otherwise in later calls does not know when it is over."""
 _API = re.compile(r"\b(?:cuda(?=[A-Z])|cublas|cudnn|cufft|curand|cu(?=[A-Z]))\w+")
 _HARMLESS = frozenset(
     """cudaGetLastError cudaPeekAtLastError cudaGetErrorString cudaGetErrorName cudaError_t cudaError cudaSuccess
@@ -109,7 +112,8 @@ class ReplaySession(CandidateSession):
     def _note(self) -> None:
         """Traces a call on the weights that the model has now."""
         layout = self.layout
-        asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0, "twice": not self.trace}
+        times = 1 if self.trace else random.Random(self.options.seed).randint(*TRACES)
+        asked = {"calls": [layout["call"]], "inputs": layout["inputs"], "call_seed": 0, "times": times}
         answer = self._ask({"kind": "trace", **asked}, (), "while its launches were noted")
         found = {name: answer.header[name] for name in ("launches", "moves", "buffers", "outputs", "sent")}
         if self.trace and found != self.trace:
@@ -117,6 +121,8 @@ class ReplaySession(CandidateSession):
         expected = [list(place[1:]) for place in layout["outputs"]]
         if [[dtype, list(shape)] for _, dtype, shape, _, _ in found["outputs"]] != expected:
             raise Failed("unsupported", "its outputs are of another form")
+        if not _launched(found):
+            raise Failed("unsupported", "an output is in no memory that a kernel was given")
         self.trace, self._weights, self._loaded = found, answer.tensors, False
         self._build_codes()
 
@@ -153,6 +159,16 @@ class ReplaySession(CandidateSession):
             if "CUDA error" in str(error):
                 self.gpu.faults.note()
             raise Failed("unsupported", f"its launches cannot be repeated: {error}"[:500]) from error
+
+
+def _launched(trace: dict[str, Any]) -> bool:
+    """Whether kernels were given the memory of every output, or the memory that it is a copy of."""
+    made = {number for number, (kind, _, _) in enumerate(trace["buffers"]) if kind == "made"}
+    given = made & {buffer for launch in trace["launches"] for _, _, buffer, _ in launch["places"]}
+    for move in trace["moves"]:
+        if not isinstance(move["source"], float) and move["source"][0] in given and move["after"] > 0:
+            given.add(move["to"][0])
+    return all(output[0] in given for output in trace["outputs"])
 
 
 def note(trace: dict[str, Any]) -> str:

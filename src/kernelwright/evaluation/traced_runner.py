@@ -111,8 +111,8 @@ class TracedRunner(Runner):
     def trace(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """The launches of a call, its buffers and outputs; with them the weights that launches are given."""
         first = self._traced(message.header)
-        if message.header["twice"] and first != self._traced(message.header):
-            raise Untraceable("two calls in a row launch different things")
+        if any(self._traced(message.header) != first for _ in range(message.header["times"] - 1)):
+            raise Untraceable("calls in a row launch different things")
         used = {place[2] for launch in first["launches"] for place in launch["places"]}
         used |= {move["source"][0] for move in first["moves"] if isinstance(move["source"], list)}
         kept = [k for k, (kind, _, _) in enumerate(first["buffers"]) if kind == "weight" and k in used]
