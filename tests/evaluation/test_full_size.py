@@ -544,7 +544,7 @@ def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPa
         took = 0.02 if who == "candidate" else next(calls, 0.02)
         return {"hidden": True, "device_ms": took, "slack_ms": 0.0, "issue_ms": 0.01}
 
-    for name, instead in {"_times": times, "_launch_extra": lambda _: 0.0, "_suspicious": lambda *_: None}.items():
+    for name, instead in {"_times": times, "launch_extra": lambda _: 0.0, "_suspicious": lambda *_: None}.items():
         monkeypatch.setattr(timing, name, instead)
     bench = SimpleNamespace(
         one_by_one=False,
