@@ -95,6 +95,25 @@ def test_an_honest_kernel_is_correct_and_timed(evaluator: Evaluator) -> None:
     assert 0.5 < result.timing.speedup < 5 and result.environment["own_kernel_share"] == "1.000"
 
 
+def test_launches_stand_for_a_candidate(evaluator: Evaluator) -> None:
+    """Judged by them, it is as fast as judged by running its host code; what is wrong is told by the usual way."""
+    task, asked = Task(task_id="plus", source=TASK, policy="from_scratch"), evaluator.options.changed(replay=True)
+
+    def by_launches(source: str) -> Evaluation:
+        made = Candidate(sources=(SourceFile(path="candidate.py", content=source),), language="cuda")
+        return evaluator.evaluate(task, made, asked)
+
+    usual, found = judged(evaluator, text()), by_launches(text())
+    assert found.verdict == "correct" and found.environment["replayed"] == "1 launches a call", found.environment
+    assert usual.timing is not None and found.timing is not None
+    assert 0.85 < found.timing.candidate_ms / usual.timing.candidate_ms < 1.18
+    wrong = by_launches(text(RIGHT.replace("1.f;", "1.01f;")))
+    assert wrong.verdict == "wrong" and wrong.environment["replayed"].startswith("no: wrong")
+    faulty = by_launches(text("y[i + (1L << 40)] = 0.f;"))
+    assert faulty.verdict == "runtime_error" and "CUDA error" in faulty.environment["replayed"]
+    assert by_launches(text()).environment["replayed"] == "1 launches a call"
+
+
 NORM = """
 import torch
 import torch.nn as nn

@@ -150,6 +150,45 @@ def test_what_does_more_goes_the_usual_way(evaluator: Evaluator, body: str, why:
     assert found.verdict in ("correct", "rejected", "wrong"), found.reason
 
 
+INLINE = '''
+import torch
+import torch.nn as nn
+from torch.utils.cpp_extension import load_inline
+source = """
+template <typename T, int BLOCK>
+__global__ void scaled_relu(const T* x, const T* s, T* y, int rows, int cols) {
+  extern __shared__ float unused[];
+  int i = blockIdx.x * BLOCK + threadIdx.x;
+  if (i < rows * cols) y[i] = fmaxf(x[i], 0.f) * s[i % cols];
+}
+torch::Tensor forward(torch::Tensor x, torch::Tensor s) {
+  auto y = torch::empty_like(x);
+  auto part = torch::zeros({4}, x.options());
+  scaled_relu<float, 128><<<(x.numel() + 127) / 128, 128, 512>>>(
+      x.data_ptr<float>(), s.data_ptr<float>(), y.data_ptr<float>(), x.size(0), x.size(1));
+  TORCH_CHECK(cudaGetLastError() == cudaSuccess);
+  return y;
+}
+"""
+module = load_inline("replayed", "torch::Tensor forward(torch::Tensor x, torch::Tensor s);", source, ["forward"])
+class ModelNew(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+    def forward(self, x):
+        return module.forward(x, self.scale)
+'''
+
+
+def test_compiled_host_code_is_traced_too(evaluator: Evaluator) -> None:
+    made = Candidate(sources=(SourceFile(path="c.py", content=INLINE),), language="cuda")
+    found = evaluator.evaluate(Task(task_id="scaled-relu", source=TASK, policy="from_scratch"), made)
+    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies or fills a call", (
+        found.reason,
+        way(found),
+    )
+
+
 def test_what_is_wrong_is_never_right_by_its_launches(evaluator: Evaluator) -> None:
     found = judged(evaluator, PLAIN, wrong="1.01f *")
     assert found.verdict == "wrong" and "output 0 differs" in way(found)

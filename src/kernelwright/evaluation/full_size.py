@@ -93,11 +93,12 @@ def judge_on_gpu(
         def by_launches() -> tuple[Attempt | None, str]:
             return _replayed(task, candidate, source, options, seed, plan, oracle, builder, gpu)
 
-        quick, why = _with_room(by_launches)[0] if options.replay and not alone else (None, "")
+        (quick, why), first = _with_room(by_launches) if options.replay and not alone else ((None, ""), 0.0)
         if quick is not None:
+            quick.waited += first
             return judging.evaluation(task, candidate, options, quick, advice, started, _backend(gpu))
         attempt, lost = _with_room(lambda: tried(alone))
-        attempt.waited += lost
+        attempt.waited += first + lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
             attempt = _second(attempt, tried(alone=True))
         if why:
