@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import TaskError, WorkerDied
-from kernelwright.evaluation import EvalOptions, Evaluator, faults, gpus
+from kernelwright.evaluation import EvalOptions, Evaluator, faults
 from kernelwright.evaluation.faults import Disturbed, Faults
 from kernelwright.evaluation.gpus import Gpu, Trusted
 from kernelwright.evaluation.pool import Pool
@@ -66,13 +66,13 @@ def test_who_waits_for_ever_after_a_fault_is_started_again(gpu: Gpu) -> None:
 @pytest.mark.parametrize("alone", [False, True])
 def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
     """No fault since it was asked, or nobody beside it who could have met one."""
-    monkeypatch.setattr(gpus, "REFEREE_SECONDS", 3.0)
     gpu.faults.note()
     if not alone:
         past = time.time() - 60
         os.utime(gpu.faults._path, (past, past))
     with gpu.seat("a", alone) as seat:
         stop(seat.referee)
+        monkeypatch.setattr(seat.referee, "seconds", 3.0)
         with pytest.raises(TaskError, match="did not finish within 3 s"):
             seat.referee.ask("t", {"kind": "facts"})
 

@@ -152,10 +152,11 @@ class Trusted:
     the baselines; or only device code, the replayer. It is started again when it dies."""
 
     def __init__(
-        self, pool: Pool, role: _Role, device: dict[str, Any], faults: Faults, seconds: float = REFEREE_SECONDS
+        self, pool: Pool, role: _Role, device: dict[str, Any], faults: Faults, seconds: float | None = None
     ) -> None:
-        """An answer may take so many `seconds`."""
-        self.pool, self.faults, self.seconds = pool, faults, seconds
+        """An answer may take so many `seconds` (`REFEREE_SECONDS`)."""
+        self.pool, self.faults = pool, faults
+        self.seconds = REFEREE_SECONDS if seconds is None else seconds
         self.role: _Role = role
         self.device = device
         self.child: Child | None = None
