@@ -57,11 +57,14 @@ class Bench:
     """Whether the candidate's calls must be timed one by one."""
     ruler: list[float | None] | None = None
     """The rulers of a smaller size, for outputs that are too large to have their own."""
-    replayed: bool = False
-    """Whether only launches are repeated: then host code needs no GPU, and none of it needs to be watched."""
     seat: Seat = field(init=False)
     turn: Literal["", "beside", "alone"] = ""
     """How it has the GPU now."""
+
+    @property
+    def replayed(self) -> bool:
+        """See `CandidateSession.replayed`."""
+        return self.session.replayed
 
     @property
     def timed(self) -> bool:

@@ -135,7 +135,7 @@ def _replayed(
     session = replays.ReplaySession(candidate, source, options, oracle.pool, builder, gpu)
     attempt.level = session.level
     policy, kinds = options.policy or task.policy, judging.value_kinds(plan)
-    bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds, replayed=True)
+    bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
         session.load(task)
         waiting = time.monotonic()
@@ -145,7 +145,7 @@ def _replayed(
             with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
                 _full_size(bench)
                 with bench.has("beside"):
-                    session.exchange("", 0)
+                    session.release()
     except Failed as ended:
         return None, ended.reason
     except TooLarge as error:

@@ -8,7 +8,6 @@ outputs and the reference stay out of reach.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -132,26 +131,11 @@ class GpuRunner(Runner):
                 except NoGraph as error:
                     results, problem = [], str(error)
             elif header["late"]:
-                results, times, copies = self._late(header, calls, given)
+                results, times, copies = self.calls.measure_late(header, calls, given)
             else:
                 results, times = self.place.measure(calls)
         report = {"times": dataclasses.asdict(times), "copies": dataclasses.asdict(copies), **profiled}
         return results, {**report, "no_graph": problem, "same_memory": _same_memory(results)}
-
-    def _late(
-        self, header: dict[str, Any], calls: list[Callable[[], Any]], given: list[list[torch.Tensor]]
-    ) -> tuple[list[Any], devices.Times, devices.Times]:
-        """A row of calls whose inputs are put in place right before each: results, times, and what the copies take."""
-        places = self.calls.placements(header, given)
-
-        def one(place: Callable[[], None], call: Callable[[], Any]) -> Any:
-            place()
-            return call()
-
-        both = [functools.partial(one, place, call) for place, call in zip(places, calls, strict=True)]
-        results, times = self.place.measure(both)
-        _, copies = self.place.measure(places)
-        return results, times, copies
 
     def _hand_back(
         self,

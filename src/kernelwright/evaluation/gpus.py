@@ -220,15 +220,12 @@ class Seat:
 
     def rest(self) -> None:
         """Gives the memory back that the task before has left."""
-        for trusted in (self.referee, self.baseline):
+        for trusted in (self.referee, self.baseline, self.replayer):
             if trusted.child is not None and self.key:
                 try:
                     trusted.ask(self.key, {"kind": "release", "all": True})
                 except (HarnessError, TaskError, TooLarge):
                     trusted.close()
-        if self.replayer.child is not None:
-            with contextlib.suppress(HarnessError, TaskError, TooLarge):
-                self.replayer.ask(self.key, {"kind": "exchange", "handle": "", "nbytes": 0, "all": True})
         self.key = ""
 
     def close(self) -> None:

@@ -5,14 +5,14 @@ process, with the GPU opened once, serves many candidates. What their kernels ma
 that shares a block with the referee: inputs there are the referee's to doubt, and expected outputs are elsewhere. A
 kernel that meets a fault ends this process, and another one takes its place.
 
-Messages in: `load`, `exchange`, `run`. Out: `ready`, `loaded`, `exchanged`, `ran`, `failed`.
+Messages in: `load`, `exchange`, `run`, `release`. Out: `ready`, `loaded`, `exchanged`, `ran`, `released`, `failed`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -113,9 +113,14 @@ class Replayer:
         what device code is to be built for; nothing where there is no GPU."""
         self._forget()
         self.calls.exchange(message.header["handle"], message.header["nbytes"])
-        if not message.header["handle"]:
-            devices.give_back(self.device.name, everything=message.header.get("all", False))
         return {"arch": architecture() if self.device.name == "cuda" else ""}
+
+    def release(self, message: Message) -> dict[str, Any]:
+        """Forgets the candidate before; with `all`, gives all of its memory back to the device."""
+        self._forget()
+        self.calls.exchange("", 0)
+        devices.give_back(self.device.name, everything=message.header.get("all", False))
+        return {}
 
     def run(self, message: Message) -> dict[str, Any]:
         """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block. With
@@ -151,18 +156,10 @@ class Replayer:
         calls = [functools.partial(self._replay, tensors, not header["moves"]) for tensors in given]
         if header["watch"]:
             return [calls[0]()], _NO_TIMES, _NO_TIMES
-        if not header["late"]:
-            results, times = self.device.measure(calls)
-            return results, times, times
-        places = self.calls.placements(header, given)
-
-        def one(place: Callable[[], None], call: Callable[[], Tensors]) -> Tensors:
-            place()
-            return call()
-
-        both = [functools.partial(one, place, call) for place, call in zip(places, calls, strict=True)]
-        results, times = self.device.measure(both)
-        return results, times, self.device.measure(places)[1]
+        if header["late"]:
+            return self.calls.measure_late(header, calls, given)
+        results, times = self.device.measure(calls)
+        return results, times, times
 
     def _replay(self, given: Tensors, launches: bool = True) -> Tensors:
         """One call: memory is made, kernels are launched, and the outputs are views of what was made. Without
@@ -218,5 +215,6 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "load": ("loaded", replayer.load),
             "exchange": ("exchanged", replayer.exchange),
             "run": ("ran", replayer.run),
+            "release": ("released", replayer.release),
         },
     )

@@ -56,6 +56,8 @@ def obstacle(candidate: Candidate) -> str:
 class ReplaySession(CandidateSession):
     """A candidate of which a runner traces the calls, and a replayer makes them."""
 
+    replayed = True
+
     def __init__(
         self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: Builder, gpu: Gpu
     ) -> None:
@@ -87,6 +89,10 @@ class ReplaySession(CandidateSession):
         """Has the replayer open the block that the referee shares, or close it. Raises `Failed`."""
         self._loaded = False
         self.gpu.architecture = self._replayer({"kind": "exchange", "handle": handle, "nbytes": nbytes})["arch"]
+
+    def release(self) -> None:
+        """Has the replayer forget the candidate, and close the block. Raises `Failed`."""
+        self._replayer({"kind": "release"})
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
         """As ever, in the runner, and traces a call. Raises `Failed`."""

@@ -315,6 +315,9 @@ def _built_ahead(folder: Path) -> None:
 class CandidateSession:
     """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
 
+    replayed = False
+    """Whether only launches are repeated on a GPU: then host code needs none, and none of it needs to be watched."""
+
     def __init__(
         self,
         candidate: Candidate,

@@ -97,6 +97,7 @@ class TracedRunner(Runner):
         super().__init__(channel)
         self.operators = self.traced = TracedOperators(lambda: len(self.runtime.launches))
         self.ranges: list[tuple[int, int]] = []
+        self._given: list[torch.Tensor] = []
         self.runtime.find = self._find
         values.bare = True  # what an allocation holds is nothing to a trace, and filling it would take its memory
 

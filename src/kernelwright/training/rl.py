@@ -104,9 +104,9 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     judging = settings.judging
     jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
-        judges = executor
         stack.callback(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(SWITCH_SECONDS)
+        judges = executor
         if judges is None:
             own = load_executor("local", jobs, judging.backend)
             judges = stack.enter_context(remembering(own, judging.verdicts))

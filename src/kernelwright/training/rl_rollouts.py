@@ -346,8 +346,8 @@ class Rollouts:
             return evaluation
         # Before what has still to be filtered: a GPU that waits at first makes everybody wait in the end.
         # Most calls were checked before, and so was what host code does.
-        fewer = options.changed(trials=min(options.trials, judging.gpu_trials))
-        fewer = fewer.changed(replay=judging.replay and evaluation.verdict == "correct")
+        replay = judging.replay and evaluation.verdict == "correct"
+        fewer = options.changed(trials=min(options.trials, judging.gpu_trials), replay=replay)
         return self._judged(task, candidate, fewer, priority=1)
 
     def _judged(self, task: Task, candidate: Candidate, options: EvalOptions, priority: int = 0) -> Evaluation:
