@@ -317,3 +317,17 @@ def test_a_long_sum_keeps_its_small_terms(run: Runner) -> None:
         + ' printf("%.0f\\n", thrust::reduce(v.begin(), v.end(), 0.f)); }'
     )
     assert run(source).stdout == "33554432\n"
+
+
+def test_a_program_stays_in_place_when_another_process_has_built_it_too(run: Runner, pool: Pool) -> None:
+    """A child may run the very file that it was confined to, which must not be exchanged under it."""
+    source = HEAD + '__global__ void one() {}\nint main() { one<<<1, 1>>>(); puts("here"); }\n'
+    built = build(source, run.builder)
+    assert built.library
+    executable = Path(built.library)
+    first = executable.stat().st_ino
+    with ProgramSession(built, source, pool, Limits(60)) as session:
+        executable.with_suffix(".json").unlink()  # as another finds it that begins before the first has ended
+        again = build(source, run.builder)
+        assert again.library == built.library and "cached" not in again.seconds and executable.stat().st_ino == first
+        assert session.program("program").stdout == "here\n"

@@ -61,6 +61,17 @@ def test_headers_are_compiled_once_and_the_library_works(folder: Path) -> None:
     assert done.stdout.strip() == "[2.0, 2.0]"
 
 
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="torch builds extensions with ninja, which is not installed")
+def test_a_build_that_was_ended_does_not_hold_up_the_next(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch marks a folder in which it builds by a file, and waits for that to go."""
+    monkeypatch.setattr(torch_build, "SECONDS", 100.0)
+    place = Path(f"{folder}-ended")
+    place.mkdir(parents=True)
+    (place / "lock").touch()
+    made = torch_build.build(request(4), place)
+    assert made is not None and made.status == "ok"
+
+
 def test_no_more_builds_at_a_time_than_memory_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     available = psutil.virtual_memory()._replace(available=torch_build.BUILD_BYTES // 2)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: available)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import re
+import secrets
 import time
 from dataclasses import asdict, replace
 from functools import cache as memoize
@@ -136,7 +136,8 @@ def _read(path: Path) -> BuildResult | None:
 
 def _write(path: Path, result: BuildResult) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    # Not by the process's number: two builders confined apart may both have the same.
+    temporary = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
     temporary.write_text(json.dumps(asdict(result)))
     temporary.rename(path)
 

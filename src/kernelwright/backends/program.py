@@ -123,12 +123,19 @@ def _build(
     if device.status != "ok":
         return BuildResult(device.status, device.log, device.missing, seconds=seconds)
     table = _table(kernels, _symbols(folder / "program"), device)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    Path(str(target) + TABLE).write_text(table)
-    (folder / "program").replace(target)
+    _place(folder / "program", table, target)
     return BuildResult(
         "ok", device.log, library=str(target), ptx=device.ptx, device_source=parts.device, seconds=seconds
     )
+
+
+def _place(made: Path, table: str, target: Path) -> None:
+    """Puts a program and its table where they are looked for, unless another process that was asked for the same one
+    has: a child that may run that very file, and no other, may be on its way."""
+    with host_build.locked(target.parent / "programs.lock"):
+        if not target.exists():
+            Path(str(target) + TABLE).write_text(table)
+            made.rename(target)
 
 
 def _host_unit(parts: Split) -> str:

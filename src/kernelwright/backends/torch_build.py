@@ -23,6 +23,7 @@ from pathlib import Path
 import psutil
 
 from kernelwright.backends import diagnose
+from kernelwright.backends.host_build import locked
 from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS, HEADER_SECONDS = 170.0, 300.0
@@ -30,7 +31,7 @@ SECONDS, HEADER_SECONDS = 170.0, 300.0
 BUILD_BYTES = 4 << 30
 """What one build may need: two translation units with torch's headers at a time."""
 _SCRIPT = """
-import hashlib, json, os, pathlib, re, subprocess, sys
+import hashlib, json, os, pathlib, re, secrets, subprocess, sys
 import torch
 import torch.utils.cpp_extension as e
 request, folder, headers = json.load(sys.stdin)
@@ -53,7 +54,7 @@ def precompiled(directory, *arguments, **options):
         header.write_text("#include <torch/extension.h>\\n")
         busy = pathlib.Path(folder, "headers")
         busy.touch()
-        made = pathlib.Path(f"{ready}.{os.getpid()}")
+        made = pathlib.Path(f"{ready}.{secrets.token_hex(8)}")
         command = f"{compiler} {flags} -x c++-header {header} -o {made}"
         if subprocess.run(command, shell=True, capture_output=True).returncode == 0:
             os.replace(made, ready)
@@ -114,7 +115,8 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
     }
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "/usr/bin:/bin")])
     text = json.dumps([{**asdict(request), "name": name}, str(folder), str(folder.parent / "torch-headers")])
-    with _room(folder.parent / "torch-builds"):
+    with locked(folder / "building"), _room(folder.parent / "torch-builds"):
+        (folder / "lock").unlink(missing_ok=True)  # torch's own, of a build that was ended: it would wait for ever
         code, log = _run(text, folder, environment)
     if code == 77:
         return None
