@@ -91,8 +91,8 @@ def test_the_root_of_the_package_imports_nothing() -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["records", "errors", "config", "store", "jobqueue", "tasks", "evaluation", "executor", "executor.ray_actors"]
-    + ["policies", "rollout", "report", "cli"],
+    ["records", "errors", "config", "store", "jobqueue", "tasks", "evaluation", "executor"]
+    + ["executor.apart", "executor.ray_actors", "policies", "rollout", "report", "cli"],
 )
 def test_imports_without_torch(module: str) -> None:
     heavy = ("torch", "datasets", "openai", "fastapi", "transformers", "ray")

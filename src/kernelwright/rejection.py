@@ -108,7 +108,7 @@ def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executo
     jobs = judging_jobs(settings)
 
     def judges() -> AbstractContextManager[Executor]:
-        return nullcontext(executor) if executor else load_executor("local", jobs, judging.backend)
+        return nullcontext(executor) if executor else load_executor("apart", jobs, judging.backend)
 
     suite = BenchSuite(tasks, exchange_of(options, policy), judges)
     play(suite, policy, options, judged, out / COLLECTED)

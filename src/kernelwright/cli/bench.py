@@ -73,7 +73,7 @@ def bench(
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first tasks.")] = None,
     reference_field: Annotated[str, typer.Option(help="Field that holds the reference.")] = "reference",
     id_field: Annotated[str | None, typer.Option(help="Field that names the row.")] = None,
-    executor: Annotated[str, typer.Option("--executor", help="local or ray.")] = "local",
+    executor: Annotated[str, typer.Option("--executor", help="local, apart or ray.")] = "local",
     backend: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     rule: Rule = None,
     trials: Annotated[int, typer.Option(help="Calls that are checked.")] = 5,

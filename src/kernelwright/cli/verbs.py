@@ -69,7 +69,12 @@ Strict = Annotated[
 StrictTolerance = Annotated[
     float | None, typer.Option("--kernelbench-tolerance", help="Of that verdict; default: by dtype, as on its main.")
 ]
-ExecutorKind = Annotated[str, typer.Option("--executor", help="local: this machine, all its GPUs; ray: a Ray cluster.")]
+ExecutorKind = Annotated[
+    str,
+    typer.Option(
+        "--executor", help="local: this machine, all its GPUs; apart: in processes of their own; ray: a Ray cluster."
+    ),
+]
 Sandbox = Annotated[str, typer.Option(help="auto, strict (landlock and seccomp or nothing) or none.")]
 
 

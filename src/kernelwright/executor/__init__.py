@@ -4,9 +4,10 @@
         job = executor.submit(task, candidate, options, priority=1)
         print(job.result().verdict)
 
-`local` judges on this machine, with every GPU that it may use; `ray` with actors of a Ray cluster (extra `ray`). Both
-take the job of the highest priority first, and the oldest of equals. `submit` blocks while `max_pending` jobs are not
-done, so that a long list does not have to fit into memory. This module imports neither torch nor ray.
+`local` judges on this machine, with every GPU that it may use; `apart` does so in processes of its own, beside a caller
+that computes; `ray` with actors of a Ray cluster (extra `ray`). All take the job of the highest priority first, and the
+oldest of equals. `submit` blocks while `max_pending` jobs are not done, so that a long list does not have to fit into
+memory. This module imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from kernelwright.records import Candidate, Evaluation, Task
 
 __all__ = ["KINDS", "Executor", "Full", "Job", "Keep", "as_completed", "in_order", "load_executor"]
 
-KINDS = ("local", "ray")
+KINDS = ("local", "apart", "ray")
 
 
 class Executor(Protocol):
@@ -67,16 +68,17 @@ def load_executor(kind: str, jobs: int, backend: str = "auto", max_pending: int 
 
     `backend` is that of most jobs: `cpu` leaves GPUs alone.
     """
-    if kind == "local":
+    if kind in ("local", "apart"):
+        from kernelwright.executor.apart import Apart
         from kernelwright.executor.local import Local
 
         on_gpus = EvalOptions.model_validate({"backend": backend}).resolved() == "gpu"
-        return Local(jobs, max_pending, visible_gpus() if on_gpus else ())
+        return (Local if kind == "local" else Apart)(jobs, max_pending, visible_gpus() if on_gpus else ())
     if kind == "ray":
         from kernelwright.executor.ray_actors import RayActors
 
         return RayActors(jobs, max_pending, backend)
-    raise ConfigError(f"--executor {kind!r} is not an executor", hint=f"use {' or '.join(KINDS)}")
+    raise ConfigError(f"--executor {kind!r} is not an executor", hint=f"use one of {', '.join(KINDS)}")
 
 
 def in_order(

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Self
 
+from kernelwright import errors
 from kernelwright.errors import HarnessError, KernelwrightError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.records import Candidate, Evaluation, Task
@@ -216,6 +217,21 @@ class Lanes:
 
     def __exit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
         self.close(drain=kind is None)
+
+
+Failure = tuple[str, str, str | None]
+"""An exception of ours on its way from another process: its kind, its words, its hint."""
+
+
+def as_failure(error: KernelwrightError) -> Failure:
+    return type(error).__name__, str(error), error.hint
+
+
+def as_raised(failure: Failure) -> KernelwrightError:
+    """The exception again."""
+    name, words, hint = failure
+    kind: type[KernelwrightError] = getattr(errors, name, HarnessError)
+    return kind(words, hint=hint)
 
 
 def failed(job: Job, reason: str) -> Evaluation:

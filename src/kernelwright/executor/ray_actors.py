@@ -16,11 +16,11 @@ import socket
 import threading
 from typing import Any
 
-from kernelwright import __version__, errors
+from kernelwright import __version__
 from kernelwright.errors import HarnessError, KernelwrightError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import PROTOCOL
-from kernelwright.executor.lanes import Job, Lanes, Lost
+from kernelwright.executor.lanes import Failure, Job, Lanes, Lost, as_failure, as_raised
 from kernelwright.executor.local import Evaluators
 from kernelwright.records import Candidate, Evaluation, Task
 
@@ -30,9 +30,6 @@ END_SECONDS = 30.0
 REACH_SECONDS = 10.0
 SPARE_SECONDS = 1800.0
 """What judging may take besides the candidate's own time and builds: reference, sizes, waiting for the GPU."""
-
-Failure = tuple[str, str, str | None]
-"""An exception of ours as it comes from an actor: its kind, its words, its hint."""
 
 
 def import_ray() -> Any:
@@ -65,7 +62,7 @@ class Judge:
         try:
             return self.evaluators.get(options, None).evaluate(task, candidate, options)
         except KernelwrightError as error:
-            return type(error).__name__, str(error), error.hint
+            return as_failure(error)
 
     def close(self) -> None:
         """Ends every child."""
@@ -167,8 +164,7 @@ class RayActors(Lanes):
             raise Lost(f"the Ray actor that judged went away ({_words(error)})") from error
         if isinstance(answer, Evaluation):
             return answer
-        name, words, hint = answer
-        raise getattr(errors, name, HarnessError)(words, hint=hint)
+        raise as_raised(answer)
 
     def settle(self, options: EvalOptions) -> EvalOptions:
         """Decides by the cluster's GPUs what `auto` stands for: each actor's machine might decide otherwise."""

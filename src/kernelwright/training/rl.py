@@ -46,9 +46,6 @@ JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
 REASON = 300
 """Characters of why a judge gave no opinion that a row of the log has."""
-SWITCH_SECONDS = 0.0005
-"""How long a thread may keep Python to itself while others want it: the one that generates would hold up those that
-judge, which each only want it for a moment, for 5 ms a message."""
 WAITING = 8
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
@@ -104,11 +101,9 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
     judging = settings.judging
     jobs = judging_jobs(settings, ranks.count)
     with contextlib.ExitStack() as stack:
-        stack.callback(sys.setswitchinterval, sys.getswitchinterval())
-        sys.setswitchinterval(SWITCH_SECONDS)
         judges = executor
         if judges is None:
-            own = load_executor("local", jobs, judging.backend)
+            own = load_executor("apart", jobs, judging.backend)
             judges = stack.enter_context(remembering(own, judging.verdicts))
         judge = Judge(load_policy(judging.judge)) if judging.judge else None
         stopped = _loop(settings, state, Rollouts(settings, state.policy, judges, judge, ranks), tasks, out)

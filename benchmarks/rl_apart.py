@@ -1,0 +1,74 @@
+"""Steps of reinforcement learning whose judges share the policy's process, and steps whose judges are apart from it.
+
+    python benchmarks/rl_apart.py OUT.json [--set KEY=VALUE ...] [--rounds 2] [--steps 3]
+
+Trains `starter_rl` for a few steps by turns: with `local`, threads of the process that generates, and with `apart`,
+processes of their own. Both play the same tasks with the same seeds from the same weights. The first step of a run, in
+which processes start, is left out of the medians. `ask_s` is what the policy took, `only_judge_s` what was waited for
+verdicts alone. Prints and writes one JSON object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import tempfile
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from starter import hardware
+
+from kernelwright.config import load_config
+from kernelwright.executor import load_executor
+from kernelwright.training.post_settings import recipe_path
+from kernelwright.training.rl import judging_jobs, train_rl
+from kernelwright.training.rl_settings import RlSettings
+
+WAYS = ("local", "apart")
+SECONDS = ("ask_s", "judge_s", "only_judge_s", "update_s", "step_s")
+
+
+def played(way: str, settings: RlSettings, out: Path) -> list[dict[str, Any]]:
+    """The steps of one run."""
+    with load_executor(way, judging_jobs(settings), settings.judging.backend) as executor:
+        train_rl(settings, out, executor)
+    rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [{name: row[name] for name in (*SECONDS, "correct", "length")} for row in rows]
+
+
+def medians(steps: list[dict[str, Any]]) -> dict[str, float]:
+    return {name: round(statistics.median(step[name] for step in steps), 2) for name in SECONDS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=3)
+    a = parser.parse_args()
+    settings = load_config(recipe_path("starter_rl"), [*a.settings, f"train.steps={a.steps}"], RlSettings)
+    samples: dict[str, list[list[dict[str, Any]]]] = {way: [] for way in WAYS}
+    for turn in range(a.rounds):
+        for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
+            with tempfile.TemporaryDirectory() as folder:
+                samples[way].append(played(way, settings, Path(folder) / "run"))
+            print(way, samples[way][-1], file=sys.stderr, flush=True)
+    middle = {way: medians([step for run in samples[way] for step in run[1:]]) for way in WAYS}
+    found = {
+        "date": datetime.now().date().isoformat(),
+        "hardware": hardware(),
+        "settings": a.settings,
+        "median": middle,
+        "local_over_apart": {n: round(middle["local"][n] / max(middle["apart"][n], 0.01), 2) for n in SECONDS},
+        "samples": samples,
+    }
+    a.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    print(json.dumps({key: value for key, value in found.items() if key != "samples"}))
+
+
+if __name__ == "__main__":
+    main()
