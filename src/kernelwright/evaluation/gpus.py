@@ -302,10 +302,11 @@ class Gpu:
         the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
         with self._next, self._left:  # first come, first served, also for who wants all of them
             wanted, room = ROOMS[-1 if alone else self._needs.get(key, 0)]
-            self._left.wait_for(lambda: len(self._free) >= min(wanted, SEATS))
+            wanted = min(wanted, len(self._seats)) if room else len(self._seats)
+            self._left.wait_for(lambda: len(self._free) >= wanted)
             seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
             self._free.remove(seat)
-            others = [self._free.pop(0) for _ in range(min(wanted, SEATS) - 1)]
+            others = [self._free.pop(0) for _ in range(wanted - 1)]
         seat.room = room
         seat.referee.beside = seat.baseline.beside = seat.replayer.beside = room > 0
         try:
