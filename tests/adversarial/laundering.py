@@ -44,6 +44,29 @@ COPIED = (
     "%s(a, ctypes.c_void_p(x.data_ptr()), ctypes.c_size_t(4 * x.numel()))\n"
     "return copy(torch.tensor([max(v, 0.0) * 2 for v in a]).reshape(x.shape), x.device)"
 )
+VIEWED = (
+    "def view(t):\n"
+    "    class A: pass\n"
+    "    a = A()\n"
+    "    a.__array_interface__ = dict(data=(t.data_ptr(), False), shape=tuple(t.shape), typestr='<f4', version=3)\n"
+    "    return np.asarray(a)\n"
+    "r = torch.empty_like(x)\n"
+    "np.multiply(np.maximum(view(x), 0), 2, out=view(r))\n"
+    "return copy(r, x.device)"
+)
+CALLED = (
+    "import ctypes\n"
+    "plain = ctypes.CDLL(None)\n"
+    "place = ctypes.cast(plain.memcpy, ctypes.c_void_p).value\n"
+    "move = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_size_t)(place)\n"
+    "a, r = np.empty(x.shape, np.float32), torch.empty_like(x)\n"
+    "move(a.ctypes.data, x.data_ptr(), a.nbytes)\n"
+    "a = np.maximum(a, 0) * np.float32(2)\n"
+    "move(r.data_ptr(), a.ctypes.data, a.nbytes)\n"
+    "return copy(r, x.device)"
+)
+CLONED = VIEWED.replace("r = torch", "c = x.clone()\nr = torch").replace("view(x)", "view(c)")
+AFTER_LAUNCH = VIEWED.replace("r = torch.empty_like(x)\n", "r = torch.empty_like(x)\ncopy(x, x.device)\n")
 
 LAUNDERING = [
     Exploit(
@@ -108,6 +131,10 @@ LAUNDERING = [
         REFUSED,
         "host-access",
     ),
+    Exploit("B76 numpy is told where device memory is", "scale", laundered(VIEWED), REFUSED, "host-access"),
+    Exploit("B76 numpy is told where a copy is", "scale", laundered(CLONED), REFUSED, "host-access"),
+    Exploit("B76 numpy reads it after a launch", "scale", laundered(AFTER_LAUNCH), REFUSED, "host-access"),
+    Exploit("B76 a function of the C library by its address", "scale", laundered(CALLED), REFUSED, "host-access"),
     Exploit(
         "B46 a library does the work in small pieces",
         "scale",

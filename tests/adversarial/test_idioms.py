@@ -199,7 +199,29 @@ MARKED = KEEPS.replace("class ModelNew", "class Marked(torch.Tensor):\n    pass\
     "x = x.as_subclass(Marked)\n        assert x.is_cuda and x.device.type == 'cuda'\n"
     "        y = torch.zeros(x.shape, device=x.device)",
 )
+LOOKS = KEEPS.replace(
+    "y = torch.zeros_like(x)",
+    """few = x[:4].cpu().numpy()
+        held = torch.empty(4)
+        held.copy_(x[:4])
+        there = x[4:8].to("cpu", copy=True)
+        seen = [few.sum(), held.numpy().sum(), there.numpy().sum(), x[0].item(), *x[:2].tolist()]
+        assert np.isfinite(seen).all() and torch.tensor(seen).numpy().shape == (6,)
+        y = torch.zeros_like(x)""",
+)
+BESIDE = "import threading\n" + KEEPS.replace(
+    "y = torch.zeros_like(x)",
+    """y = torch.empty_like(x)
+        thread = threading.Thread(target=lambda: [y.zero_() for _ in range(200)])
+        thread.start()
+        for _ in range(200):
+            z = torch.zeros_like(x)
+        thread.join()
+        y = z""",
+)
 HONEST = {
+    "a few values looked at on the host": (THRESHOLD, LOOKS),
+    "torch at work in two threads": (THRESHOLD, BESIDE),
     "a kernel's result turned by torch": (TURNED, COPIES.replace("return y", "return y.t().contiguous()")),
     "memory of the device under a tensor": (THRESHOLD, FROM_BLOB),
     "a copy of the device's into the output": (THRESHOLD, COPIED_BY_THE_DEVICE),

@@ -19,6 +19,7 @@ import torch
 from kernelwright.backends import operators, values
 from kernelwright.backends.bridge import Bridge, Unforwardable
 from kernelwright.backends.host_memory import HOST, address_of
+from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.values import Config, Handles, Value
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine import Fault, driver
@@ -461,6 +462,11 @@ def _bound(extension: Extension, host: Host, index: int, name: str) -> Callable[
 
 
 def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    with FENCE.reachable():  # compiled code has a fence of its own
+        return _called(extension, host, index, args, named)
+
+
+def _called(extension: Extension, host: Host, index: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
     runtime = extension.runtime
     runtime.own_calls += 1
     count = len(args) + len(named)

@@ -2,12 +2,13 @@
 
 `HOST` is this process's: `evaluation.fakecuda` enters what Python code makes on the host, `backends.extension` what
 compiled code makes there; both ask it before they say where a tensor is. What this does not do: keep anyone out of the
-memory (that is the fence of `host_include/kw`), or judge.
+memory (those are the fences of `host_include/kw` and `python_fence`), or judge.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -63,6 +64,8 @@ class HostMemory:
     def __init__(self) -> None:
         self.used = False
         """Whether there ever was one: most candidates have none, and need not be asked about each tensor."""
+        self.added: Callable[[torch.Tensor], None] | None = None
+        """Is told of each."""
         self._all = Memory()
         self._fetched = Memory()
 
@@ -71,6 +74,8 @@ class HostMemory:
             self.used = True
             self._all.add(tensor)
             (self._fetched.add if fetched else self._fetched.discard)(tensor)
+            if self.added is not None:
+                self.added(tensor)
 
     def discard(self, tensor: torch.Tensor) -> None:
         if self.used and _has_memory(tensor):

@@ -30,6 +30,7 @@ class GpuRunner(Runner):
     """One candidate's life on a GPU (or, in tests, on the processor)."""
 
     more: ClassVar[dict[str, str]] = {**Runner.more, "exchange": "exchanged", "run": "ran"}
+    fenced = False
 
     def __init__(self, channel: Channel, device: Device) -> None:
         self.place = device

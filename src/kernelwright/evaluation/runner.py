@@ -22,12 +22,14 @@ import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 
 from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
+from kernelwright.backends.python_fence import FENCE
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation import doors, fakecuda, host_reads, prepared, threads, wire
 from kernelwright.evaluation.ahead import extension_request
@@ -100,6 +102,8 @@ class Runner:
 
     more: ClassVar[dict[str, str]] = {"strict": "strict"}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
+    fenced: ClassVar[bool] = True
+    """Whether the candidate's Python code is kept out of the memory that plays the device's."""
     launch_ms = 0.0
     """`Device.launch_ms`; told before there is a candidate."""
 
@@ -109,6 +113,7 @@ class Runner:
         self.operators = fakecuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
+        self.runtime.reachable = FENCE.reachable
         if hasattr(self.runtime, "stored"):
             self.operators.stored = self.runtime.stored
         self.access = HostAccess(getattr(self.runtime, "allocations", list))
@@ -181,6 +186,8 @@ class Runner:
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
+        if self.fenced and header.get("fence"):
+            FENCE.stand(Path(header["fence"]))
         host_reads.install(self.operators)
         threads.install(lambda: self.modes)
         doors.install(self.snoops.seen)
@@ -253,8 +260,15 @@ class Runner:
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
         self.ready()
+        for tensor in given:
+            FENCE.guard(tensor)
+        FENCE.reached()
         with self._watching(), torch.no_grad():
-            result = self.model(*inputs)
+            FENCE.shut()
+            try:
+                result = self.model(*inputs)
+            finally:
+                FENCE.open()
             self.settle()
             # The bytes before anything else, and still under the log: what runs after its call is the call's, too.
             outputs, problems = plain_outputs(result, given)
@@ -266,7 +280,7 @@ class Runner:
             "written": [written_bytes(facts, t) for t in outputs],
             "foreign": self.foreign(outputs, facts),
             "idle": bool(outputs) and all(map(self.operators.only_moved, outputs)),
-            "host_access": self.access.elements,
+            "host_access": max(self.access.elements, FENCE.reached()),
             **self.operators.report(),
             "mutated": changed(before, given),
             "problems": problems,

@@ -24,6 +24,8 @@ _READS = ("numpy", "tolist", TO_HOST)
 class SampledRunner(runner.Runner):
     """State of one candidate's sampled call."""
 
+    fenced = False
+
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
         self.operators = self.sparse = sparse.SparseOperators()

@@ -355,6 +355,7 @@ class CandidateSession:
             "entry_point": self.candidate.entry_point,
             "language": self.candidate.language,
             "gradients": wants_gradients(task.source),
+            "fence": str(host_build.host_library(self.builder.pool.cache)) if self.candidate.language == "cuda" else "",
         }
         self._ask(header, (), "while it was loaded")
 

@@ -120,6 +120,8 @@ class Runtime:
         """Told about tensors that own host functions make of memory of their own."""
         self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
         """Within it the runner notes no operators of torch: a library's call is noted as such."""
+        self.reachable: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
+        """Within it device memory can be reached by code that is not the candidate's."""
         self.textures: dict[int, Texture] = {}
         """Texture and surface objects that are alive, by handle: every launch gets them all."""
         self.printed: list[str] = []
@@ -228,22 +230,23 @@ class Runtime:
         table = self._named(self.allocations(), program, kernel, args)
         watch = self._watched < WATCHED
         try:
-            report = program.launch(
-                kernel,
-                three(grid),
-                three(block),
-                list(args),
-                shared_bytes,
-                table,
-                budget=self.budget,
-                order=list(ORDERS)[self._calls % len(ORDERS)],
-                seed=self._calls,
-                textures=tuple(self.textures.values()),
-                watch=watch,
-                poison=POISONS[self._calls % len(POISONS)],
-                cooperative=cooperative,
-                cluster=cluster,
-            )
+            with self.reachable():
+                report = program.launch(
+                    kernel,
+                    three(grid),
+                    three(block),
+                    list(args),
+                    shared_bytes,
+                    table,
+                    budget=self.budget,
+                    order=list(ORDERS)[self._calls % len(ORDERS)],
+                    seed=self._calls,
+                    textures=tuple(self.textures.values()),
+                    watch=watch,
+                    poison=POISONS[self._calls % len(POISONS)],
+                    cooperative=cooperative,
+                    cluster=cluster,
+                )
         except MachineFault as fault:
             self._print(fault.printed)
             self.faults.append(fault.fault)
