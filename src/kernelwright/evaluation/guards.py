@@ -98,7 +98,7 @@ def _reaching_out(facts: dict[str, Any], largest_input: int, workload: str) -> l
     seen = [("harness-access" if event.endswith(doors.PAST) else "frame-walk", event) for event in events]
     seen += [("patched-function", f"replaces {name}") for name in facts.get("patched", [])]
     if (reached := int(facts.get("host_access", 0))) > _few(largest_input):
-        what = f"Python code reaches {reached} elements of device memory through ctypes: a segmentation fault on a GPU"
+        what = f"Python code reaches {reached} elements of device memory: a segmentation fault on a GPU"
         seen.append(("host-access", what))
     return [Finding(rule=rule, evidence=what, severity="reject", workload=workload) for rule, what in seen]
 

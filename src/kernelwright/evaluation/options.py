@@ -15,7 +15,7 @@ from pydantic import Field
 from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, Policy, Record, Task
 
-PROTOCOL = 8
+PROTOCOL = 9
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
 
 
