@@ -156,11 +156,11 @@ static void on_fault(int number, siginfo_t* info, void* context) {
     touched = address;
     siglongjmp(way_out, 1);
   }
-  if (watching) {
+  if (!shut) {
     std::lock_guard<std::mutex> hold(lock());
     auto* block = block_at(address);
-    if (block && block->second.device) {
-      if (!by_those_who_may(context)) reached_bytes += block->second.asked;
+    if (block && block->second.device) {  // another thread may have opened it since
+      if (watching && !by_those_who_may(context)) reached_bytes += block->second.asked;
       if (!mprotect(reinterpret_cast<void*>(block->first), block->second.bytes, PROT_READ | PROT_WRITE)) return;
     }
   }
