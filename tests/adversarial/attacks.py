@@ -225,6 +225,18 @@ ATTACKS = [
         ENDED,
         "host-access",
     ),
+    Exploit(
+        "B46 host code opens device memory before it reads it",
+        "scale",
+        only_host(
+            "float* a = x.data_ptr<float>(); float* b = y.data_ptr<float>();\n"
+            "    for (float* p : {a, b}) mprotect((void*)((size_t)p / 4096 * 4096), (n * 4 + 4095) / 4096 * 4096, 3);\n"
+            "    for (int i = 0; i < n; ++i) b[i] = a[i] > 0 ? 2 * a[i] : 0;",
+            "#include <sys/mman.h>",
+        ),
+        ENDED,
+        "host-access",
+    ),
     Exploit("B46 torch from host code", "scale", only_host("y = torch::relu(x) * 2;"), NOT_OWN),
     Exploit(
         "B68 own calls counted by itself",

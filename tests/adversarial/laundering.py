@@ -65,6 +65,13 @@ CALLED = (
     "move(r.data_ptr(), a.ctypes.data, a.nbytes)\n"
     "return copy(r, x.device)"
 )
+OPENED = VIEWED.replace(
+    "r = torch.empty_like(x)\n",
+    "r = torch.empty_like(x)\nimport ctypes\n"
+    "place = ctypes.cast(ctypes.CDLL(None).mprotect, ctypes.c_void_p).value\n"
+    "let = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int)(place)\n"
+    "let(x.data_ptr() // 4096 * 4096, (x.nbytes + 4095) // 4096 * 4096, 3)\n",
+)
 CLONED = VIEWED.replace("r = torch", "c = x.clone()\nr = torch").replace("view(x)", "view(c)")
 AFTER_LAUNCH = VIEWED.replace("r = torch.empty_like(x)\n", "r = torch.empty_like(x)\ncopy(x, x.device)\n")
 
@@ -133,6 +140,7 @@ LAUNDERING = [
     ),
     Exploit("B44 numpy is told where device memory is", "scale", laundered(VIEWED), REFUSED, "host-access"),
     Exploit("B44 numpy is told where a copy is", "scale", laundered(CLONED), REFUSED, "host-access"),
+    Exploit("B44 numpy is told where it is when it is opened", "scale", laundered(OPENED), REFUSED, "host-access"),
     Exploit("B44 numpy reads it after a launch", "scale", laundered(AFTER_LAUNCH), REFUSED, "host-access"),
     Exploit("B44 a function of the C library by its address", "scale", laundered(CALLED), REFUSED, "host-access"),
     Exploit(

@@ -16,8 +16,12 @@
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
 
 #include "impl.h"
 
@@ -27,6 +31,7 @@ struct Pages {
   size_t bytes, asked;
   bool host = false;    // of a tensor on the host: no fence around it
   bool device = false;  // of a tensor that is certainly the device's: Python has no business in it
+  bool let = false;     // a fault has opened it since it was shut
 };
 static std::map<uintptr_t, Pages>& blocks() {
   static auto* table = new std::map<uintptr_t, Pages>;  // tensors may outlive static objects
@@ -48,10 +53,25 @@ static uintptr_t touched = 0;
 static bool watching = false;      // Python code runs that may not reach device memory
 static size_t reached_bytes = 0;  // of blocks that it has reached all the same
 
+static bool wholly = false;  // everything that was to be shut is
+
 static void protect(int how) {
   std::lock_guard<std::mutex> hold(lock());
+  wholly = true;
   for (auto& [address, pages] : blocks())
-    if (!pages.host) mprotect(reinterpret_cast<void*>(address), pages.bytes, how);
+    if (!pages.host && mprotect(reinterpret_cast<void*>(address), pages.bytes, how)) wholly = false;
+}
+
+// Whether a page can be read: the kernel copies a mask from there before it finds that it is not told what to do with it.
+static bool readable(uintptr_t address) {
+  return syscall(SYS_rt_sigprocmask, -1, address, nullptr, 8) < 0 && errno != EFAULT;
+}
+// A page of what is shut that can be read all the same, since somebody has opened it by hand; or 0.
+static uintptr_t opened_by_hand(uintptr_t address, const Pages& pages, size_t probes) {
+  size_t page = size_t(sysconf(_SC_PAGESIZE)), step = std::max<size_t>(1, pages.bytes / page / probes) * page;
+  for (size_t at = 0; at < pages.bytes; at += step)
+    if (readable(address + at)) return address + at;
+  return 0;
 }
 void fence_shut() {
   if (!standing || shut) return;
@@ -65,9 +85,12 @@ void fence_open() {
 }
 static void watch(bool on) {
   std::lock_guard<std::mutex> hold(lock());
+  for (auto& [address, pages] : blocks()) {
+    if (!pages.device) continue;
+    if (watching && !pages.let && opened_by_hand(address, pages, 4)) reached_bytes += pages.asked;
+    pages.let = mprotect(reinterpret_cast<void*>(address), pages.bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE) != 0;
+  }
   watching = on;
-  for (auto& [address, pages] : blocks())
-    if (pages.device) mprotect(reinterpret_cast<void*>(address), pages.bytes, on ? PROT_NONE : PROT_READ | PROT_WRITE);
 }
 Opened::Opened() : was_shut(shut) { fence_open(); }
 Opened::~Opened() {
@@ -161,6 +184,7 @@ static void on_fault(int number, siginfo_t* info, void* context) {
     auto* block = block_at(address);
     if (block && block->second.device) {  // another thread may have opened it since
       if (watching && !by_those_who_may(context)) reached_bytes += block->second.asked;
+      block->second.let = true;
       if (!mprotect(reinterpret_cast<void*>(block->first), block->second.bytes, PROT_READ | PROT_WRITE)) return;
     }
   }
@@ -185,6 +209,9 @@ uintptr_t fence_around(const std::function<void()>& invoke) {
     have_way_out = true;
     fence_shut();
     invoke();
+    std::lock_guard<std::mutex> hold(lock());
+    for (auto& [address, pages] : blocks())
+      if (!pages.host && shut && wholly && !touched) touched = opened_by_hand(address, pages, 64);
   }
   return touched;
 }
@@ -273,6 +300,7 @@ void kw_device_memory(uint64_t address, int on) {
   auto found = kw::blocks().find(address);
   if (found == kw::blocks().end()) return;
   found->second.device = on != 0;
+  found->second.let = true;  // until it is shut next
   if (!on && kw::watching) mprotect(reinterpret_cast<void*>(address), found->second.bytes, PROT_READ | PROT_WRITE);
 }
 
