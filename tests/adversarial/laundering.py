@@ -81,7 +81,7 @@ LAUNDERING = [
         "scale",
         laundered("return copy(torch.from_numpy(np.maximum(np.from_dlpack(x.detach()), 0) * 2), x.device)"),
         NOT_OWN,
-        "library-op",
+        "host-access",
     ),
     Exploit(
         "B49 copies what Python made of single values",

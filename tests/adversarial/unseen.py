@@ -213,7 +213,7 @@ UNSEEN = [
         "scale",
         afterwards(
             "return y",
-            "\nimport signal, sys\nsignal.signal(signal.SIGALRM, lambda *_: finish() if type(sys.stdout).__name__ != '_Tail' else None)\n"
+            "\nimport signal, sys\nsignal.signal(signal.SIGALRM, lambda *_: finish() if type(sys.stdout).__name__ != 'Tail' else None)\n"
             "signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)\n",
         ),
         ("wrong", "rejected", "runtime_error"),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,9 +25,11 @@ class PythonFence:
         self._shut = False
         self._device = Memory()
 
-    def stand(self, library: Path) -> None:
-        """Puts it up around memory that torch asks for from now on. `library` is `kwhost.so`."""
-        loaded = ctypes.CDLL(str(library))
+    def stand(self, library: str) -> None:
+        """Puts it up around memory that torch asks for from now on. `library` is `kwhost.so`; empty: it is left."""
+        if not library:
+            return
+        loaded = ctypes.CDLL(library)
         loaded.kw_device_memory.argtypes = [ctypes.c_uint64, ctypes.c_int]
         loaded.kw_reached.restype = ctypes.c_uint64
         if loaded.kw_fence():
@@ -53,6 +54,18 @@ class PythonFence:
         if tensor in self._device:
             self._device.discard(tensor)
             self._library.kw_device_memory(address_of(tensor), 0)
+
+    @contextlib.contextmanager
+    def around(self, inputs: list[torch.Tensor]) -> Iterator[None]:
+        """Within, a candidate is called with these inputs; the count of what it reaches begins anew."""
+        for tensor in inputs:
+            self.guard(tensor)
+        self.reached()
+        self.shut()
+        try:
+            yield
+        finally:
+            self.open()
 
     def shut(self) -> None:
         """Python code of a candidate goes on."""

@@ -5,6 +5,7 @@ Some of that is honest, lengths and flags for instance; what is read in one call
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kernelwright.backends.host_memory import HOST
+from kernelwright.backends.python_fence import FENCE
 from kernelwright.evaluation.fakecuda import OperatorLog, own_kinds
 
 _READS: dict[Any, str] = {
@@ -105,6 +107,8 @@ def _noting(log: OperatorLog, name: str, plain: Callable[..., Any]) -> Callable[
     def noted(value: Any, *args: Any, **kwargs: Any) -> Any:
         if name != "pickle" or plain.__name__ not in ("_save", "_legacy_save") or not isinstance(value, torch.Tensor):
             _note(log, name, value)  # a tensor that is saved is pickled, and so is noted anyway
-        return plain(value, *args, **kwargs)
+        # Saved is what torch copies to the host first, where there is a GPU.
+        with FENCE.reachable() if name == "pickle" else contextlib.nullcontext():
+            return plain(value, *args, **kwargs)
 
     return noted

@@ -15,14 +15,12 @@ import ctypes
 import dataclasses
 import gc
 import importlib.abc
-import io
 import linecache
 import os
 import sys
 import traceback
 import types
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -37,13 +35,12 @@ from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, 
 from kernelwright.evaluation.contents import changed, overwritten
 from kernelwright.evaluation.host_access import HostAccess
 from kernelwright.evaluation.originals import Originals
+from kernelwright.evaluation.prints import MAX_PRINT, Tail
 from kernelwright.evaluation.snoops import HIDDEN, Snoops
 from kernelwright.evaluation.source_files import SourceFiles
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
-
-MAX_PRINT = 8192
 
 
 class _MissingLibraries(importlib.abc.MetaPathFinder):
@@ -61,40 +58,6 @@ class _MissingLibraries(importlib.abc.MetaPathFinder):
             frame = frame.f_back  # type: ignore[assignment]
         if frame is not None and frame.f_code.co_filename.endswith("candidate.py"):
             self.names.append(fullname)
-
-
-class _Tail(io.TextIOBase):
-    """Keeps the last few kilobytes that a candidate printed."""
-
-    def __init__(self) -> None:
-        self.text = ""
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, text: str) -> int:
-        self.text = (self.text + text)[-MAX_PRINT:]
-        return len(text)
-
-    def reconfigure(self, **_options: Any) -> None:
-        """Kept as it comes, however it is to be buffered or encoded."""
-
-    @property
-    def buffer(self) -> Any:
-        """The same for bytes."""
-        return _Bytes(self)
-
-
-class _Bytes(io.RawIOBase):
-    def __init__(self, text: _Tail) -> None:
-        self._text = text
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self._text.write(bytes(data).decode(errors="replace"))
-        return len(data)
 
 
 class Runner:
@@ -121,7 +84,7 @@ class Runner:
         self.snoops = Snoops(self.access.touch)
         sys.addaudithook(self.snoops)
         self.originals = Originals()
-        self.prints = _Tail()
+        self.prints = Tail()
         self.module: types.ModuleType | None = None
         self.model: Any = None
         self.copies: prepared.Copies = []
@@ -186,8 +149,8 @@ class Runner:
         self.on_cuda = header["language"] != "cpp"
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
-        if self.fenced and header.get("fence"):
-            FENCE.stand(Path(header["fence"]))
+        if self.fenced:
+            FENCE.stand(header["fence"])
         host_reads.install(self.operators)
         threads.install(lambda: self.modes)
         doors.install(self.snoops.seen)
@@ -260,15 +223,9 @@ class Runner:
         self.runtime.begin_call()
         torch.manual_seed(message.header["call_seed"])
         self.ready()
-        for tensor in given:
-            FENCE.guard(tensor)
-        FENCE.reached()
         with self._watching(), torch.no_grad():
-            FENCE.shut()
-            try:
+            with FENCE.around(given):
                 result = self.model(*inputs)
-            finally:
-                FENCE.open()
             self.settle()
             # The bytes before anything else, and still under the log: what runs after its call is the call's, too.
             outputs, problems = plain_outputs(result, given)
