@@ -150,7 +150,7 @@ class Runner:
         self.runtime.device = "cuda" if self.on_cuda else "cpu"
         self.install()
         if self.fenced:
-            FENCE.stand(header["fence"])
+            FENCE.stand(header.get("fence", ""))
         host_reads.install(self.operators)
         threads.install(lambda: self.modes)
         doors.install(self.snoops.seen)
