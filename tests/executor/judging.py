@@ -56,6 +56,14 @@ def candidate(number: int = 0) -> Candidate:
     return _of(ADDING.format(number=number), "cpp")
 
 
+def python(number: int) -> Candidate:
+    """A candidate that goes the GPU's way, where host code could not touch tensors."""
+    return _of(
+        f"import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + {number}\n",
+        "torch",
+    )
+
+
 def sleeping(seconds: float, number: int = 0) -> Candidate:
     return _of(SLEEPING.format(seconds=seconds) + f"# {number}\n", "torch")
 

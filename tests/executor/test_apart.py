@@ -12,25 +12,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from judging import broken_task, candidate, sleeping, task
+from judging import broken_task, candidate, python, sleeping, task
 
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import load_executor
 from kernelwright.executor.apart import Apart
-from kernelwright.records import Candidate, SourceFile
 
 OPTIONS = EvalOptions(backend="cpu", trials=1)
 ON_HOST = EvalOptions(trials=1, timing_seconds=0.05, policy="libraries")
 SECONDS = 60.0
-
-
-def _python(number: int) -> Candidate:
-    """A candidate that goes the GPU's way, where host code could not touch tensors."""
-    text = (
-        f"import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + {number}\n"
-    )
-    return Candidate(sources=(SourceFile(path="c.py", content=text),), language="torch")
 
 
 def _judging(of: psutil.Process | None = None) -> list[psutil.Process]:
@@ -55,7 +46,7 @@ def test_the_verdicts_are_those_of_local() -> None:
 
 def test_each_gpu_has_a_process_of_its_own() -> None:
     with Apart(4, gpus=("3", "5"), device="cpu") as executor:
-        jobs = [executor.submit(task(n % 3), _python(n % 3), ON_HOST) for n in range(8)]
+        jobs = [executor.submit(task(n % 3), python(n % 3), ON_HOST) for n in range(8)]
         results = [job.result(SECONDS) for job in jobs]
         assert len(_judging()) == 2
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]

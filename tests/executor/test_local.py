@@ -10,27 +10,18 @@ from pathlib import Path
 
 import psutil
 import pytest
-from judging import broken_task, candidate, sleeping, task
+from judging import broken_task, candidate, python, sleeping, task
 
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import chosen_gpus
 from kernelwright.executor import as_completed, load_executor
 from kernelwright.executor.local import Local
-from kernelwright.records import Candidate, SourceFile
 
 OPTIONS = EvalOptions(backend="cpu", trials=2)
 # Host functions are no kernels, which is all the same to an executor.
 ON_HOST = EvalOptions(trials=1, timing_seconds=0.05, policy="libraries")
 SECONDS = 60.0
-
-
-def _python(number: int) -> Candidate:
-    """A candidate that goes the GPU's way, where host code could not touch tensors."""
-    text = (
-        f"import torch.nn as nn\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x + {number}\n"
-    )
-    return Candidate(sources=(SourceFile(path="c.py", content=text),), language="torch")
 
 
 def test_right_wrong_and_broken() -> None:
@@ -57,7 +48,7 @@ def test_jobs_of_one_executor_may_have_different_options() -> None:
 
 def test_two_gpus_work_at_once_each_with_a_lease_of_its_own() -> None:
     with Local(4, gpus=("3", "5"), device="cpu") as executor:
-        jobs = [executor.submit(task(n % 3), _python(n % 3), ON_HOST) for n in range(8)]
+        jobs = [executor.submit(task(n % 3), python(n % 3), ON_HOST) for n in range(8)]
         results = [job.result(SECONDS) for job in jobs]
         made = list(executor.evaluators._made.values())
         assert len(made) == 2 and len({id(e.pool) for e in made}) == 1, "one warm parent for both"

@@ -118,15 +118,10 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def host_library_place(cache: Path) -> Path:
-    """Where `kwhost.so` is, or will be."""
-    return cache / "host" / toolchain_key() / "kwhost.so"
-
-
 def host_library(cache: Path) -> Path:
     """`kwhost.so`, built on first use. Raises `HarnessError` when our own code does not compile."""
-    library = host_library_place(cache)
-    folder = library.parent
+    folder = cache / "host" / toolchain_key()
+    library = folder / "kwhost.so"
     if library.exists():
         return library
     with locked(cache / "host" / f"{toolchain_key()}.lock"):

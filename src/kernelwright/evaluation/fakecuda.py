@@ -118,12 +118,8 @@ class FakeCuda(TorchFunctionMode):
     def __torch_function__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch._C._is_torch_function_enabled() and own_kinds(types_):
             return NotImplemented
-        was = FENCE.open()
-        try:
+        with FENCE.reachable():
             return self._answered(func, args, kwargs or {})
-        finally:
-            if was:
-                FENCE.shut()
 
     def _answered(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         answer = _ANSWERS.get(func)
@@ -307,12 +303,8 @@ class OperatorLog(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types_: Any, args: Any = (), kwargs: Any = None) -> Any:
         if own_kinds(types_):
             return NotImplemented
-        was = FENCE.open()
-        try:
+        with FENCE.reachable():
             return self._noted(func, args, kwargs or {})
-        finally:
-            if was:
-                FENCE.shut()
 
     def _noted(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         if own := func.namespace not in self._libraries:

@@ -20,16 +20,15 @@ from typing import Any
 
 from kernelwright.errors import HarnessError, KernelwrightError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.options import visible_gpus
-from kernelwright.executor.lanes import Failure, Job, Lanes, Lost, as_failure, as_raised
-from kernelwright.executor.local import Evaluators
+from kernelwright.executor.lanes import Failure, Job, Lost, as_failure, as_raised
+from kernelwright.executor.local import Evaluators, OnThisMachine
 from kernelwright.records import Evaluation
 
 LEAVING = 60.0
 """Seconds that a process may take to end its children and leave."""
 
 
-class Apart(Lanes):
+class Apart(OnThisMachine):
     """Judges on this machine, in other processes."""
 
     def __init__(
@@ -39,16 +38,12 @@ class Apart(Lanes):
         gpus: tuple[str, ...] | None = None,
         device: str | None = None,
     ) -> None:
-        """As for `Local`; a process is started with the first job for it."""
-        if gpus is None:
-            gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
-        self.gpus = gpus
-        super().__init__(jobs, len(self.gpus), max_pending)
+        """As `Local`; a process is started with the first job for it."""
+        super().__init__(jobs, max_pending, gpus)
         self._seats = [_Seat(self.capacity, device) for _ in range(self.seats)]
 
     def judge(self, job: Job, seat: int) -> Evaluation:
-        gpu = self.gpus[seat] if self.gpus else None
-        answer = self._seats[seat].process().ask((job.task, job.candidate, job.options, gpu))
+        answer = self._seats[seat].process().ask((job.task, job.candidate, job.options, self.gpu_of(seat)))
         if isinstance(answer, Evaluation):
             return answer
         raise as_raised(answer)

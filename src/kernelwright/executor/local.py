@@ -52,16 +52,10 @@ class Evaluators:
             self._pools.clear()
 
 
-class Local(Lanes):
-    """Judges on this machine."""
+class OnThisMachine(Lanes):
+    """Base of the executors of one machine: a seat for each GPU, or one where there is none."""
 
-    def __init__(
-        self,
-        jobs: int = 1,
-        max_pending: int | None = None,
-        gpus: tuple[str, ...] | None = None,
-        device: str | None = None,
-    ) -> None:
+    def __init__(self, jobs: int, max_pending: int | None, gpus: tuple[str, ...] | None) -> None:
         """`jobs` candidates at once, at least one a GPU. `gpus` as CUDA_VISIBLE_DEVICES names them; None: all.
 
         Judging on a GPU, several jobs for each let builds go on while another candidate has the GPU.
@@ -70,10 +64,28 @@ class Local(Lanes):
             gpus = visible_gpus() if EvalOptions().resolved() == "gpu" else ()
         self.gpus = gpus
         super().__init__(jobs, len(self.gpus), max_pending)
+
+    def gpu_of(self, seat: int) -> str | None:
+        """The GPU of a seat; None without one."""
+        return self.gpus[seat] if self.gpus else None
+
+
+class Local(OnThisMachine):
+    """Judges in threads of this process."""
+
+    def __init__(
+        self,
+        jobs: int = 1,
+        max_pending: int | None = None,
+        gpus: tuple[str, ...] | None = None,
+        device: str | None = None,
+    ) -> None:
+        """As `OnThisMachine`; `device` as for `Evaluator`."""
+        super().__init__(jobs, max_pending, gpus)
         self.evaluators = Evaluators(device)
 
     def judge(self, job: Job, seat: int) -> Evaluation:
-        evaluator = self.evaluators.get(job.options, self.gpus[seat] if self.gpus else None)
+        evaluator = self.evaluators.get(job.options, self.gpu_of(seat))
         return evaluator.evaluate(job.task, job.candidate, job.options)
 
     def shut(self) -> None:
