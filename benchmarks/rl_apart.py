@@ -1,28 +1,33 @@
 """Steps of reinforcement learning whose judges share the policy's process, and steps whose judges are apart from it.
 
-    python benchmarks/rl_apart.py OUT.json [--set KEY=VALUE ...] [--rounds 2] [--steps 3]
+    python benchmarks/rl_apart.py OUT.json [--set KEY=VALUE ...] [--ways local,apart] [--rounds 2] [--steps 3]
 
 Trains `starter_rl` for a few steps by turns: with `local`, threads of the process that generates, and with `apart`,
 processes of their own. Both play the same tasks with the same seeds from the same weights. The first step of a run, in
 which processes start, is left out of the medians. `ask_s` is what the policy took, `only_judge_s` what was waited for
-verdicts alone. Prints and writes one JSON object.
+verdicts alone. Prints and writes one JSON object. `--jobs FILE` gets a line for each judgement: when it was asked for
+and done, and where its seconds went.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
+import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from starter import hardware
 
 from kernelwright.config import load_config
-from kernelwright.executor import load_executor
+from kernelwright.evaluation import EvalOptions
+from kernelwright.executor import Executor, Job, Keep, load_executor
+from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.training.post_settings import recipe_path
 from kernelwright.training.rl import judging_jobs, train_rl
 from kernelwright.training.rl_settings import RlSettings
@@ -31,10 +36,47 @@ WAYS = ("local", "apart")
 SECONDS = ("ask_s", "judge_s", "only_judge_s", "update_s", "step_s")
 
 
-def played(way: str, settings: RlSettings, out: Path) -> list[dict[str, Any]]:
+class Noting:
+    """An executor before another one, which writes down what each judgement took."""
+
+    def __init__(self, inner: Executor, path: Path, about: dict[str, Any]) -> None:
+        self.inner, self.capacity, self.settle, self.close = inner, inner.capacity, inner.settle, inner.close
+        self.path, self.about = path, about
+
+    def submit(
+        self,
+        task: Task,
+        candidate: Candidate,
+        options: EvalOptions | None = None,
+        priority: int = 0,
+        *,
+        keep: Keep | None = None,
+        block: bool = True,
+    ) -> Job:
+        asked = time.time()
+
+        def noted(job: Job, found: Evaluation) -> None:
+            about = {"task": task.task_id, "verdict": found.verdict, "backend": found.backend}
+            where = {name: found.environment.get(name, "") for name in ("gpu_seconds", "replayed")}
+            spent = {"asked": asked, "done": time.time(), "seconds": found.seconds.model_dump(mode="json")}
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**self.about, **about, **spent, **where}) + "\n")
+            if keep is not None:
+                keep(job, found)
+
+        return self.inner.submit(task, candidate, options, priority, keep=noted, block=block)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, /, *exc: object) -> None:
+        self.close(drain=kind is None)
+
+
+def played(way: str, settings: RlSettings, out: Path, jobs: Path, turn: int) -> list[dict[str, Any]]:
     """The steps of one run."""
     with load_executor(way, judging_jobs(settings), settings.judging.backend) as executor:
-        train_rl(settings, out, executor)
+        train_rl(settings, out, Noting(executor, jobs, {"way": way, "round": turn}))
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [{name: row[name] for name in (*SECONDS, "correct", "length")} for row in rows]
 
@@ -47,23 +89,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--set", action="append", default=[], dest="settings")
+    parser.add_argument("--ways", type=lambda text: text.split(","), default=list(WAYS))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--jobs", type=Path, default=Path(os.devnull))
     a = parser.parse_args()
     settings = load_config(recipe_path("starter_rl"), [*a.settings, f"train.steps={a.steps}"], RlSettings)
-    samples: dict[str, list[list[dict[str, Any]]]] = {way: [] for way in WAYS}
+    samples: dict[str, list[list[dict[str, Any]]]] = {way: [] for way in a.ways}
     for turn in range(a.rounds):
-        for way in WAYS if turn % 2 == 0 else WAYS[::-1]:
+        for way in a.ways if turn % 2 == 0 else a.ways[::-1]:
             with tempfile.TemporaryDirectory() as folder:
-                samples[way].append(played(way, settings, Path(folder) / "run"))
+                samples[way].append(played(way, settings, Path(folder) / "run", a.jobs, turn))
             print(way, samples[way][-1], file=sys.stderr, flush=True)
-    middle = {way: medians([step for run in samples[way] for step in run[1:]]) for way in WAYS}
+    middle = {way: medians([step for run in samples[way] for step in run[1:]]) for way in a.ways}
+    over = {n: round(middle["local"][n] / max(middle["apart"][n], 0.01), 2) for n in SECONDS if len(middle) > 1}
     found = {
         "date": datetime.now().date().isoformat(),
         "hardware": hardware(),
         "settings": a.settings,
         "median": middle,
-        "local_over_apart": {n: round(middle["local"][n] / max(middle["apart"][n], 0.01), 2) for n in SECONDS},
+        "local_over_apart": over,
         "samples": samples,
     }
     a.out.write_text(json.dumps(found) + "\n", encoding="utf-8")
