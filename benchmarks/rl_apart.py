@@ -58,6 +58,7 @@ class Noting:
         def noted(job: Job, found: Evaluation) -> None:
             about = {"task": task.task_id, "verdict": found.verdict, "backend": found.backend}
             where = {name: found.environment.get(name, "") for name in ("gpu_seconds", "replayed")}
+            where["samples"] = len(found.timing.samples["candidate"]) if found.timing else 0
             spent = {"asked": asked, "done": time.time(), "seconds": found.seconds.model_dump(mode="json")}
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({**self.about, **about, **spent, **where}) + "\n")

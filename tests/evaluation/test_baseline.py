@@ -33,7 +33,7 @@ def get_init_inputs():
 def prepared(made: Baseline, seed: int, source: str = SOURCE, **constants: int) -> Any:
     """The compiled reference of a task, once it is at hand."""
     header = {"source": source, "constants": constants, "weight_seed": seed, "randomise": True}
-    made.prepare(Message({"kind": "prepare", **header, "handle": "", "nbytes": 0}))
+    made.construct(Message({"kind": "construct", **header, "handle": "", "nbytes": 0}))
     return made._baseline("compile")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.evaluation.gpus import SEATS, Gpu, Lease
+from kernelwright.evaluation.gpus import ROOMS, SEATS, Gpu, Lease
 from kernelwright.evaluation.pool import Pool
 
 WAIT = 20.0
@@ -127,26 +127,26 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
 def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
     """More seats, then all of them; the next judgements of the task begin there."""
     rooms, free = [], []
-    for _ in range(5):
+    for _ in ROOMS:
         with gpu.seat("a", alone=False) as seat:
             rooms.append(seat.room)
             free.append(len(gpu._free))
             gpu.more_room("a", seat.room)
-    assert rooms == [4 << 30, 13 << 30, 26 << 30, 0, 0] and free == [SEATS - 1, SEATS - 2, SEATS - 3, 0, 0]
+    assert rooms == [nbytes for _, nbytes in ROOMS] and free == [SEATS - taken for taken, _ in ROOMS]
     with gpu.seat("b", alone=False) as seat:
-        assert seat.room == 4 << 30 and len(gpu._free) == SEATS - 1
+        assert seat.room == ROOMS[0][1] and len(gpu._free) == SEATS - 1
 
 
 def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
     """Answers to one task begin together and all find that they have too little: that is one step, not many."""
     for _ in range(8):
-        gpu.more_room("a", 4 << 30)
+        gpu.more_room("a", ROOMS[0][1])
     with gpu.seat("a", alone=False) as seat:
-        assert seat.room == 13 << 30
+        assert seat.room == ROOMS[1][1]
 
 
 def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
-    for key, nbytes, room in (("a", 0, 4), ("b", 5 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
+    for key, nbytes, room in (("a", 0, 2), ("b", 5 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
         gpu.expect(key, nbytes)
         with gpu.seat(key, alone=False) as seat:
             assert seat.room == room << 30

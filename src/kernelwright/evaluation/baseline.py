@@ -4,7 +4,8 @@ It gets a call's inputs as a candidate does, through a block of its own that the
 same steps (`timed_calls`). One serves many tasks, one after another; what was compiled for one is kept for a while, for
 the next candidate that answers it: compiling takes seconds, and the GPU is held meanwhile.
 
-Messages in: `prepare`, `time`, `graph`, `release`. Out: `ready`, `prepared`, `timed`, `graphed`, `released`, `failed`.
+Messages in: `construct`, `time`, `graph`, `release`. Out: `ready`, `constructed`, `timed`, `graphed`, `released`,
+`failed`.
 """
 
 from __future__ import annotations
@@ -46,15 +47,16 @@ class Baseline:
         self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         """What `torch.compile` made, by task and size, the latest last."""
 
-    def prepare(self, message: Message) -> dict[str, Any]:
-        """Makes the model with the weights that referee and candidate have, and opens the block of inputs."""
+    def construct(self, message: Message) -> dict[str, Any]:
+        """Makes the model with the weights that referee and candidate have, and opens the block of inputs. Computes
+        nothing on the device, where the model is put with the first call."""
         header = message.header
         self.release(message)
         namespace = task_workloads.instantiate(header["source"], header["constants"])
         model = task_inputs.construct(namespace, header["weight_seed"])
         if header["randomise"] and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, header["weight_seed"])
-        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
+        self.model = model
         self.key = (header["source"], repr(header["constants"]))
         kept = self.kept.pop(self.key, {})
         self.callables = {name: compiled for name, compiled in kept.items() if _given_state(compiled, self.model)}
@@ -109,6 +111,7 @@ class Baseline:
     def _baseline(self, name: str) -> Callable[..., Any]:
         if name not in self.callables:
             twin = copy.deepcopy(self.model)  # a module in training mode changes itself when called
+            twin = twin.to(self.device.name) if isinstance(twin, torch.nn.Module) else twin
             mode = None if name == "compile" else "max-autotune-no-cudagraphs"
             self.callables[name] = twin if name == "eager" else torch.compile(twin, mode=mode)
         return self.callables[name]  # type: ignore[no-any-return]
@@ -139,7 +142,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
     answer_all(
         channel,
         {
-            "prepare": ("prepared", baseline.prepare),
+            "construct": ("constructed", baseline.construct),
             "time": ("timed", baseline.time),
             "graph": ("graphed", baseline.graph),
             "release": ("released", baseline.release),

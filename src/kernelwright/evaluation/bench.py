@@ -18,6 +18,9 @@ from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import CandidateSession, TrialData
 from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
 
+IDLE = frozenset(("construct", "reweigh", "facts", "release"))
+"""Questions to referee and baselines that want no turn on the GPU, since nothing is computed there: whoever wants to
+have it alone need not wait for them."""
 PROFILES = 4
 """So many times at most a call is profiled whose records are not whole."""
 
@@ -99,7 +102,7 @@ class Bench:
 
     def ask(self, kind: str, **header: Any) -> Message:
         """The referee's answer; the seconds are kept by kind."""
-        with self.has("beside"):
+        with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
             started = time.monotonic()
             try:
                 return self.seat.referee.ask(self.task.task_id, {"kind": kind, **header})
@@ -108,7 +111,7 @@ class Bench:
 
     def baseline(self, kind: str, **header: Any) -> dict[str, Any]:
         """The answer of the baselines' child."""
-        with self.has("beside"):
+        with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
             started = time.monotonic()
             try:
                 return self.seat.baseline.ask(self.task.task_id, {"kind": kind, **header}).header

@@ -20,8 +20,9 @@ from kernelwright.evaluation.roles import Role
 
 OPEN_SECONDS = (15.0, 60.0, 120.0)
 """How long a child may take to open a GPU, try by try; it usually takes one or two."""
-STUCK_SECONDS = 15.0
-"""Who has no answer so long after a fault of another is taken for one that waits for ever."""
+STUCK_SECONDS = 5.0
+"""Who has no answer so long after a fault of another is taken for one that waits for ever: most have one in less than
+a second, and who is taken for one by mistake is asked again."""
 NOTICE_SECONDS = 1.0
 """How long after a fault it is noted, at most."""
 

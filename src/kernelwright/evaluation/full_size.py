@@ -142,10 +142,10 @@ def _replayed(
         with gpu.seat(task.content_hash, alone=False) as bench.seat:
             bench.took("seat", waiting)
             session.replayer = bench.seat.replayer
+            session.replayer.open()
             with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
                 _full_size(bench)
-                with bench.has("beside"):
-                    session.release()
+            session.release()
     except Failed as ended:
         return None, ended.reason
     except TooLarge as error:
@@ -321,11 +321,16 @@ def _full_size(bench: Bench) -> None:
 def _prepare(bench: Bench, randomise: bool) -> None:
     """Task, weights and shared memory at referee and runner."""
     weight_seed = bench.seed()
+    if bench.timed:
+        bench.baseline("release")  # before the referee gives back the block that it still has
+    model: dict[str, Any] = {"source": bench.task.source, "constants": bench.workload.constants}
+    model |= {"weight_seed": weight_seed, "randomise": randomise}
+    made_of = bench.ask("construct", **model)
+    data = TrialData(made_of.header["values"], made_of.tensors, (), (), None, 1.0, (), ())
+    bench.model = data, weight_seed
     with bench.in_one():
-        answer = _asked_to_prepare(bench, weight_seed, randomise)
+        answer = _asked_to_prepare(bench)
         bench.layout = answer.header
-        data = TrialData(answer.header["values"], answer.tensors, (), (), None, 1.0, (), ())
-        bench.model = data, weight_seed
         with bench.has("alone" if _tunes(bench) else "beside"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
@@ -342,29 +347,15 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         _prepare(bench, randomise=False)
         return
     if bench.timed:
-        bench.baseline(
-            "prepare",
-            source=bench.task.source,
-            constants=bench.workload.constants,
-            weight_seed=weight_seed,
-            randomise=randomise,
-            handle=answer.header["aside"],
-            nbytes=answer.header["nbytes"],
-        )
+        bench.baseline("construct", **model, handle=answer.header["aside"], nbytes=answer.header["nbytes"])
 
 
-def _asked_to_prepare(bench: Bench, weight_seed: int, randomise: bool) -> Message:
+def _asked_to_prepare(bench: Bench) -> Message:
     """The referee's answer."""
-    if bench.timed:
-        bench.baseline("release")  # before the referee gives back the block that it still has
     memory, beside = _memory(bench)
     return bench.ask(
         "prepare",
-        source=bench.task.source,
-        constants=bench.workload.constants,
-        weight_seed=weight_seed,
         input_seed=bench.seed(),
-        randomise=randomise,
         memory_bytes=memory,
         beside=beside,
         ruler=bench.ruler,

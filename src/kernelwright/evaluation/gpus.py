@@ -26,13 +26,15 @@ from kernelwright.evaluation.pool import Child, Pool
 
 REFEREE_SECONDS = 180.0
 REPLAYER_SECONDS = 30.0
-HANDED_SECONDS = 0.5
+HANDED_SECONDS = 1.0
 """How long threads of one process hand a GPU to each other that they want alone."""
+GATHERED, GATHER_SECONDS = 6, 0.3
+"""Threads that want a GPU alone wait until so many do, or for so long: those beside stop for one as for many."""
 LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
-SEATS = 6
+SEATS = 12
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 4 << 30), (2, 13 << 30), (3, 26 << 30), (SEATS, 0))
+ROOMS = ((1, 2 << 30), (2, 4 << 30), (4, 13 << 30), (6, 26 << 30), (SEATS, 0))
 """Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
 bytes) it has the GPU to itself."""
 LOCKS = Path("/tmp/kernelwright-locks")
@@ -48,7 +50,8 @@ class Lease:
 
     It is a lock on a file, which those share who are beside each other. Whoever waits for that holds the lock on a
     second file, the door: who comes later, or gives the GPU back and wants it again at once, waits behind. Only threads
-    of one process that want it alone hand it to each other for a while: until those beside have stopped, it is idle.
+    of one process that want it alone wait for each other for a moment, and hand it to each other for a while: until
+    those beside have stopped, it is idle.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,8 +60,9 @@ class Lease:
         self._first = threading.Lock()
         """One thread of this process is at the door, the others wait here."""
         self._hand = threading.Condition()
-        self._alone, self._wanting = False, 0
-        """Whether a thread of this process has it alone, and how many others want to."""
+        self._alone, self._wanting, self._beside = False, 0, 0
+        """Whether a thread of this process has it alone, how many others want to, and how many have it beside others or
+        want to."""
         self._file: int | None = None
         self._since = 0.0
 
@@ -67,7 +71,9 @@ class Lease:
         """Nobody else has the GPU meanwhile."""
         with self._hand:
             self._wanting += 1
+            self._hand.notify_all()
             try:
+                self._hand.wait_for(self._worth_it, GATHER_SECONDS)
                 self._hand.wait_for(lambda: not self._alone)
                 self._alone = True
             finally:
@@ -82,16 +88,27 @@ class Lease:
                     os.close(self._file)
                     self._file = None
                 self._alone = False
-                self._hand.notify()
+                self._hand.notify_all()
+
+    def _worth_it(self) -> bool:
+        """Whether a thread that wants the GPU alone need not wait for others."""
+        return self._alone or self._file is not None or self._wanting >= GATHERED or not self._beside
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[None]:
         """Nobody has the GPU alone meanwhile. Not within another turn of the same thread: it may wait for itself."""
-        file = self._taken(fcntl.LOCK_SH)
+        with self._hand:
+            self._beside += 1
         try:
-            yield
+            file = self._taken(fcntl.LOCK_SH)
+            try:
+                yield
+            finally:
+                os.close(file)
         finally:
-            os.close(file)
+            with self._hand:
+                self._beside -= 1
+                self._hand.notify_all()
 
     def _taken(self, way: int) -> int:
         """A descriptor that holds the lock, shared or alone."""
@@ -165,16 +182,15 @@ class Trusted:
 
     def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[Tensor, ...] = ()) -> Message:
         """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends, and `Disturbed`."""
-        if self.child is None:
-            self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
+        child = self.open()
         try:
-            answer = self._answer(self.child, header, tensors)
+            answer = self._answer(child, header, tensors)
         except ChannelTimeout:
             self.close()
             message = f"the reference of task {task_id!r} did not finish within {self.seconds:.0f} s on the GPU"
             raise TaskError(message, hint="make the task's sizes smaller") from None
         except ChannelClosed as error:
-            fate = self.child.natural_fate()
+            fate = child.natural_fate()
             self.close()
             raise HarnessError(f"the {self.role} of task {task_id!r} went away: it {fate} ({error})") from error
         if answer.kind == "failed":
@@ -187,6 +203,12 @@ class Trusted:
             hint = answer.header.get("hint") or "run the reference by itself to see the whole error"
             raise TaskError(f"task {task_id!r} on the GPU: {answer.header['message']}", hint=hint)
         return answer
+
+    def open(self) -> Child:
+        """The child, started if there is none: seconds in which the GPU need not be had."""
+        if self.child is None:
+            self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
+        return self.child
 
     def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[Tensor, ...]) -> Message:
         began, deadline = time.time(), time.monotonic() + self.seconds

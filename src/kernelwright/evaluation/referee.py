@@ -6,8 +6,10 @@ it kept, or made anew from the judge's seed, so a candidate that scribbles over 
 second block, which the runner cannot open, holds the inputs of the baselines' child. One referee serves many tasks, one
 after another; it runs a task's own code and nothing of a candidate's.
 
-Messages in: `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`, `prepared`,
-`filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`.
+Messages in: `construct`, `prepare`, `fill`, `check`, `check_row`, `reweigh`, `share`, `facts`, `release`. Out: `ready`,
+`constructed`, `prepared`, `filled`, `checked`, `reweighed`, `shared`, `told`, `released`, `failed`. `construct`,
+`reweigh`, `facts` and `release` compute nothing on the device: models are made on the processor, which may take a
+second.
 """
 
 from __future__ import annotations
@@ -79,6 +81,10 @@ class Referee:
         self.namespace: dict[str, Any] = {}
         self.model: Any = None
         self.state: dict[str, torch.Tensor] = {}
+        self.key = ""
+        """Source and sizes of the task at hand."""
+        self.placed = True
+        """Whether model and weights are on the device."""
         self.shared: torch.Tensor | None = None
         self.inputs: list[Place] = []
         self.outputs: list[Place] = []
@@ -96,17 +102,25 @@ class Referee:
         self.counted: dict[str, tuple[int, bool]] = {}
         """FLOPs of tasks of before, and whether their references draw no numbers; many answers are to one task."""
 
-    def prepare(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
-        """Makes the model and the shared block; answers with constructor arguments and weights for the runner."""
+    def construct(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+        """Makes the model of a task in place of the one before; answers with constructor arguments and weights for the
+        runner."""
         header = message.header
         self.drop()
+        self.key = f"{header['source']}\n{header['constants']}"
         self.namespace = task_workloads.instantiate(header["source"], header["constants"])
         nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
+        return {"values": nodes}, tensors
+
+    def prepare(self, message: Message) -> dict[str, Any]:
+        """Makes the shared block for calls of the model that was constructed; answers with what lies where."""
+        header = message.header
+        self._place()
         values = task_inputs.make_inputs(self.namespace, "own", header["input_seed"])
         given = wire.tensors_of(values)
         budget = header["memory_bytes"]
         self._room(sum(t.nbytes for t in given), budget, SLICED_COPIES)
-        made, flops, steady = self._first_run(f"{header['source']}\n{header['constants']}", values)
+        made, flops, steady = self._first_run(values)
         self.slicing = self._sliced(values, made, budget, whole=header["beside"])
         self.low_error = header["ruler"]
         places, total = _divide([given, made])
@@ -127,10 +141,9 @@ class Referee:
         aside = ""
         if header["baselines"]:
             self.aside, aside = self.device.create(total * self.slots)
-        facts = {
+        return {
             "slots": self.slots,
             "stride": self.stride,
-            "values": nodes,
             "call": call,
             "handle": handle,
             "aside": aside,
@@ -146,10 +159,10 @@ class Referee:
             "flops": flops,
             "handed": self.handed,
         }
-        return facts, tensors
 
-    def _first_run(self, key: str, values: Any) -> tuple[list[torch.Tensor], int, bool]:
+    def _first_run(self, values: Any) -> tuple[list[torch.Tensor], int, bool]:
         """The reference's outputs, its FLOPs, and whether it gives the same with another seed (on small tensors)."""
+        key = self.key
         counter = None if key in self.counted else FlopCounterMode(display=False)
         with counter or contextlib.nullcontext():
             made, self.handed = task_inputs.run_reference(self.model, values, None, 0)
@@ -167,7 +180,7 @@ class Referee:
         return {"values": nodes}, tensors
 
     def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[Tensor, ...]]:
-        """The model on the device; its constructor's arguments and weights, packed."""
+        """The model, on the processor; its constructor's arguments and weights, packed."""
         model = task_inputs.construct(self.namespace, seed)
         torch.manual_seed(seed)
         init = task_inputs.init_arguments(self.namespace)
@@ -175,9 +188,15 @@ class Referee:
             task_inputs.randomise_weights(model, seed)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
         packed: tuple[list[Any], tuple[Tensor, ...]] = wire.pack_values([], init, state)
-        self.model = model.to(self.device.name) if isinstance(model, torch.nn.Module) else model
-        self.state = {k: v.to(self.device.name) for k, v in state.items()}
+        self.model, self.state, self.placed = model, state, False
         return packed
+
+    def _place(self) -> None:
+        """Puts model and weights on the device, where they are not yet."""
+        if not self.placed:
+            self.model = self.model.to(self.device.name) if isinstance(self.model, torch.nn.Module) else self.model
+            self.state = {k: v.to(self.device.name) for k, v in self.state.items()}
+            self.placed = True
 
     def _room(self, nbytes: int, budget: int, copies: int) -> int:
         """Bytes that are left beside so many copies. Raises `TooLarge` where there is no room for them."""
@@ -235,6 +254,7 @@ class Referee:
     def check(self, message: Message) -> dict[str, Any]:
         """Compares what lies in the shared block with what the inputs of this seed give."""
         header = message.header
+        self._place()
         if header["tiles"] and (sampled := self._sampled(header)) is not None:
             return {"results": sampled}
         # A copy first: what is compared is what was there when the runner said that it had finished.
@@ -244,6 +264,7 @@ class Referee:
     def check_row(self, message: Message) -> dict[str, Any]:
         """The same for a row of calls, one a slot, up to the first that is wrong: all at once where they are near."""
         header, rows = message.header, []
+        self._place()
         slots = range(header["first"], header["first"] + len(header["seeds"]))
         got = [[self._at(place, slot).clone() for place in self.outputs] for slot in slots]
         near = self._near(header, header["seeds"], got)
@@ -384,6 +405,7 @@ class Referee:
     def share(self, message: Message) -> dict[str, Any]:
         """The share of the input bytes that outputs hang on."""
         seed = message.header["seed"]
+        self._place()
         made = task_inputs.make_inputs(self.namespace, "own", seed)
         tensors = [t.clone(memory_format=torch.contiguous_format) for t in wire.tensors_of(made)]
         values = wire.replace_tensors(made, tensors)
@@ -507,6 +529,7 @@ def serve(channel: Channel, level: str, device: Device) -> None:
     answer_all(
         channel,
         {
+            "construct": ("constructed", referee.construct),
             "prepare": ("prepared", referee.prepare),
             "fill": ("filled", referee.fill),
             "check": ("checked", referee.check),

@@ -72,8 +72,8 @@ class Replayer:
         return GpuRuntime(_refused) if self.device.name == "cuda" else Runtime(_refused)
 
     def load(self, message: Message) -> dict[str, Any]:
-        """Takes a trace in place of the one before, with its device code and weights. Raises `TaskError` for a trace
-        that no runner makes."""
+        """Takes a trace in place of the one before, with its device code and weights, which are put on the device with
+        the first call. Raises `TaskError` for a trace that no runner makes."""
         header = message.header
         self._forget()
         for name, code in header["codes"].items():
@@ -81,7 +81,7 @@ class Replayer:
         self.buffers = [(kind, number, nbytes) for kind, number, nbytes in header["buffers"]]
         self.moves, self.outputs = header["moves"], header["outputs"]
         self.launches = [self._launch(one) for one in header["launches"]]
-        sent = [wire.unpack_tensor(t).to(self.device.name) for t in message.tensors]
+        sent = [wire.unpack_tensor(t) for t in message.tensors]
         self.weights = dict(zip(header["sent"], sent, strict=True))
         return {}
 
@@ -126,6 +126,7 @@ class Replayer:
         """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block. With
         `moves` only what is filled and copied, where calls have been: `idle` says whether launches change nothing."""
         header = message.header
+        self.weights = {number: tensor.to(self.device.name) for number, tensor in self.weights.items()}
         if header["fresh"]:
             self.checked = []
             self.calls.refresh()

@@ -70,9 +70,7 @@ class ReplaySession(CandidateSession):
         self.layout: dict[str, Any] = {}
         """What the referee says of the call; known once it has prepared the task."""
         self.trace: dict[str, Any] = {}
-        self._weights: tuple[Tensor, ...] = ()
         self._codes: dict[str, dict[str, str | None]] = {}
-        self._loaded = False
 
     @property
     def launch_ms(self) -> float:
@@ -87,7 +85,6 @@ class ReplaySession(CandidateSession):
 
     def exchange(self, handle: str, nbytes: int) -> None:
         """Has the replayer open the block that the referee shares, or close it. Raises `Failed`."""
-        self._loaded = False
         self.gpu.architecture = self._replayer({"kind": "exchange", "handle": handle, "nbytes": nbytes})["arch"]
 
     def release(self) -> None:
@@ -95,16 +92,13 @@ class ReplaySession(CandidateSession):
         self._replayer({"kind": "release"})
 
     def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
-        """As ever, in the runner, and traces a call. Raises `Failed`."""
+        """As ever, in the runner, and traces a call, which the replayer then has. Raises `Failed`."""
         made = super().make(data, weight_seed, keep)
         self._note()
         return made
 
     def run(self, header: dict[str, Any]) -> dict[str, Any]:
         """Full-size calls on shared memory, in the form that a runner's answer has. Raises `Failed`."""
-        if not self._loaded:
-            self._replayer({"kind": "load", **self.trace, "codes": self._codes}, self._weights)
-            self._loaded = True
         answer = self._replayer({"kind": "run", "moves": False, **header})
         launches: dict[str, int] = {}
         for one in self.trace["launches"]:
@@ -129,8 +123,9 @@ class ReplaySession(CandidateSession):
             raise Failed("unsupported", "its outputs are of another form")
         if not _launched(found):
             raise Failed("unsupported", "an output is in no memory that a kernel was given")
-        self.trace, self._weights, self._loaded = found, answer.tensors, False
+        self.trace = found
         self._build_codes()
+        self._replayer({"kind": "load", **found, "codes": self._codes}, answer.tensors)
 
     def _build_codes(self) -> None:
         """Makes machine code of each build that has none yet, by the name that launches call it by."""

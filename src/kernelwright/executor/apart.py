@@ -1,4 +1,4 @@
-"""The executor of this machine with its judging in processes of their own, one a GPU, or one where none is used.
+"""The executor of this machine with its judging in processes of their own: one a GPU, and one for what needs none.
 
 For whoever computes beside it, as training does: judging many candidates at once is much Python, and an interpreter
 runs one thread at a time, so that a policy that generates in the same process and its judges hold each other up.
@@ -26,6 +26,9 @@ from kernelwright.records import Evaluation
 
 LEAVING = 60.0
 """Seconds that a process may take to end its children and leave."""
+SWITCH_SECONDS = 0.001
+"""How long a thread of such a process holds Python while another wants it: most only pass on a message, and somebody
+may have a GPU alone meanwhile."""
 
 
 class Apart(OnThisMachine):
@@ -40,16 +43,21 @@ class Apart(OnThisMachine):
     ) -> None:
         """As `Local`; a process is started with the first job for it."""
         super().__init__(jobs, max_pending, gpus)
-        self._seats = [_Seat(self.capacity, device) for _ in range(self.seats)]
+        self._device = device
+        self._seats = [_Seat(self.capacity, device) for _ in self.gpus]
+        self._without = _Seat(self.capacity, device)
+        """Where jobs go that need no GPU: much Python, which would hold up who times candidates."""
 
     def judge(self, job: Job, seat: int) -> Evaluation:
-        answer = self._seats[seat].process().ask((job.task, job.candidate, job.options, self.gpu_of(seat)))
+        gpu = self.gpu_of(seat) if self._device or job.options.resolved() == "gpu" else None
+        at = self._without if gpu is None else self._seats[seat]
+        answer = at.process().ask((job.task, job.candidate, job.options, gpu))
         if isinstance(answer, Evaluation):
             return answer
         raise as_raised(answer)
 
     def shut(self) -> None:
-        for seat in self._seats:
+        for seat in (*self._seats, self._without):
             seat.close()
 
 
@@ -146,6 +154,7 @@ def _main(fd: int, threads: int, device: str | None) -> None:
     """Judges what is asked until it is told to leave, or until nobody is there to ask."""
     pipe: Connection[Any, Any] = Connection(fd)
     os.dup2(2, 1)  # what a library prints is not the caller's output
+    sys.setswitchinterval(SWITCH_SECONDS)
     evaluators, sending = Evaluators(device), threading.Lock()
 
     def answer(number: int, question: tuple[Any, ...]) -> None:

@@ -21,6 +21,9 @@ from kernelwright.records import Candidate, Evaluation, Task
 Keep = Callable[["Job", Evaluation], None]
 """Stores a job's evaluation."""
 
+URGENT_SHARE = 0.7
+"""Of the lanes, so many serve jobs of a raised priority while others wait: who comes first may be what is waited for
+later, and a raised job that only waits beside others of its kind is no sooner done."""
 CLOSING_SECONDS = 3600.0
 """How long closing waits for what is being judged; each judgement ends by deadlines of its own long before."""
 ATTEMPTS = 2
@@ -96,7 +99,8 @@ class Lanes:
         self._changed = threading.Condition()
         self._waiting: list[Entry] = []
         self._numbers = itertools.count()
-        self._open = 0
+        self._open, self._urgent = 0, 0
+        """Jobs that are not done, and those of a raised priority that are being judged."""
         self._closed = False
         self._threads: list[threading.Thread] = []
 
@@ -157,8 +161,11 @@ class Lanes:
             while True:
                 fitting = [entry for entry in self._waiting if entry[2].avoid != seat or self.seats == 1]
                 if fitting:
+                    if self._urgent >= max(1, int(URGENT_SHARE * self.capacity)):
+                        fitting = [entry for entry in fitting if entry[0] >= 0] or fitting
                     first = min(fitting)
                     self._waiting.remove(first)
+                    self._urgent += first[0] < 0
                     return first
                 if self._closed:
                     return None
@@ -166,17 +173,25 @@ class Lanes:
 
     def _serve(self, seat: int) -> None:
         while (entry := self._take(seat)) is not None:
-            job = entry[2]
-            if not job.begin():
-                continue
             try:
-                evaluation = self.judge(job, seat)
-            except Lost as lost:
-                self._lost(entry, seat, lost)
-            except BaseException as error:
-                job.set_exception(error)
-            else:
-                job.finish(evaluation)
+                self._judged(entry, seat)
+            finally:
+                with self._changed:
+                    self._urgent -= entry[0] < 0
+
+    def _judged(self, entry: Entry, seat: int) -> None:
+        """Has one job judged that was taken."""
+        job = entry[2]
+        if not job.begin():
+            return
+        try:
+            evaluation = self.judge(job, seat)
+        except Lost as lost:
+            self._lost(entry, seat, lost)
+        except BaseException as error:
+            job.set_exception(error)
+        else:
+            job.finish(evaluation)
 
     def _lost(self, entry: Entry, seat: int, lost: Lost) -> None:
         job = entry[2]
