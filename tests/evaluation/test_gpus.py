@@ -146,12 +146,12 @@ def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
 
 
 def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
-    for key, nbytes, room in (("a", 0, 2), ("b", 5 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
+    for key, nbytes, room in (("a", 0, 3), ("b", 9 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
         gpu.expect(key, nbytes)
         with gpu.seat(key, alone=False) as seat:
             assert seat.room == room << 30
     gpu.more_room("b", 13 << 30)
-    gpu.expect("b", 5 << 30)  # what was found out counts
+    gpu.expect("b", 9 << 30)  # what was found out counts
     with gpu.seat("b", alone=False) as seat:
         assert seat.room == 26 << 30
 

@@ -42,6 +42,8 @@ from kernelwright.tasks.reference import wants_gradients
 _Tried = TypeVar("_Tried")
 LEAST_BYTES = 24
 """Of memory that checking takes for each element of inputs and outputs: a dozen copies of the larger of the two."""
+ROWS_BYTES, MOST_IN_ROWS, PAIR_BYTES = 100, 26 << 20, 16
+"""The same for calls that are laid out for timing: in rows up to so many elements, two calls beyond."""
 THOROUGH_ALWAYS = 1 << 24
 """Up to so many input elements, every check has a ruler of its own; beyond, the first one's serves all."""
 _MACHINE = re.compile(r"CUDA error|CUDA driver|was killed by SIG|broke off|AcceleratorError|out of memory")
@@ -84,7 +86,9 @@ def judge_on_gpu(
     advice = static_rules.static_findings(candidate, task)
     source, problem = plain.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
-    gpu.expect(task.content_hash, LEAST_BYTES * _main_size(task, plan).elements)
+    elements = _main_size(task, plan).elements
+    laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
+    gpu.expect(task.content_hash, (LEAST_BYTES + (laid if options.replay else 0)) * elements)
     if problem is None:
 
         def tried(alone: bool) -> Attempt:
@@ -360,7 +364,7 @@ def _asked_to_prepare(bench: Bench) -> Message:
         beside=beside,
         ruler=bench.ruler,
         baselines=bench.timed,
-        slots=laid_out.SLOTS if bench.replayed else 0,
+        slots=laid_out.SLOTS if bench.replayed else [],
     )
 
 

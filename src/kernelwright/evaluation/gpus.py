@@ -28,13 +28,13 @@ REFEREE_SECONDS = 180.0
 REPLAYER_SECONDS = 30.0
 HANDED_SECONDS = 1.0
 """How long threads of one process hand a GPU to each other that they want alone."""
-GATHERED, GATHER_SECONDS = 6, 0.3
+GATHERED, GATHER_SECONDS = 4, 0.3
 """Threads that want a GPU alone wait until so many do, or for so long: those beside stop for one as for many."""
 LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
-SEATS = 12
+SEATS = 8
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 2 << 30), (2, 4 << 30), (4, 13 << 30), (6, 26 << 30), (SEATS, 0))
+ROOMS = ((1, 3 << 30), (2, 6 << 30), (4, 13 << 30), (6, 26 << 30), (SEATS, 0))
 """Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
 bytes) it has the GPU to itself."""
 LOCKS = Path("/tmp/kernelwright-locks")

@@ -19,18 +19,22 @@ from kernelwright.evaluation.session import Failed
 from kernelwright.evaluation.timing import SHORT_MS, VERIFY_ALL, Samples
 from kernelwright.records import Distribution, WorkloadResult
 
-ROW = 12
-"""Calls of a row, the first of which is not timed. Three rows and a call by itself fill the slots of a block."""
-SLOTS = 3 * ROW + 1
-FEWEST_IN_ROW = 4
+ROW, FEWEST_IN_ROW = 12, 3
+"""Calls of a row, the first of which is not timed, at most and at least."""
+SLOTS = [3 * ROW + 1, 3 * FEWEST_IN_ROW + 1, 2]
+"""In a block, the best number first: a call by itself and three rows, or two calls where they are large."""
+PERHAPS_MS = 2.0
+"""Calls that take less beside others may be short when nothing else is computed."""
 MOST_PASSES = 200
 _KIND: Distribution = "own"
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What lies in the slots: seeds, and the message for all of them, by block (`candidate`, `aside`)."""
+    """What lies in the slots: a call by itself and three rows of `count`, or (`count` 1) calls one by one; seeds, and
+    the message for all of them, by block (`candidate`, `aside`)."""
 
+    count: int
     seeds: list[int]
     blocks: dict[str, dict[str, Any]]
 
@@ -54,30 +58,26 @@ def timed(bench: Bench) -> None:
         return
     with bench.in_one():
         before = bench.referee("facts")["device"]
-        short = all(took < SHORT_MS for took in timing.begin(bench, turn, 1))
-        count = min(ROW, (slots - 1) // 3) if short else 1
-        laid = None
-        if bench.attempt.failed is None and (count >= FEWEST_IN_ROW or not short):
-            if short:
-                timing.begin(bench, turn, count)
-            laid = _laid(bench, count)
-    if laid is None:
-        _in_the_usual_way(bench)
-        return
-    samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
-    extra = timing.launch_extra(bench) if count > 1 else 0.0
-    for _ in range(MOST_PASSES):
+        perhaps = all(took < PERHAPS_MS for took in timing.begin(bench, turn, 1))
+        count = min(ROW, (slots - 1) // 3) if perhaps else 1
+        count = count if count >= FEWEST_IN_ROW else 1
+        if count > 1:
+            timing.begin(bench, turn, count)
         if bench.attempt.failed is not None:
             return
-        _passed(bench, laid, turn, count, samples, extra)
+        laid = _laid(bench, count)
+    samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
+    for _ in range(MOST_PASSES):
+        _passed(bench, laid, turn, samples)
+        if bench.attempt.failed is not None:
+            return
         few = samples.fewest()
         if few and time.monotonic() > stop and not samples.doubtful():
             break
         if few >= timing.FEWEST_SAMPLES and timing.settled(samples.times, bench.options):
             break
-        laid = _laid(bench, count)
-    if bench.attempt.failed is None:
-        timing.conclude(bench, samples, before)
+        laid = _laid(bench, count if samples.alone else 1)
+    timing.conclude(bench, samples, before)
 
 
 def _in_the_usual_way(bench: Bench) -> None:
@@ -90,42 +90,67 @@ def _in_the_usual_way(bench: Bench) -> None:
 
 
 def _laid(bench: Bench, count: int) -> Pass:
-    """Contents for three rows of so many calls and one by itself, or for two calls, in both blocks."""
-    seeds = timing.new_seeds(bench, 3 * count + 1 if count > 1 else 2)
+    """Contents for a call by itself and three rows of so many, or for two calls and those that follow where the first
+    two leave doubts, in both blocks."""
+    seeds = timing.new_seeds(bench, 3 * count + 1 if count > 1 else min(6, bench.layout["slots"] // 2 * 2))
     with bench.in_one():
         blocks = {name: filled(bench, _KIND, seeds, aside=name == "aside") for name in ("candidate", "aside")}
-    return Pass(seeds, blocks)
+    return Pass(count, seeds, blocks)
 
 
-def _passed(bench: Bench, laid: Pass, turn: list[str], count: int, samples: Samples, extra: float) -> None:
+def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None:
     """All take their turns, and the outputs are looked at."""
     with bench.has("alone"):
         began = time.monotonic()
-        if count > 1:
+        if laid.count > 1:
             for who in turn:
-                alone = _measured(bench, laid, who, 3 * count, 1)["times"]["device_ms"]
+                alone = _measured(bench, laid, who, 0, 1)["times"]["device_ms"]
                 samples.alone[who] = min(alone, samples.alone.get(who, alone))
-        for first, order in ((0, turn), (count, turn[::-1])):
-            for who in order:
-                times = _measured(bench, laid, who, first, count)["times"]
-                samples.add(who, times, extra if who == "candidate" else 0.0)
-        if count > 1:
-            facts = _measured(bench, laid, "candidate", 2 * count, count, late=True)
-            samples.late = facts["times"], facts["copies"]
-        _own_share(bench, laid, count, samples)
+        if laid.count > 1 and max(samples.alone.values()) < SHORT_MS:
+            used = _in_rows(bench, laid, turn, samples)
+        else:
+            samples.alone.clear()
+            used = _one_by_one(bench, laid, turn, samples)
         bench.attempt.time_seconds += time.monotonic() - began
     with bench.in_one():
-        wrong = next((result for result in _looked_at(bench, laid) if not result.passed), None)
+        wrong = next((result for result in _looked_at(bench, laid, used) if not result.passed), None)
     if wrong is not None:
         bench.attempt.results.append(wrong)
         bench.attempt.failed = Failed("wrong", f"in a timed call: {wrong.reason}"[:500])
 
 
-def _own_share(bench: Bench, laid: Pass, count: int, samples: Samples) -> None:
+def _in_rows(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
+    """Two rows each, there and back again, and one whose inputs come late; how many slots were used."""
+    count, extra = laid.count, timing.launch_extra(bench)
+    for first, order in ((1, turn), (1 + count, turn[::-1])):
+        for who in order:
+            times = _measured(bench, laid, who, first, count)["times"]
+            samples.add(who, times, extra if who == "candidate" else 0.0)
+    facts = _measured(bench, laid, "candidate", 1 + 2 * count, count, late=True)
+    samples.late = facts["times"], facts["copies"]
+    _own_share(bench, laid, 1, count, samples)
+    return 1 + 3 * count
+
+
+def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
+    """Two calls each, there and back again, and two more while there are doubts; how many slots were used."""
+    first = used = 1 if laid.count > 1 else 0
+    while used + 2 <= len(laid.seeds):
+        for slot, order in ((used, turn), (used + 1, turn[::-1])):
+            for who in order:
+                samples.add(who, _measured(bench, laid, who, slot, 1)["times"], 0.0)
+        used += 2
+        if not samples.doubtful():
+            break
+    _own_share(bench, laid, first, 1, samples)
+    return used
+
+
+def _own_share(bench: Bench, laid: Pass, first: int, count: int, samples: Samples) -> None:
     """How much of a call's time on the device is not torch's, which fills and copies."""
     share, session = 1.0, bench.session
     if isinstance(session, ReplaySession) and session.trace["moves"] and samples.times["candidate"]:
-        facts = _measured(bench, laid, "candidate", 0, count, moves=True)
+        facts = _measured(bench, laid, "candidate", first, count, moves=True)
         share = max(0.0, 1.0 - facts["times"]["device_ms"] / min(samples.times["candidate"]))
         if facts["idle"]:
             bench.attempt.failed = Failed("rejected", "its outputs are the same without its kernels")
@@ -146,13 +171,14 @@ def _measured(bench: Bench, laid: Pass, who: str, first: int, count: int, **way:
         bench.took("run late" if "late" in way else "run row" if count > 1 else "run", started)
 
 
-def _looked_at(bench: Bench, laid: Pass) -> list[WorkloadResult]:
-    """What the candidate's calls have left in their slots: the whole of small outputs, a sample of large ones, of one
+def _looked_at(bench: Bench, laid: Pass, used: int) -> list[WorkloadResult]:
+    """What the candidate's calls have left in so many slots: the whole of small outputs, a sample of large ones, of one
     the whole now and then."""
+    seeds = laid.seeds[:used]
     call_seed, facts = laid.blocks["candidate"]["call_seed"], {"outputs": _forms(bench)}
     if timing.outputs_of(bench) <= VERIFY_ALL:
-        return compared_row(bench, _KIND, laid.seeds, facts, call_seed)
-    whole = bench.rng.integers(0, 2 * len(laid.seeds))
+        return compared_row(bench, _KIND, seeds, facts, call_seed)
+    whole = bench.rng.integers(0, 2 * len(seeds))
     return [
         compared(
             bench,
@@ -164,7 +190,7 @@ def _looked_at(bench: Bench, laid: Pass) -> list[WorkloadResult]:
             call_seed=call_seed,
             tiles=0 if slot == whole else bench.seed(),
         )
-        for slot, seed in enumerate(laid.seeds)
+        for slot, seed in enumerate(seeds)
     ]
 
 

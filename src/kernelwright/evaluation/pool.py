@@ -31,6 +31,8 @@ from kernelwright.machine import library
 
 START_SECONDS = 120.0
 """How long the zygote may take to import torch on a busy machine."""
+TRUSTED = ("referee", "baseline")
+"""Roles on a GPU that run nothing of a candidate's."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,7 @@ class Pool:
                 "preload": preload,
                 # Without a GPU, referee and runner share a file in place of device memory.
                 "shared": [str(self.home)] if device and device["name"] != "cuda" else [],
+                "kernels": self._kernels() if role in TRUSTED else "",
             }
             try:
                 socket.send_fds(self._control, [json.dumps(order).encode()], [theirs.fileno(), status_theirs.fileno()])
@@ -267,6 +270,13 @@ class Pool:
         child.level = str(ready.header.get("level", "none"))
         child.launch_ms = float(ready.header.get("launch_ms", 0.0))
         return child
+
+    def _kernels(self) -> str:
+        """Where children that run no candidate keep the kernels which torch compiles when an operator is first used
+        (products, for one): a second each, on whoever has the GPU meanwhile."""
+        folder = self.home / "kernels"
+        folder.mkdir(exist_ok=True)
+        return str(folder)
 
     def warm(self) -> None:
         """Starts the zygote now rather than with the first child."""

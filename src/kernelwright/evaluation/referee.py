@@ -51,9 +51,10 @@ KEPT_BYTES = 1 << 28
 TILE, TILES = 4096, 256
 """A sample of a large output: so many elements in a row, at so many places."""
 SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
-MORE_BYTES = 256 << 20
-"""The shared block holds the tensors of several calls, one slot each, as far as they are small. Who asks for more slots
-has more room for them."""
+"""The shared block holds the tensors of several calls, one slot each, as far as they are small."""
+MORE_BYTES, MOST_BYTES = 256 << 20, 1 << 30
+"""Who says how many slots would be best, and with how many one can do, has more room for the best number, and this much
+for the others."""
 
 
 class TooLarge(Exception):
@@ -132,8 +133,7 @@ class Referee:
         elements = max((t.numel() for t in given), default=0)
         del values, given
         self.stride = total
-        wanted, room = (header["slots"], MORE_BYTES) if header["slots"] else (MOST_SLOTS, SLOT_BYTES)
-        self.slots = max(1, min(wanted, room // total))
+        self.slots = self._slots(header["slots"], total, max(nbytes), budget)
         if not steady:
             self.slots = 1  # a reference that draws numbers of its own: one call for each seed
         del made
@@ -207,6 +207,18 @@ class Referee:
             gigabytes = need / 2**30, room / 2**30
             raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
         return int(room - need)
+
+    def _slots(self, wanted: list[int], total: int, nbytes: int, budget: int) -> int:
+        """How many calls of `total` bytes the block holds: of `wanted`, the best number first, what there is room for,
+        as in a second block beside. `nbytes` are those of the larger of inputs and outputs."""
+        if not wanted:
+            return max(1, min(MOST_SLOTS, SLOT_BYTES // total))
+        found = min(wanted[0], MORE_BYTES // total)
+        if self.slicing is None and found < wanted[1]:
+            left = self._room(nbytes, budget, COPIES)
+            fitting = (n for n in wanted[1:] if n * total <= MOST_BYTES and 2 * n * total <= left)
+            found = max(found, next(fitting, 1))
+        return max(1, found)
 
     def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> slicing.Slicing | None:
         """How to check in slices where there is no room for more; None where the whole has room.

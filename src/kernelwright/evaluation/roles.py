@@ -51,7 +51,8 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
     scratch, cache = Path(order["scratch"]), Path(order["cache"])
     builder = order["role"] == "builder"
     on_gpu = (order.get("device") or {}).get("name") == "cuda"
-    writable = (scratch, cache) if builder else (scratch,)
+    kernels = [Path(order["kernels"])] if order.get("kernels") else []
+    writable = (scratch, cache) if builder else (scratch, *kernels)
     # On a GPU both sides start programs where they must: Triton and torch.compile call a C compiler.
     program = order["role"] == "program"
     starts = builder or program or (on_gpu and bool(order.get("programs")))

@@ -285,6 +285,8 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
         os.write(errors, traceback.format_exc().encode(errors="replace"))
         os._exit(71)
     os.close(errors)
+    if order.get("kernels"):
+        os.environ["PYTORCH_KERNEL_CACHE_PATH"] = order["kernels"]
     roles.serve(order["role"], channel_fd, level, device)
     os._exit(0)
 

@@ -26,6 +26,8 @@ from kernelwright.records import Evaluation
 
 LEAVING = 60.0
 """Seconds that a process may take to end its children and leave."""
+NICE = 5
+"""By how much the process that needs no GPU, and its children, give way to those that have one."""
 SWITCH_SECONDS = 0.001
 """How long a thread of such a process holds Python while another wants it: most only pass on a message, and somebody
 may have a GPU alone meanwhile."""
@@ -45,8 +47,8 @@ class Apart(OnThisMachine):
         super().__init__(jobs, max_pending, gpus)
         self._device = device
         self._seats = [_Seat(self.capacity, device) for _ in self.gpus]
-        self._without = _Seat(self.capacity, device)
-        """Where jobs go that need no GPU: much Python, which would hold up who times candidates."""
+        self._without = _Seat(self.capacity, device, NICE if self.gpus else 0)
+        """Where jobs go that need no GPU: much work, which would hold up who times candidates."""
 
     def judge(self, job: Job, seat: int) -> Evaluation:
         gpu = self.gpu_of(seat) if self._device or job.options.resolved() == "gpu" else None
@@ -64,8 +66,8 @@ class Apart(OnThisMachine):
 class _Seat:
     """One process and its successors, asked by several threads."""
 
-    def __init__(self, threads: int, device: str | None) -> None:
-        self._threads, self._device = threads, device
+    def __init__(self, threads: int, device: str | None, nice: int = 0) -> None:
+        self._how = threads, device, nice
         self._lock = threading.Lock()
         self._process: _Process | None = None
 
@@ -73,7 +75,7 @@ class _Seat:
         """The process, started if there is none that lives."""
         with self._lock:
             if self._process is None or self._process.gone:
-                self._process = _Process(self._threads, self._device)
+                self._process = _Process(*self._how)
             return self._process
 
     def close(self) -> None:
@@ -86,9 +88,9 @@ class _Seat:
 class _Process:
     """A process that judges, and the questions that it has not answered."""
 
-    def __init__(self, threads: int, device: str | None) -> None:
+    def __init__(self, threads: int, device: str | None, nice: int) -> None:
         ours, theirs = Pipe()
-        words = [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(threads), device or ""]
+        words = [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(threads), device or "", str(nice)]
         with theirs:
             self.popen = subprocess.Popen(
                 words, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, env=_environment(), start_new_session=True
@@ -150,11 +152,12 @@ def _environment() -> dict[str, str]:
 # -- the other side
 
 
-def _main(fd: int, threads: int, device: str | None) -> None:
+def _main(fd: int, threads: int, device: str | None, nice: int) -> None:
     """Judges what is asked until it is told to leave, or until nobody is there to ask."""
     pipe: Connection[Any, Any] = Connection(fd)
     os.dup2(2, 1)  # what a library prints is not the caller's output
     sys.setswitchinterval(SWITCH_SECONDS)
+    os.nice(nice)
     evaluators, sending = Evaluators(device), threading.Lock()
 
     def answer(number: int, question: tuple[Any, ...]) -> None:
@@ -180,4 +183,4 @@ def _judged(evaluators: Evaluators, task: Any, candidate: Any, options: EvalOpti
 
 
 if __name__ == "__main__":
-    _main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] or None)
+    _main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] or None, int(sys.argv[4]))

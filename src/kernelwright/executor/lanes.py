@@ -21,7 +21,7 @@ from kernelwright.records import Candidate, Evaluation, Task
 Keep = Callable[["Job", Evaluation], None]
 """Stores a job's evaluation."""
 
-URGENT_SHARE = 0.7
+URGENT_SHARE = 0.6
 """Of the lanes, so many serve jobs of a raised priority while others wait: who comes first may be what is waited for
 later, and a raised job that only waits beside others of its kind is no sooner done."""
 CLOSING_SECONDS = 3600.0

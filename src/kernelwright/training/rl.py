@@ -46,7 +46,7 @@ JUDGED_STEPS = 5
 """How many steps' answers say whether execution pays."""
 REASON = 300
 """Characters of why a judge gave no opinion that a row of the log has."""
-WAITING = 14
+WAITING = 12
 """Candidates a GPU that may wait for it or be on it, while the functional machine judges others on all cores."""
 
 
