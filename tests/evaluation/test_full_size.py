@@ -537,6 +537,17 @@ def test_few_times_that_a_stall_may_have_made_are_not_enough(eager: list[float],
     assert samples.doubtful() == doubtful
 
 
+def test_doubts_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls that take a second are not made until ten of them agree."""
+    monkeypatch.setattr(timing.time, "monotonic", lambda: 100.0)
+    samples = timing.Samples(["candidate", "eager"])
+    assert not samples.over(50.0)  # there is none yet
+    samples.times = {"candidate": [1.0, 1.0], "eager": [0.02, 0.3]}
+    assert not samples.over(99.9) and samples.over(100.0 - 1.1 * timing.DOUBT_SECONDS)
+    samples.times["eager"] = [0.02, 0.021]
+    assert samples.over(99.9) and not samples.over(100.1)
+
+
 def test_a_stall_of_the_host_is_not_a_slow_baseline(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = iter([0.02, 0.304, 0.131, 0.02])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
@@ -9,11 +10,15 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kernelwright.errors import WorkerDied
+from kernelwright.evaluation import gpus
 from kernelwright.evaluation.gpus import ROOMS, SEATS, Gpu, Lease
 from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.roles import Role, jail_of
 
 WAIT = 20.0
 
@@ -77,6 +82,48 @@ def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> No
             process.wait(WAIT)
             assert process.stdout is not None
             process.stdout.close()
+
+
+def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those beside stop once for all of them, though they did not come together."""
+    monkeypatch.setattr(gpus, "GATHERED", 3)
+    monkeypatch.setattr(gpus, "GATHER_SECONDS", WAIT)
+    lease, turns = Lease(tmp_path / "gpu-0"), list[str]()
+    end = threading.Event()
+
+    def beside() -> None:
+        while not end.is_set():
+            with lease.beside():
+                turns.append("beside")
+                time.sleep(0.005)
+
+    def alone() -> None:
+        with lease.alone():
+            turns.append("alone")
+
+    busy = [threading.Thread(target=beside) for _ in range(2)]
+    wanting = [threading.Thread(target=alone) for _ in range(3)]
+    for thread in (*busy, *wanting):
+        thread.start()
+        time.sleep(0.05)
+    for thread in wanting:
+        thread.join(WAIT)
+    end.set()
+    for thread in busy:
+        thread.join(WAIT)
+    first = turns.index("alone")
+    assert turns[first : first + 3] == ["alone"] * 3 and turns[:first].count("beside") > 3
+
+
+def test_who_is_the_only_one_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpus, "GATHER_SECONDS", 10 * WAIT)
+    lease, began = Lease(tmp_path / "gpu-0"), time.monotonic()
+    for _ in range(3):
+        with lease.beside():
+            pass
+        with lease.alone():
+            pass
+    assert time.monotonic() - began < WAIT
 
 
 def test_a_turn_ends_with_what_is_raised_in_it(tmp_path: Path) -> None:
@@ -168,3 +215,24 @@ def test_who_is_alone_has_the_others_memory(gpu: Gpu) -> None:
         assert seat is first and second.key == "" and second.referee.child is None
     with gpu.seat("a", alone=False) as seat:
         assert seat.referee.ask("t", {"kind": "facts"}).header["device"]["name"] == "host"
+
+
+@pytest.mark.parametrize("role", ["referee", "baseline", "gpu_runner", "replayer", "tracer", "runner"])
+def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one child has compiled is loaded by the next, so that no candidate may write there."""
+    orders: list[dict[str, Any]] = []
+
+    def send(_socket: Any, data: list[bytes], _fds: list[int]) -> int:
+        orders.append(json.loads(data[0]))
+        raise OSError("not sent")
+
+    with Pool("none") as own:
+        own.warm()
+        with monkeypatch.context() as patched:
+            patched.setattr("kernelwright.evaluation.pool.socket.send_fds", send)
+            with pytest.raises(WorkerDied):
+                own.spawn(role, cpu_seconds=1, memory_mb=100, device={"name": "cuda", "index": "0"})
+        kept = own.home / "kernels"
+        trusted = role in ("referee", "baseline")
+        assert (kept in jail_of(orders[0]).writable) == trusted
+        assert orders[0]["kernels"] == (str(kept) if trusted else "")

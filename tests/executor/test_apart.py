@@ -17,7 +17,7 @@ from judging import broken_task, candidate, python, sleeping, task
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import load_executor
-from kernelwright.executor.apart import Apart
+from kernelwright.executor.apart import NICE, Apart
 
 OPTIONS = EvalOptions(backend="cpu", trials=1)
 ON_HOST = EvalOptions(trials=1, timing_seconds=0.05, policy="libraries")
@@ -51,6 +51,16 @@ def test_each_gpu_has_a_process_of_its_own() -> None:
         assert len(_judging()) == 2
     assert {r.verdict for r in results} == {"correct"}, [r.reason for r in results]
     assert set(Counter(r.environment["gpu_index"] for r in results)) == {"3", "5"}
+
+
+def test_what_needs_no_gpu_has_a_process_that_gives_way() -> None:
+    with Apart(2, gpus=("0",)) as executor:
+        assert executor.submit(task(1), candidate(1), OPTIONS).result(SECONDS).verdict == "correct"
+        (process,) = _judging()
+        assert process.nice() == psutil.Process().nice() + NICE
+    with Apart(1, gpus=()) as executor:
+        executor.submit(task(1), candidate(1), OPTIONS).result(SECONDS)
+        assert _judging()[0].nice() == psutil.Process().nice()  # there is nobody to give way to
 
 
 def test_a_gpu_that_is_not_there_is_said() -> None:

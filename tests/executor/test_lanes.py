@@ -60,6 +60,37 @@ def test_higher_priorities_first_and_the_oldest_of_equals() -> None:
     assert [name for name, _ in executor.seen] == [f"plus-{n}" for n in (0, 2, 4, 3, 1, 5, 6)]
 
 
+class Begun(Gated):
+    """Lanes that are all taken, until `free` is set, by the jobs that came first."""
+
+    def __init__(self, lanes: int) -> None:
+        super().__init__(lanes, max_pending=20)
+        self.free = threading.Event()
+
+    def judge(self, job: Job, seat: int) -> Evaluation:
+        if job.priority < 0:
+            assert self.free.wait(SECONDS)
+            return verdict(job.task, job.candidate)
+        return super().judge(job, seat)
+
+
+def test_raised_jobs_leave_lanes_to_the_others() -> None:
+    """Three of five lanes serve raised jobs, the other two what would wait behind all of these; none is idle for it."""
+    with Begun(5) as executor:
+        for number in range(5):
+            executor.submit(task(number), candidate(), priority=-1)
+        for number in range(5, 11):
+            executor.submit(task(number), candidate(), priority=1)
+        for number in range(11, 13):
+            executor.submit(task(number), candidate())
+        executor.free.set()
+        for _ in range(5):
+            assert executor.began.acquire(timeout=SECONDS)
+        assert {name for name, _ in executor.seen} == {f"plus-{n}" for n in (5, 6, 7, 11, 12)}
+        executor.gate.set()
+    assert len(executor.seen) == 8
+
+
 def test_submit_blocks_while_there_are_too_many() -> None:
     with Gated(lanes=2, max_pending=3) as executor:
         jobs = [executor.submit(task(n), candidate()) for n in range(3)]

@@ -68,13 +68,11 @@ def timed(bench: Bench) -> None:
         laid = _laid(bench, count)
     samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
     for _ in range(MOST_PASSES):
-        _passed(bench, laid, turn, samples)
+        _passed(bench, laid, turn, samples, stop)
         if bench.attempt.failed is not None:
             return
-        few = samples.fewest()
-        if few and time.monotonic() > stop and not samples.doubtful():
-            break
-        if few >= timing.FEWEST_SAMPLES and timing.settled(samples.times, bench.options):
+        many = samples.fewest() >= timing.FEWEST_SAMPLES
+        if samples.over(stop) or (many and timing.settled(samples.times, bench.options)):
             break
         laid = _laid(bench, count if samples.alone else 1)
     timing.conclude(bench, samples, before)
@@ -98,7 +96,7 @@ def _laid(bench: Bench, count: int) -> Pass:
     return Pass(count, seeds, blocks)
 
 
-def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None:
+def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples, stop: float) -> None:
     """All take their turns, and the outputs are looked at."""
     with bench.has("alone"):
         began = time.monotonic()
@@ -110,7 +108,7 @@ def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None
             used = _in_rows(bench, laid, turn, samples)
         else:
             samples.alone.clear()
-            used = _one_by_one(bench, laid, turn, samples)
+            used = _one_by_one(bench, laid, turn, samples, stop)
         bench.attempt.time_seconds += time.monotonic() - began
     with bench.in_one():
         wrong = next((result for result in _looked_at(bench, laid, used) if not result.passed), None)
@@ -132,7 +130,7 @@ def _in_rows(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int
     return 1 + 3 * count
 
 
-def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
+def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples, stop: float) -> int:
     """Two calls each, there and back again, and two more while there are doubts; how many slots were used."""
     first = used = 1 if laid.count > 1 else 0
     while used + 2 <= len(laid.seeds):
@@ -140,7 +138,7 @@ def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> 
             for who in order:
                 samples.add(who, _measured(bench, laid, who, slot, 1)["times"], 0.0)
         used += 2
-        if not samples.doubtful():
+        if not samples.doubtful() or samples.over(stop):
             break
     _own_share(bench, laid, first, 1, samples)
     return used

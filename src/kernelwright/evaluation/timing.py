@@ -45,6 +45,8 @@ _LATE_SHARE = 1.5
 """A call takes at most this share more, and what starting the copies takes the host, where its inputs come late."""
 STALLED = 1.25
 """A median of few samples that is so many times the least is looked into by more of them."""
+DOUBT_SECONDS = 1.0
+"""For so long at most, beyond the time that timing has: calls that take a second each would be made ten times."""
 NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
@@ -87,6 +89,11 @@ class Samples:
         """Whether a median may be a stall of the host or the card: it is far above the least, and of few samples."""
         kept = [sorted(s) for s in self.times.values()]
         return self.fewest() < FEWEST_SAMPLES and any(len(s) < 2 or s[len(s) // 2] > STALLED * s[0] for s in kept)
+
+    def over(self, stop: float) -> bool:
+        """Whether there are enough of them for a time that was to end at `stop`."""
+        late = time.monotonic() - stop
+        return self.fewest() > 0 and (late > DOUBT_SECONDS or (late > 0 and not self.doubtful()))
 
     def short(self) -> bool:
         return bool(max(np.median(s) for s in self.times.values()) < SHORT_MS)
@@ -142,10 +149,7 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
             samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
             begin(bench, to_begin, batch)
-        few = samples.fewest()
-        if few and time.monotonic() > stop and not samples.doubtful():
-            break
-        if few >= FEWEST_SAMPLES and settled(samples.times, options):
+        if samples.over(stop) or (samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options)):
             break
     conclude(bench, samples, before)
 

@@ -1,0 +1,90 @@
+"""How calls by launches are laid out for timing: how many fit, and how many are made."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from kernelwright.evaluation import laid_out
+from kernelwright.evaluation.devices import HostDevice
+from kernelwright.evaluation.laid_out import SLOTS, Pass
+from kernelwright.evaluation.referee import Referee
+from kernelwright.evaluation.timing import Samples
+
+MB = 1 << 20
+TURN = ["candidate", "eager"]
+
+
+@pytest.mark.parametrize(
+    ("call_mb", "budget_mb", "slots"),
+    [
+        (1, 3072, SLOTS[0]),
+        (10, 3072, 25),  # as many as usually have room
+        (64, 3072, SLOTS[1]),  # few, in rows
+        (64, 1024, 4),  # whoever has little memory has no more than usual
+        (300, 8192, SLOTS[2]),  # two calls, one by one
+        (300, 1900, 1),  # not even those
+    ],
+)
+def test_as_many_calls_as_there_is_room_for(call_mb: int, budget_mb: int, slots: int) -> None:
+    assert Referee(HostDevice())._slots(SLOTS, call_mb * MB, call_mb * MB // 2, budget_mb * MB) == slots
+
+
+def test_who_says_nothing_gets_the_usual_number() -> None:
+    referee = Referee(HostDevice())
+    assert [referee._slots([], mb * MB, mb * MB // 2, 0) for mb in (1, 30, 500)] == [16, 4, 1]
+
+
+class Clock:
+    """Answers what a call took, in turn, and notes which slots were called."""
+
+    def __init__(self, candidate: list[float], eager: list[float]) -> None:
+        self.left = {"candidate": list(candidate), "eager": list(eager)}
+        self.called: list[tuple[str, int, int]] = []
+
+    def __call__(self, _bench: Any, _laid: Pass, who: str, first: int, count: int, **_way: bool) -> dict[str, Any]:
+        self.called.append((who, first, count))
+        took = self.left[who].pop(0)
+        times = {"device_ms": took, "slack_ms": 0.0, "issue_ms": 0.0, "hidden": True}
+        return {"times": times, "copies": times}
+
+
+def _bench() -> Any:
+    return SimpleNamespace(
+        session=SimpleNamespace(launch_ms=0.0),
+        seat=SimpleNamespace(baseline=SimpleNamespace(child=None)),
+        kernels=[],
+        attempt=SimpleNamespace(environment={}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("eager", "late", "used"),
+    [
+        ([1.0, 1.01], 0.0, 2),
+        ([1.0, 3.0, 1.0, 1.01, 1.02, 1.0], 0.0, 4),  # a stall is looked into at once
+        ([1.0, 3.0, 1.0, 3.0, 1.0, 3.0], 0.0, 6),  # as long as there are calls
+        ([1.0, 3.0], 100.0, 2),  # and time
+    ],
+)
+def test_calls_one_by_one(monkeypatch: pytest.MonkeyPatch, eager: list[float], late: float, used: int) -> None:
+    clock = Clock([2.0] * 6, eager)
+    monkeypatch.setattr(laid_out, "_measured", clock)
+    stop = laid_out.time.monotonic() + 100.0 - 2 * late
+    samples = Samples(TURN)
+    assert laid_out._one_by_one(_bench(), Pass(1, list(range(6)), {}), TURN, samples, stop) == used
+    assert [slot for who, slot, _ in clock.called if who == "candidate"] == list(range(used))
+    assert [who for who, _, _ in clock.called[:4]] == ["candidate", "eager", "eager", "candidate"]
+    assert samples.fewest() == used
+
+
+def test_calls_in_rows_meet_each_slot_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock([0.01] * 3, [0.02] * 2)
+    monkeypatch.setattr(laid_out, "_measured", clock)
+    samples = Samples(TURN)
+    assert laid_out._in_rows(_bench(), Pass(4, list(range(13)), {}), TURN, samples) == 13
+    rows = [(first, count) for who, first, count in clock.called if who == "candidate"]
+    assert rows == [(1, 4), (5, 4), (9, 4)] and samples.late is not None
+    assert samples.times == {"candidate": [0.01, 0.01], "eager": [0.02, 0.02]}
