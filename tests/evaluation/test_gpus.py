@@ -172,34 +172,68 @@ def test_there_are_so_many_seats_and_who_is_alone_has_them_all(gpu: Gpu) -> None
 
 
 def test_a_task_that_asks_for_more_room_gets_it(gpu: Gpu) -> None:
-    """More seats, then all of them; the next judgements of the task begin there."""
+    """More memory, then all seats; the next judgements of the task begin there."""
     rooms, free = [], []
-    for _ in ROOMS:
+    for _ in range(len(ROOMS) + 2):
         with gpu.seat("a", alone=False) as seat:
             rooms.append(seat.room)
             free.append(len(gpu._free))
-            gpu.more_room("a", seat.room)
-    assert rooms == [nbytes for _, nbytes in ROOMS] and free == [SEATS - taken for taken, _ in ROOMS]
+            if seat.room:
+                gpu.more_room("a", seat.room)
+    assert rooms == [*ROOMS, 0, 0] and free == [SEATS - 1] * len(ROOMS) + [0, 0]
     with gpu.seat("b", alone=False) as seat:
-        assert seat.room == ROOMS[0][1] and len(gpu._free) == SEATS - 1
+        assert seat.room == ROOMS[0] and len(gpu._free) == SEATS - 1
 
 
 def test_who_asks_for_room_at_once_gets_the_same(gpu: Gpu) -> None:
     """Answers to one task begin together and all find that they have too little: that is one step, not many."""
     for _ in range(8):
-        gpu.more_room("a", ROOMS[0][1])
+        gpu.more_room("a", ROOMS[0])
     with gpu.seat("a", alone=False) as seat:
-        assert seat.room == ROOMS[1][1]
+        assert seat.room == ROOMS[1]
 
 
 def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> None:
-    for key, nbytes, room in (("a", 0, 3), ("b", 9 << 30, 13), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
+    for key, nbytes, room in (("a", 0, 1), ("b", 2 << 30, 3), ("c", 20 << 30, 26), ("d", 99 << 30, 26)):
         gpu.expect(key, nbytes)
         with gpu.seat(key, alone=False) as seat:
             assert seat.room == room << 30
-    gpu.more_room("b", 13 << 30)
-    gpu.expect("b", 9 << 30)  # what was found out counts
+    gpu.more_room("b", 3 << 30)
+    gpu.expect("b", 2 << 30)  # what was found out counts
     with gpu.seat("b", alone=False) as seat:
+        assert seat.room == 6 << 30
+
+
+def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large task beside small ones, but not beside another large one; one that needs it all has it."""
+    monkeypatch.setattr(gpus, "MEMORY", 30 << 30)
+    events: list[str] = []
+    leave = {name: threading.Event() for name in ("large", "other", "small")}
+
+    def sit(name: str) -> None:
+        with gpu.seat(name, alone=False):
+            events.append(f"{name} in")
+            assert leave[name].wait(WAIT)
+        events.append(f"{name} out")
+
+    gpu.expect("large", 26 << 30)
+    gpu.expect("other", 13 << 30)
+    threads = []
+    for name in ("large", "small", "other"):
+        threads.append(threading.Thread(target=sit, args=(name,)))
+        threads[-1].start()
+        time.sleep(0.1)
+    assert events == ["large in", "small in"] and gpu._taken == (26 + 1) << 30
+    leave["large"].set()
+    while "other in" not in events:
+        time.sleep(0.01)
+    leave["other"].set()
+    leave["small"].set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert events[2:4] == ["large out", "other in"] and gpu._taken == 0
+    monkeypatch.setattr(gpus, "MEMORY", 1 << 30)
+    with gpu.seat("large", alone=False) as seat:
         assert seat.room == 26 << 30
 
 

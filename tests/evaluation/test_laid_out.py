@@ -54,6 +54,7 @@ class Clock:
 def _bench() -> Any:
     return SimpleNamespace(
         session=SimpleNamespace(launch_ms=0.0),
+        options=SimpleNamespace(timing_seconds=0.05),
         seat=SimpleNamespace(baseline=SimpleNamespace(child=None)),
         kernels=[],
         attempt=SimpleNamespace(environment={}),
@@ -61,20 +62,19 @@ def _bench() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("eager", "late", "used"),
+    ("eager", "candidate", "used"),
     [
-        ([1.0, 1.01], 0.0, 2),
-        ([1.0, 3.0, 1.0, 1.01, 1.02, 1.0], 0.0, 4),  # a stall is looked into at once
-        ([1.0, 3.0, 1.0, 3.0, 1.0, 3.0], 0.0, 6),  # as long as there are calls
-        ([1.0, 3.0], 100.0, 2),  # and time
+        ([1.0, 1.01], 2.0, 2),
+        ([1.0, 3.0, 1.0, 1.01, 1.02, 1.0], 2.0, 4),  # a stall is looked into at once
+        ([1.0, 3.0, 1.0, 3.0, 1.0, 3.0], 2.0, 6),  # as long as there are calls
+        ([1.0, 3.0], 700.0, 2),  # and they do not take too long
     ],
 )
-def test_calls_one_by_one(monkeypatch: pytest.MonkeyPatch, eager: list[float], late: float, used: int) -> None:
-    clock = Clock([2.0] * 6, eager)
+def test_calls_one_by_one(monkeypatch: pytest.MonkeyPatch, eager: list[float], candidate: float, used: int) -> None:
+    clock = Clock([candidate] * 6, eager)
     monkeypatch.setattr(laid_out, "_measured", clock)
-    stop = laid_out.time.monotonic() + 100.0 - 2 * late
     samples = Samples(TURN)
-    assert laid_out._one_by_one(_bench(), Pass(1, list(range(6)), {}), TURN, samples, stop) == used
+    assert laid_out._one_by_one(_bench(), Pass(1, list(range(6)), {}), TURN, samples) == used
     assert [slot for who, slot, _ in clock.called if who == "candidate"] == list(range(used))
     assert [who for who, _, _ in clock.called[:4]] == ["candidate", "eager", "eager", "candidate"]
     assert samples.fewest() == used

@@ -171,7 +171,7 @@ def _replayed(
 def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     """The first attempt with enough memory, and the seconds that others took."""
     began = started = time.monotonic()
-    for _ in gpus.ROOMS[1:]:
+    for _ in gpus.ROOMS:
         with contextlib.suppress(TooLarge):
             return tried(), started - began
         started = time.monotonic()

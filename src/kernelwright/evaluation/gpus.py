@@ -34,9 +34,11 @@ LEASE_SECONDS = 3600.0
 """How long one may wait for a GPU that other processes use, in turn with us."""
 SEATS = 8
 """Judgements that may be on one GPU at once, each with a referee and a baselines' child of its own."""
-ROOMS = ((1, 3 << 30), (2, 6 << 30), (4, 13 << 30), (6, 26 << 30), (SEATS, 0))
-"""Seats that a judgement takes, and bytes that checking may take then, beside others; with all seats (0: any number of
-bytes) it has the GPU to itself."""
+ROOMS = (1 << 30, 3 << 30, 6 << 30, 13 << 30, 26 << 30)
+"""Bytes that a judgement's checks may take beside others: the first number that is enough. Who needs more has the GPU
+to itself."""
+MEMORY = 40 << 30
+"""Bytes that all of them may take together."""
 LOCKS = Path("/tmp/kernelwright-locks")
 """A user's locks lie in the folder of this name and the user's number. No TMPDIR moves it: processes must agree."""
 
@@ -267,7 +269,9 @@ class Gpu:
         self.architecture: str | None = None
         """What a replayer says that device code is to be built for; None before one was asked."""
         self._needs: dict[str, int] = {}
-        """Number of the room that a task needs, by hash, where it is not the first."""
+        """Number of the room that a task needs, by hash, where it is not the first; none of them: the whole GPU."""
+        self._taken = 0
+        """Bytes of the rooms that are taken."""
         self._seats = [Seat(pool, self.device, self.faults) for _ in range(SEATS)]
         self._free, self._left = list(self._seats), threading.Condition()
         self._next = threading.Lock()
@@ -310,25 +314,26 @@ class Gpu:
 
     def expect(self, key: str, nbytes: int) -> None:
         """A task whose checks need so much memory at least begins where there may be enough, beside others."""
-        enough = next((k for k, (_, room) in enumerate(ROOMS[:-1]) if room >= nbytes), len(ROOMS) - 2)
+        enough = next((k for k, room in enumerate(ROOMS) if room >= nbytes), len(ROOMS) - 1)
         self._needs.setdefault(key, enough)
 
     def more_room(self, key: str, room: int) -> None:
         """A judgement of that task needs more memory than the `room` that it had. Others of it may say so at once."""
-        had = next((k for k, (_, nbytes) in enumerate(ROOMS) if nbytes == room), 0)
-        self._needs[key] = max(self._needs.get(key, 0), min(had + 1, len(ROOMS) - 1))
+        self._needs[key] = max(self._needs.get(key, 0), ROOMS.index(room) + 1)
 
     @contextlib.contextmanager
     def seat(self, key: str, alone: bool) -> Iterator[Seat]:
         """A seat for one judgement of the task of that hash: the one that has judged it last, where that is free, else
         the one that was used last. `alone`: while no other judgement of this process has one, or memory of its own."""
         with self._next, self._left:  # first come, first served, also for who wants all of them
-            wanted, room = ROOMS[-1 if alone else self._needs.get(key, 0)]
-            wanted = min(wanted, len(self._seats)) if room else len(self._seats)
-            self._left.wait_for(lambda: len(self._free) >= wanted)
+            number = len(ROOMS) if alone else self._needs.get(key, 0)
+            room = ROOMS[number] if number < len(ROOMS) else 0
+            wanted = 1 if room else len(self._seats)
+            self._left.wait_for(lambda: len(self._free) >= wanted and self._taken + room <= max(MEMORY, room))
             seat = next((s for s in reversed(self._free) if s.key == key), self._free[-1])
             self._free.remove(seat)
             others = [self._free.pop(0) for _ in range(wanted - 1)]
+            self._taken += room
         seat.room = room
         seat.referee.beside = seat.baseline.beside = seat.replayer.beside = room > 0
         try:
@@ -341,6 +346,7 @@ class Gpu:
         finally:
             with self._left:
                 self._free += [*others, seat]
+                self._taken -= room
                 self._left.notify()
 
     def close(self) -> None:

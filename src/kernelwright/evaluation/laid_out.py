@@ -68,11 +68,12 @@ def timed(bench: Bench) -> None:
         laid = _laid(bench, count)
     samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
     for _ in range(MOST_PASSES):
-        _passed(bench, laid, turn, samples, stop)
+        _passed(bench, laid, turn, samples)
         if bench.attempt.failed is not None:
             return
-        many = samples.fewest() >= timing.FEWEST_SAMPLES
-        if samples.over(stop) or (many and timing.settled(samples.times, bench.options)):
+        if time.monotonic() > stop and samples.enough(bench.options.timing_seconds):
+            break
+        if samples.fewest() >= timing.FEWEST_SAMPLES and timing.settled(samples.times, bench.options):
             break
         laid = _laid(bench, count if samples.alone else 1)
     timing.conclude(bench, samples, before)
@@ -96,7 +97,7 @@ def _laid(bench: Bench, count: int) -> Pass:
     return Pass(count, seeds, blocks)
 
 
-def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples, stop: float) -> None:
+def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None:
     """All take their turns, and the outputs are looked at."""
     with bench.has("alone"):
         began = time.monotonic()
@@ -108,7 +109,7 @@ def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples, stop: f
             used = _in_rows(bench, laid, turn, samples)
         else:
             samples.alone.clear()
-            used = _one_by_one(bench, laid, turn, samples, stop)
+            used = _one_by_one(bench, laid, turn, samples)
         bench.attempt.time_seconds += time.monotonic() - began
     with bench.in_one():
         wrong = next((result for result in _looked_at(bench, laid, used) if not result.passed), None)
@@ -130,7 +131,7 @@ def _in_rows(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int
     return 1 + 3 * count
 
 
-def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples, stop: float) -> int:
+def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
     """Two calls each, there and back again, and two more while there are doubts; how many slots were used."""
     first = used = 1 if laid.count > 1 else 0
     while used + 2 <= len(laid.seeds):
@@ -138,7 +139,7 @@ def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples, sto
             for who in order:
                 samples.add(who, _measured(bench, laid, who, slot, 1)["times"], 0.0)
         used += 2
-        if not samples.doubtful() or samples.over(stop):
+        if samples.enough(bench.options.timing_seconds):
             break
     _own_share(bench, laid, first, 1, samples)
     return used

@@ -45,8 +45,9 @@ _LATE_SHARE = 1.5
 """A call takes at most this share more, and what starting the copies takes the host, where its inputs come late."""
 STALLED = 1.25
 """A median of few samples that is so many times the least is looked into by more of them."""
-DOUBT_SECONDS = 1.0
-"""For so long at most, beyond the time that timing has: calls that take a second each would be made ten times."""
+DOUBT_MS, MOST_DOUBTS = 200.0, 4.0
+"""Until calls have taken so long, and so many times the time that timing has: ten of a second each would be waited for
+otherwise."""
 NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
@@ -61,6 +62,8 @@ class Samples:
         self.issues: list[float] = []
         self.alone: dict[str, float] = {}
         """Least time of a call alone, where calls are measured in a row."""
+        self.spent_ms = 0.0
+        """Of one call of each measurement, added up, whether it counts or not."""
         self.late: tuple[dict[str, Any], dict[str, Any]] | None = None
         """The clock's word on a row whose inputs came late, and on their copies, where that was measured already."""
 
@@ -72,6 +75,7 @@ class Samples:
 
     def add(self, who: str, times: dict[str, Any], extra: float) -> None:
         """One measurement, unless the device waited for the host, which it does not always do here."""
+        self.spent_ms += times["device_ms"]
         if not times["hidden"] and self.hidden[who]:
             return
         if times["hidden"] and not self.hidden[who]:
@@ -90,10 +94,11 @@ class Samples:
         kept = [sorted(s) for s in self.times.values()]
         return self.fewest() < FEWEST_SAMPLES and any(len(s) < 2 or s[len(s) // 2] > STALLED * s[0] for s in kept)
 
-    def over(self, stop: float) -> bool:
-        """Whether there are enough of them for a time that was to end at `stop`."""
-        late = time.monotonic() - stop
-        return self.fewest() > 0 and (late > DOUBT_SECONDS or (late > 0 and not self.doubtful()))
+    def enough(self, seconds: float) -> bool:
+        """Whether these are enough where timing has so many seconds: there are no doubts, or looking into them has
+        taken too long."""
+        most = max(DOUBT_MS, MOST_DOUBTS * seconds * 1e3)
+        return self.fewest() > 0 and (not self.doubtful() or self.spent_ms > most)
 
     def short(self) -> bool:
         return bool(max(np.median(s) for s in self.times.values()) < SHORT_MS)
@@ -149,7 +154,9 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
             samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
             begin(bench, to_begin, batch)
-        if samples.over(stop) or (samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options)):
+        if time.monotonic() > stop and samples.enough(options.timing_seconds):
+            break
+        if samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options):
             break
     conclude(bench, samples, before)
 
