@@ -19,6 +19,7 @@ from kernelwright.records import Candidate, Evaluation, Task
 if TYPE_CHECKING:
     from kernelwright.evaluation.gate import Checked
     from kernelwright.evaluation.gpus import Gpu
+    from kernelwright.evaluation.oracles import Oracles
     from kernelwright.evaluation.pool import Pool
     from kernelwright.evaluation.session import Plan
     from kernelwright.evaluation.worker import Worker
@@ -65,6 +66,7 @@ class Evaluator:
         self._device = device or ("cuda" if self.options.resolved() == "gpu" else None)
         self._index = gpu or next(iter(visible_gpus()), "0")
         self._gpu: Gpu | None = None
+        self._oracles: Oracles | None = None
         self._local = threading.local()
         self._workers: list[Worker] = []
         self._lock = threading.Lock()
@@ -76,6 +78,7 @@ class Evaluator:
         self.close()
 
     def _worker(self) -> Worker:
+        from kernelwright.evaluation.oracles import Oracles
         from kernelwright.evaluation.worker import Worker
 
         worker: Worker | None = getattr(self._local, "worker", None)
@@ -87,7 +90,8 @@ class Evaluator:
                     many = min(6, max(2, (os.cpu_count() or 2) // 2))
                     makers = MAKERS if self.options.timing_seconds > 0 else many
                     self._gpu = Gpu(self.pool, self._index, self._device, makers)
-                worker = self._local.worker = Worker(self.pool, self._gpu, self._plan_budget)
+                self._oracles = self._oracles or Oracles(self.pool)
+                worker = self._local.worker = Worker(self.pool, self._gpu, self._plan_budget, self._oracles)
                 self._workers.append(worker)
         return worker
 

@@ -1,4 +1,4 @@
-"""What one judging thread keeps between evaluations: a builder, the oracles of recent tasks, and their plans."""
+"""What one judging thread keeps between evaluations: a builder, the plans of tasks, and a share in their oracles."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import json
 import os
 import secrets
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -19,12 +18,12 @@ from kernelwright.evaluation.full_size import judge_on_gpu
 from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import judge
 from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
+from kernelwright.evaluation.oracles import Oracles
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import Builder, Plan, TaskSession
+from kernelwright.evaluation.session import Builder, Plan
 from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
-MAX_ORACLES = 3
 _PLANNING = [threading.Lock() for _ in range(64)]
 """By a task's key: answers to one task come at once, and one thread of this process derives its plan for all."""
 PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
@@ -33,13 +32,21 @@ PLAN_BUDGET = {"element_budget": 262_144, "flop_budget": 60_000_000}
 class Worker:
     """Judges candidates one after another. Belongs to one thread."""
 
-    def __init__(self, pool: Pool, gpu: Gpu | None = None, budget: dict[str, int] | None = None) -> None:
-        """`budget` in place of `PLAN_BUDGET`: how large derived sizes may be; a larger declared one is then not run."""
+    def __init__(
+        self,
+        pool: Pool,
+        gpu: Gpu | None = None,
+        budget: dict[str, int] | None = None,
+        oracles: Oracles | None = None,
+    ) -> None:
+        """`budget` in place of `PLAN_BUDGET`: how large derived sizes may be; a larger declared one is then not run.
+        `oracles`: those that other threads use, too."""
         self.pool = pool
         self.gpu = gpu
         self.budget = budget or PLAN_BUDGET
         self.builder = Builder(pool)
-        self.oracles: OrderedDict[str, TaskSession] = OrderedDict()
+        self.oracles = oracles or Oracles(pool)
+        self.oracles.join()
         self.plans: dict[str, Plan] = {}
 
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
@@ -61,21 +68,11 @@ class Worker:
         if options.strict_kernelbench:
             return judge_strict(task, candidate, options, self.pool, self.builder, self.gpu)
         small = options.small_sizes and self.gpu is None
-        plan, oracle = self.plan(task, SMALL_BUDGET if small else None), self.oracle(task)
-        if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
-            return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu, alone)
-        return judge(task, candidate, options, seed, plan, oracle, self.builder)
-
-    def oracle(self, task: Task) -> TaskSession:
-        """The oracle of a task, started when first asked something; the least recently used one makes room."""
-        key = task.content_hash
-        if key in self.oracles:
-            self.oracles.move_to_end(key)
-        else:
-            while len(self.oracles) >= MAX_ORACLES:
-                self.oracles.popitem(last=False)[1].close()
-            self.oracles[key] = TaskSession(task, self.pool)
-        return self.oracles[key]
+        plan = self.plan(task, SMALL_BUDGET if small else None)
+        with self.oracles.lent(task) as oracle:
+            if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
+                return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu, alone)
+            return judge(task, candidate, options, seed, plan, oracle, self.builder)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> Plan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed.
@@ -93,7 +90,9 @@ class Worker:
 
     def check(self, task: Task) -> gates.Checked:
         """Runs the null-kernel gate and the lint on a task and keeps the state in the cache folder."""
-        checked = gates.examine(task, self._plan(task, self.budget), self.oracle(task))
+        plan = self._plan(task, self.budget)
+        with self.oracles.lent(task) as oracle:
+            checked = gates.examine(task, plan, oracle)
         gates.store(checked.gate, task, self.pool.cache)
         return checked
 
@@ -107,16 +106,15 @@ class Worker:
             plan = _read_plan(path)
             if plan is None:
                 # The seed only decides which values prove a distribution usable, so a fixed one gives a fixed plan.
-                plan = self.oracle(task).plan(budget, seed=int(key[:7], 16))
+                with self.oracles.lent(task) as oracle:
+                    plan = oracle.plan(budget, seed=int(key[:7], 16))
                 _write_plan(path, plan)
         self.plans[key] = plan
         return plan
 
     def close(self) -> None:
         self.builder.close()
-        for oracle in self.oracles.values():
-            oracle.close()
-        self.oracles.clear()
+        self.oracles.close()
 
 
 @cache

@@ -6,8 +6,9 @@
 
 `local` judges on this machine, with every GPU that it may use; `apart` does so in processes of its own, beside a caller
 that computes; `ray` with actors of a Ray cluster (extra `ray`). All take the job of the highest priority first, and the
-oldest of equals. `submit` blocks while `max_pending` jobs are not done, so that a long list does not have to fit into
-memory. This module imports neither torch nor ray.
+oldest of equals; jobs of a raised priority leave a share of the lanes to others (`lanes.URGENT_SHARE`). `submit` blocks
+while `max_pending` jobs are not done, so that a long list does not have to fit into memory. This module imports neither
+torch nor ray.
 """
 
 from __future__ import annotations

@@ -65,14 +65,15 @@ def _unusable(failed: Failed) -> CandidateError:
 def _compiled(
     worker: Worker, task: Task, candidate: Candidate, source: str, arch: str, options: EvalOptions
 ) -> DeviceCode:
-    plan, oracle = worker.plan(task), worker.oracle(task)
+    plan = worker.plan(task)
     session = CandidateSession(candidate, source, options, worker.pool, worker.builder)
     launches: dict[str, dict[str, Any]] = {}
     size, problem = "", ""
     try:
         session.load(task)
         try:
-            size, launches = _called(session, plan, oracle)
+            with worker.oracles.lent(task) as oracle:
+                size, launches = _called(session, plan, oracle)
         except Failed as failed:
             problem = f"{failed.verdict}: {failed.reason}"
         cubins = [
