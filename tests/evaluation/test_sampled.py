@@ -12,8 +12,12 @@ import torch
 
 from kernelwright.backends import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator, sampled, sparse
+from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.pool import Pool
-from kernelwright.records import Candidate, Evaluation, SourceFile, Task, Workload
+from kernelwright.evaluation.session import Plan, Trial
+from kernelwright.evaluation.worker import PLAN_BUDGET, Worker
+from kernelwright.machine.runtime import BUDGET
+from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Workload
 
 TASK = """
 import torch
@@ -323,3 +327,30 @@ def test_a_row_of_triton_that_begins_beyond_32_bits(evaluator: Evaluator, cast: 
     result = judged(evaluator, TWICE, Candidate(sources=(source,), language="triton"))
     assert result.verdict == verdict, result.reason
     assert verdict == "correct" or "(accessed on line 9)" in result.reason
+
+
+@pytest.mark.parametrize(
+    ("rule", "flops", "verdict"),
+    [
+        ("instruction-budget", BUDGET // 100, "runtime_error"),  # it never ends
+        ("instruction-budget", BUDGET // 4, "unsupported"),  # or is as slow as this size makes it
+        ("out-of-bounds-read", BUDGET // 4, "runtime_error"),
+    ],
+)
+def test_who_is_stopped_at_a_large_size_is_not_said_to_be_endless(rule: str, flops: int, verdict: str) -> None:
+    trial = Trial(Workload(name="declared", elements=1, flops=flops), "own", 1, 2)
+    found = sampled.fault(Finding(rule=rule, evidence="stopped", severity="fault"), trial)
+    assert found.verdict == verdict and (found.finding is None) == (verdict == "unsupported")
+    assert sampled.fault(Finding(rule=rule, evidence="stopped", severity="fault"), None).verdict == "runtime_error"
+
+
+def test_a_task_that_cannot_be_that_small_has_its_usual_sizes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    def plan(_worker: Worker, _task: Task, budget: dict[str, int]) -> Plan:
+        flops = 3_500_000_000 if budget == SMALL_BUDGET else 24_000_000
+        return Plan([Workload(name="any", elements=1000, flops=flops)], None, ["own"])
+
+    monkeypatch.setattr(Worker, "_plan", plan)
+    worker = Worker(pool)
+    task = Task(task_id="rows", source=ROWS)
+    assert worker.plan(task, SMALL_BUDGET).workloads[0].flops == 24_000_000 <= PLAN_BUDGET["flop_budget"]
+    worker.close()

@@ -185,6 +185,30 @@ def test_a_network_that_cannot_shrink_is_run_at_its_least_batch() -> None:
     assert any("beyond the budget" in note for note in plan.notes)
 
 
+def test_a_size_that_is_a_little_too_large_is_better_than_the_least_batch() -> None:
+    """The smallest volume that this window fits into takes 4.1 million FLOPs, a batch of two 1.8 billion."""
+    source = (
+        HEAD
+        + """
+batch, depth, height, width = 16, 16, 16, 16
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv3d(16, 128, kernel_size=5, padding=2, dilation=2)
+    def forward(self, x):
+        return F.max_pool3d(self.layer(x), 2)
+def get_inputs():
+    return [torch.randn(batch, 16, depth, height, width)]
+def get_init_inputs():
+    return []
+"""
+    )
+    plan = derive(source, element_budget=65_536, flop_budget=4_000_000)
+    assert len(plan.workloads) == 3 and all(4_000_000 < w.flops <= 16_000_000 for w in plan.workloads)
+    assert not any("beyond the budget" in note for note in plan.notes)
+    assert derive(source).workloads[0].flops <= FLOPS  # as ever, where the budget is enough
+
+
 @pytest.mark.parametrize("name", FAILS)
 def test_references_that_cannot_be_judged_say_why(name: str) -> None:
     source, words = FAILS[name]

@@ -406,7 +406,7 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
     faults = [f for f in machine_findings(session, session.last, "")[0] if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
-        return Failed("runtime_error", f"{faults[0].rule}: {faults[0].evidence}"[:500], faults[0])
+        return sampled.fault(faults[0], attempt.trial)
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
     ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
     if errors and not ran:

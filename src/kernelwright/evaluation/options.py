@@ -15,7 +15,7 @@ from pydantic import Field
 from kernelwright.errors import ConfigError
 from kernelwright.records import Candidate, Policy, Record, Task
 
-PROTOCOL = 9
+PROTOCOL = 10
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
 
 

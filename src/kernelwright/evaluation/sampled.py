@@ -15,6 +15,7 @@ from kernelwright.backends import triton_support
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Finding, Task, Workload
 
 SECONDS = 6.0
@@ -24,6 +25,8 @@ RESIDENT_MB = 1536
 ADDRESSES_MB = 1 << 20
 """Addresses that it may reserve: tensors of any size take these, and no memory."""
 MOST_ELEMENTS = 1 << 36
+INSTRUCTIONS_A_FLOP = 16
+"""Of a plain kernel that reads both operands from memory; of the library's convolutions it is eight."""
 LANGUAGES = ("cuda", "triton")
 _RUNNER_MB = 512
 
@@ -97,6 +100,16 @@ def _note(session: CandidateSession, ended: Failed | None) -> str:
     if ended is not None:
         return f"not decided ({ended.verdict}: {ended.reason})"[:300]
     return f"nothing found in a sample of the blocks of {launches} launches" if launches else "no launch was sampled"
+
+
+def fault(finding: Finding, trial: Trial | None) -> Failed:
+    """The verdict on a candidate that faults in a call. Where a launch was stopped that may take as many instructions
+    for its size alone, there is none: who is slow cannot be told from who never ends."""
+    flops = trial.workload.flops if trial is not None else 0
+    if finding.rule == "instruction-budget" and flops * INSTRUCTIONS_A_FLOP > BUDGET:
+        limit = f"the functional machine ends a launch after {BUDGET} thread instructions"
+        return Failed("unsupported", f"size: {limit}, and the {flops} FLOPs of this one may take as many")
+    return Failed("runtime_error", f"{finding.rule}: {finding.evidence}"[:500], finding)
 
 
 def verdict(finding: Finding, size: Workload) -> Failed:

@@ -77,10 +77,12 @@ class Worker:
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> Plan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed.
 
-        `budget` for derived sizes in place of the worker's own.
+        `budget` for derived sizes in place of the worker's own, where the task can be made that small.
         """
         gate = gates.stored(task, self.pool.cache)
         plan = self._plan(task, budget or self.budget)
+        if budget is not None and self._too_large(plan.workloads[0]):
+            plan = self._plan(task, self.budget)
         if self.budget != PLAN_BUDGET and plan.declared is not None and self._too_large(plan.declared):
             plan = replace(plan, declared=None, large=[])
         return gates.hardened(plan, gate.distributions if gate else ())

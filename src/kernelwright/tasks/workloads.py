@@ -38,6 +38,8 @@ _SECONDS = 10.0
 """Seconds of this process's own work after which no further sizes are tried: what else a machine does changes none."""
 _FAILED_PROOFS = 6
 """Sizes at which a reference may turn out not to run before it is taken to run at none."""
+_EASED = 4
+"""How many times the budget is tried where no size is within it: the next one up may take hundreds of times as much."""
 _BEYOND_BUDGET = (50_000_000, 40_000_000_000, 200_000_000)
 """Elements, FLOPs and parameters up to which a task that cannot shrink is still run."""
 _STATED = (16_000_000, 2_000_000_000, 200_000_000)
@@ -172,11 +174,10 @@ class _Search:
         batch = _batch_symbols(symbols)
         if own_size and base is not None and self._excess(base, 1) <= 1:
             self._accept({}, "declared", "declared")
+        self._within_budget(symbols, batch, count)
         if not self.workloads:
-            self._batch_reduced(batch)
-        if not self.workloads:
-            self._alike(symbols, batch)
-        self._reduced(symbols, batch, count)
+            self.element_budget, self.flop_budget = _EASED * self.element_budget, _EASED * self.flop_budget
+            self._within_budget(symbols, batch, count)
         if not self.workloads:
             self._beyond_budget(batch)
         if not self.workloads:
@@ -184,6 +185,14 @@ class _Search:
         if self.workloads[0].scope == "declared":
             declared = self.workloads[0]
         return Plan(tuple(self.workloads), declared, tuple(self.notes))
+
+    def _within_budget(self, symbols: list[Symbol], batch: list[Symbol], count: int) -> None:
+        """Sizes that cost no more than they may."""
+        if not self.workloads:
+            self._batch_reduced(batch)
+        if not self.workloads:
+            self._alike(symbols, batch)
+        self._reduced(symbols, batch, count)
 
     # What a size costs
 
