@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
-from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation import EvalOptions, Evaluator, devices
+from kernelwright.evaluation.channel import Message
+from kernelwright.evaluation.devices import HostDevice
 from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.replayer import Replayer
 from kernelwright.evaluation.replays import obstacle
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
@@ -226,3 +230,19 @@ def test_a_replayed_verdict_has_a_name_of_its_own() -> None:
     assert gpu.key(task, candidate(PLAIN)) != gpu.changed(replay=True).key(task, candidate(PLAIN))
     cpu = EvalOptions(backend="cpu")
     assert cpu.key(task, candidate(PLAIN)) == cpu.changed(replay=True).key(task, candidate(PLAIN))
+
+
+def test_memory_that_still_holds_the_answer_is_not_what_copies_have_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an allocator hands out again may hold the outputs of a call before, as they lie in the shared block."""
+    answer = torch.arange(4, dtype=torch.float32)
+    replayer = Replayer(HostDevice())
+    replayer.calls.shared = answer.clone().view(torch.uint8)
+    replayer.buffers, replayer.outputs = [("made", 0, 16)], [[0, "float32", [4], [1], 0]]
+    ways = dict.fromkeys(("fresh", "late", "reuse", "watch"), False)
+    asked = {**ways, "moves": True, "calls": [[]], "inputs": [], "outputs": [[0, "float32", [4]]], "stride": 16}
+    monkeypatch.setattr(torch, "empty", lambda *_size, **_how: answer.clone().view(torch.uint8))
+    monkeypatch.setattr(devices, "poison", lambda *_: None)
+    assert replayer.run(Message({"kind": "run", **asked}))["idle"] is False
+    replayer.moves = [{"after": 0, "to": [0, "float32", [4], [1], 0], "source": 3.0}]
+    replayer.calls.shared = torch.full((4,), 3.0).view(torch.uint8)
+    assert replayer.run(Message({"kind": "run", **asked}))["idle"] is True  # a fill alone has made these
