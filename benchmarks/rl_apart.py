@@ -20,14 +20,12 @@ import tempfile
 import time
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from starter import hardware
 
 from kernelwright.config import load_config
-from kernelwright.evaluation import EvalOptions
-from kernelwright.executor import Executor, Job, Keep, load_executor
-from kernelwright.records import Candidate, Evaluation, Task
+from kernelwright.executor import Executor, Job, load_executor
 from kernelwright.training.post_settings import recipe_path
 from kernelwright.training.rl import judging_jobs, train_rl
 from kernelwright.training.rl_settings import RlSettings
@@ -36,48 +34,36 @@ WAYS = ("local", "apart")
 SECONDS = ("ask_s", "judge_s", "only_judge_s", "update_s", "step_s")
 
 
-class Noting:
-    """An executor before another one, which writes down what each judgement took."""
+def note_jobs(executor: Executor, path: Path, about: dict[str, Any]) -> None:
+    """Has an executor write down what each judgement took."""
+    submit = executor.submit
 
-    def __init__(self, inner: Executor, path: Path, about: dict[str, Any]) -> None:
-        self.inner, self.capacity, self.settle, self.close = inner, inner.capacity, inner.settle, inner.close
-        self.path, self.about = path, about
-
-    def submit(
-        self,
-        task: Task,
-        candidate: Candidate,
-        options: EvalOptions | None = None,
-        priority: int = 0,
-        *,
-        keep: Keep | None = None,
-        block: bool = True,
-    ) -> Job:
+    def noting(*asked_for: Any, **more: Any) -> Job:
         asked = time.time()
 
-        def noted(job: Job, found: Evaluation) -> None:
-            about = {"task": task.task_id, "verdict": found.verdict, "backend": found.backend}
-            where = {name: found.environment.get(name, "") for name in ("gpu_seconds", "replayed")}
+        def write(job: Any) -> None:
+            if job.cancelled() or job.exception() is not None:
+                return
+            found = job.result()
+            what = {"task": found.task_id, "verdict": found.verdict, "backend": found.backend}
+            where: dict[str, Any] = {n: found.environment.get(n, "") for n in ("gpu_seconds", "replayed")}
             where["samples"] = len(found.timing.samples["candidate"]) if found.timing else 0
             spent = {"asked": asked, "done": time.time(), "seconds": found.seconds.model_dump(mode="json")}
-            with self.path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps({**self.about, **about, **spent, **where}) + "\n")
-            if keep is not None:
-                keep(job, found)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({**about, **what, **spent, **where}) + "\n")
 
-        return self.inner.submit(task, candidate, options, priority, keep=noted, block=block)
+        job = submit(*asked_for, **more)
+        job.add_done_callback(write)
+        return job
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, /, *exc: object) -> None:
-        self.close(drain=kind is None)
+    executor.submit = noting  # type: ignore[method-assign]
 
 
 def played(way: str, settings: RlSettings, out: Path, jobs: Path, turn: int) -> list[dict[str, Any]]:
     """The steps of one run."""
     with load_executor(way, judging_jobs(settings), settings.judging.backend) as executor:
-        train_rl(settings, out, Noting(executor, jobs, {"way": way, "round": turn}))
+        note_jobs(executor, jobs, {"way": way, "round": turn})
+        train_rl(settings, out, executor)
     rows = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return [{name: row[name] for name in (*SECONDS, "correct", "length")} for row in rows]
 
@@ -95,6 +81,8 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--jobs", type=Path, default=Path(os.devnull))
     a = parser.parse_args()
+    if a.steps < 2 or a.rounds < 1:
+        parser.error("give two --steps or more (the first is left out), and a round or more")
     settings = load_config(recipe_path("starter_rl"), [*a.settings, f"train.steps={a.steps}"], RlSettings)
     samples: dict[str, list[list[dict[str, Any]]]] = {way: [] for way in a.ways}
     for turn in range(a.rounds):
