@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
-from kernelwright.evaluation import EvalOptions, Evaluator, devices
+from kernelwright.evaluation import EvalOptions, Evaluator, devices, laid_out, timing
 from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.devices import HostDevice
 from kernelwright.evaluation.pool import Pool
@@ -94,6 +95,63 @@ def test_launches_stand_for_a_call(evaluator: Evaluator) -> None:
     assert found.environment["own_kernel_share"] == "1.000" and found.launches[0].kernel == "scaled_relu"
     again = judged(evaluator, PLAIN)  # the process that stays has the next candidate's code and weights
     assert again.verdict == "correct" and way(again) == way(found)
+
+
+_NO_TIME, _LONG = 1e-9, 1e9
+"""Milliseconds that no call and every call takes less than."""
+WAYS = {
+    "rows": {"PERHAPS_MS": _LONG, "SHORT_MS": _LONG},
+    "one by one": {"PERHAPS_MS": _NO_TIME},
+    "not short": {"PERHAPS_MS": _LONG, "SHORT_MS": _NO_TIME},  # taken for short, and are not
+}
+Facts = dict[str, Any]
+
+
+@pytest.fixture(params=WAYS)
+def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
+    """Who was timed over how many calls, where calls are taken for short ones, long ones, or the former at first."""
+    for name, bound in WAYS[request.param].items():
+        monkeypatch.setattr(laid_out, name, bound)
+    monkeypatch.setattr(timing, "_LATE_SHARE", 1e9)  # what a processor takes for a row says little, others use it
+    asked: list[tuple[str, int]] = []
+    clock = laid_out._measured
+
+    def noted(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
+        asked.append((who, count))
+        return clock(bench, laid, who, first, count, **way)
+
+    monkeypatch.setattr(laid_out, "_measured", noted)
+    yield asked
+    single = [("candidate", 1), ("eager", 1)]
+    start = [] if request.param == "one by one" else single
+    count = 12 if request.param == "rows" else 1
+    expected = [*start, ("candidate", count), ("eager", count), ("eager", count), ("candidate", count)]
+    assert asked[: len(expected)] == expected
+
+
+def test_calls_are_timed_either_way(evaluator: Evaluator, measured: list[tuple[str, int]]) -> None:
+    found = judged(evaluator, PLAIN)
+    assert found.verdict == "correct" and way(found) == "1 launches a call", (found.reason, way(found))
+    assert found.timing is not None and found.timing.speedup
+    found = judged(evaluator, "y = self.launched('scaled_relu', x, torch.empty_like(x), rows)\nreturn y.clone()")
+    assert found.verdict == "correct" and way(found) == "1 launches and 1 copies or fills a call", way(found)
+    assert 0.0 <= float(found.environment["own_kernel_share"]) < 1.0
+
+
+def test_what_is_looked_at_was_left_by_timed_calls(
+    evaluator: Evaluator, measured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing lies where their outputs belong, if they were not made."""
+    clock = laid_out._measured
+
+    def skipped(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
+        found = clock(bench, laid, "eager", first, count)
+        measured[-1] = who, count
+        return {**found, "copies": found["times"]}
+
+    monkeypatch.setattr(laid_out, "_measured", skipped)
+    found = judged(evaluator, PLAIN)
+    assert "in a timed call: output 0 differs" in way(found), way(found)
 
 
 def test_a_size_that_others_were_judged_at_is_no_matter(evaluator: Evaluator) -> None:

@@ -7,7 +7,9 @@ about `BLOCK` elements at a time.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,8 +21,19 @@ from kernelwright.tasks import metric
 BLOCK = 1 << 25
 
 
-def segment_index(shape: tuple[int, ...], device: torch.device) -> tuple[int, torch.Tensor, torch.Tensor]:
-    """(elements of a row, index, mask): element `index[s, j]` of a row is the j-th of its segment s where `mask`."""
+@dataclasses.dataclass(frozen=True)
+class Segments:
+    """How rows of an output are cut into `pieces`. Where those are of one length, `index` and `mask` are None."""
+
+    row: int
+    pieces: int
+    index: torch.Tensor | None
+    """Element `index[s, j]` of a row is the j-th of its segment s where `mask`."""
+    mask: torch.Tensor | None
+
+
+def segments(shape: tuple[int, ...], device: torch.device) -> Segments:
+    """Those of an output of this shape."""
     row = 1
     for extent in reversed(shape):
         row *= extent
@@ -28,11 +41,12 @@ def segment_index(shape: tuple[int, ...], device: torch.device) -> tuple[int, to
             break
     row = max(row, 1)
     pieces = -(-row // metric.SEGMENT)
+    if row % pieces == 0:
+        return Segments(row, pieces, None, None)
     starts = (torch.arange(pieces + 1, device=device, dtype=torch.int64) * row) // pieces
-    longest = -(-row // pieces)
-    index = starts[:-1, None] + torch.arange(longest, device=device)
+    index = starts[:-1, None] + torch.arange(-(-row // pieces), device=device)
     mask = index < starts[1:, None]
-    return row, torch.where(mask, index, starts[:-1, None]), mask
+    return Segments(row, pieces, torch.where(mask, index, starts[:-1, None]), mask)
 
 
 def blocks(count: int, row: int) -> Iterator[slice]:
@@ -49,23 +63,22 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
     return flat.reshape(-1)
 
 
-def _per_segment(rows: torch.Tensor, index: torch.Tensor, mask: torch.Tensor, how: str) -> torch.Tensor:
-    """Maximum or sum over each segment of rows [R, row], given back to its elements: [R, row]."""
-    pieces = torch.where(mask, rows[:, index], 0.0)
-    reduced = pieces.amax(-1) if how == "max" else pieces.sum(-1)
-    spread = torch.empty_like(rows)
-    lengths = mask.sum(-1)
-    spread.copy_(torch.repeat_interleave(reduced, lengths, dim=1, output_size=rows.shape[1]))
-    return spread
+def _per_segment(rows: torch.Tensor, cut: Segments, how: Literal["max", "mean"]) -> torch.Tensor:
+    """Maximum or mean over each segment of rows [R, row], given back to its elements: [R, row]."""
+    if cut.index is None or cut.mask is None:
+        pieces = rows.view(rows.shape[0], cut.pieces, -1)
+        reduced = pieces.amax(-1) if how == "max" else pieces.mean(-1)
+        return reduced.unsqueeze(-1).expand(pieces.shape).reshape(rows.shape)
+    pieces, lengths = torch.where(cut.mask, rows[:, cut.index], 0.0), cut.mask.sum(-1)
+    reduced = pieces.amax(-1) if how == "max" else pieces.sum(-1) / lengths
+    return torch.repeat_interleave(reduced, lengths, dim=1, output_size=rows.shape[1])
 
 
-def _segment_sizes(sizes: torch.Tensor, index: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _segment_sizes(sizes: torch.Tensor, cut: Segments) -> tuple[torch.Tensor, torch.Tensor]:
     """Largest value and root mean square of each element's segment, of rows [R, row] without a sign."""
-    peak = _per_segment(sizes, index, mask, "max")
+    peak = _per_segment(sizes, cut, "max")
     unit = sizes / torch.where(peak > 0, peak, 1.0)
-    lengths = mask.sum(-1)
-    spread = torch.repeat_interleave(lengths, lengths, output_size=sizes.shape[1])
-    return peak, peak * (_per_segment(unit * unit, index, mask, "sum") / spread).sqrt()
+    return peak, peak * _per_segment(unit * unit, cut, "mean").sqrt()
 
 
 def _finite(values: torch.Tensor) -> torch.Tensor:
@@ -90,8 +103,8 @@ def compare_output(
     out, ref, own = _real(got), _real(exact), _real(honest)
     if not ref.numel():
         return Comparison(True, 0.0, 0.0, limit)
-    row, index, mask = segment_index(shape, ref.device)
-    size = _whole_size(ref, row, input_scale)
+    cut = segments(shape, ref.device)
+    row, size = cut.row, _whole_size(ref, cut.row, input_scale)
     margin = compare.MARGINS.get(name, compare.MARGIN)
     worst_abs = worst_rel = worst_own = 0.0
     wrong, first, doubtful = 0, -1, limit > 0
@@ -99,13 +112,12 @@ def compare_output(
     rooms: list[torch.Tensor] = []
     for part in blocks(ref.numel(), row):
         a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
-        relative, absolute, own_error, misplaced = _block_errors(
-            a, b, c, index, mask, size, limit, margin, compare.FLUSH[name]
-        )
+        relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, compare.FLUSH[name])
         bad = (misplaced | (relative > limit)).view(-1)
-        worst_abs, worst_rel = max(worst_abs, float(absolute.max())), max(worst_rel, float(relative.max()))
-        worst_own = max(worst_own, own_error)
-        count = int(bad.sum())
+        # Told at once: each answer of the device is waited for, beside all that others compute there.
+        largest = torch.stack([absolute.max(), relative.max(), own_error, bad.sum().to(torch.float64)]).tolist()
+        worst_abs, worst_rel, worst_own = map(max, (worst_abs, worst_rel, worst_own), largest[:3])
+        count = int(largest[3])
         if count and first < 0:
             first = part.start + int(bad.to(torch.int8).argmax())
         wrong += count
@@ -139,41 +151,37 @@ def _block_errors(
     out: torch.Tensor,
     ref: torch.Tensor,
     own: torch.Tensor,
-    index: torch.Tensor,
-    mask: torch.Tensor,
-    size: float,
+    cut: Segments,
+    size: torch.Tensor,
     limit: float,
     margin: float,
     flush: float,
-) -> tuple[torch.Tensor, torch.Tensor, float, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
     """Of rows [R, row]: relative and absolute errors, the honest run's largest, and misplaced NaN or infinity."""
     same = (out == ref) | (out.isnan() & ref.isnan()) | (out.isfinite() & ref.isfinite())
     overflowed = ~own.isfinite() & ref.isfinite()
     same |= overflowed & ((out == own) | (out.isnan() & own.isnan()))
     flat = _finite(ref)
-    peak, rms = _segment_sizes(flat, index, mask)
+    peak, rms = _segment_sizes(flat, cut)
     scale = flat + torch.where(peak > 0, rms, metric.ZERO_SEGMENT * size)
     own_error = (own - ref).abs().nan_to_num(0.0, 0.0, 0.0)
-    honest = 0.0
+    honest = torch.zeros((), dtype=torch.float64, device=ref.device)
     if limit > 0:
         scale += flush / limit
-        honest = float((own_error / scale.clamp_min(torch.finfo(torch.float64).tiny)).max())
-        scale += margin * _per_segment(own_error, index, mask, "max") / limit
+        honest = (own_error / scale.clamp_min(torch.finfo(torch.float64).tiny)).max()
+        scale += margin * _per_segment(own_error, cut, "max") / limit
     absolute = (out - ref).abs().nan_to_num(0.0, 0.0, 0.0)
     relative = torch.where(absolute > 0, absolute / scale.clamp_min(torch.finfo(torch.float64).tiny), 0.0)
     return relative, absolute, honest, ~same
 
 
-def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> float:
-    """Root mean square of the whole reference; `input_scale` where it is zero throughout."""
-    whole, total = 0.0, 0.0
-    for part in blocks(ref.numel(), row):
-        whole = max(whole, float(_finite(ref[part]).max()))
-    if whole == 0.0:
-        return input_scale
-    for part in blocks(ref.numel(), row):
-        total += float((_finite(ref[part]).to(torch.float64) / whole).square().sum())
-    return whole * (total / ref.numel()) ** 0.5
+def _whole_size(ref: torch.Tensor, row: int, input_scale: float) -> torch.Tensor:
+    """Root mean square of the whole reference; `input_scale` where it is zero throughout. Stays on the device."""
+    parts = list(blocks(ref.numel(), row))
+    whole = torch.stack([_finite(ref[part]).max() for part in parts]).max().to(torch.float64)
+    unit = torch.where(whole > 0, whole, 1.0)
+    squares = torch.stack([(_finite(ref[part]).to(torch.float64) / unit).square().sum() for part in parts])
+    return torch.where(whole > 0, whole * (squares.sum() / ref.numel()).sqrt(), input_scale)
 
 
 def nearness(out: torch.Tensor, near: torch.Tensor, limit: float, shape: tuple[int, ...] | None) -> torch.Tensor:
@@ -190,15 +198,15 @@ def nearness(out: torch.Tensor, near: torch.Tensor, limit: float, shape: tuple[i
     a, b = out.reshape(calls, -1), near.reshape(calls, -1)
     if not near.is_floating_point():
         return torch.where((a == b).all(1), 0.0, float("inf"))
-    row, index, mask = segment_index(shape or (), out.device)
+    cut = segments(shape or (), out.device)
     wide = torch.float64 if near.dtype == torch.float64 else torch.float32
     worst: list[torch.Tensor] = []
-    for part in blocks(a.numel(), row):
+    for part in blocks(a.numel(), cut.row):
         # Float32 is enough for 16-bit outputs too: rounding here is far less than the limit.
-        one, other = (t.reshape(-1)[part].to(wide).view(-1, row) for t in (a, b))
+        one, other = (t.reshape(-1)[part].to(wide).view(-1, cut.row) for t in (a, b))
         difference, room = (one - other).abs(), other.abs()
         if shape is not None:
-            room = room + _segment_sizes(_finite(other), index, mask)[1]
+            room = room + _segment_sizes(_finite(other), cut)[1]
         within = difference <= limit / 2 * room  # false for NaN as well
         worst.append(torch.where(within, difference, float("inf")).amax(-1))
     return torch.cat(worst).view(calls, -1).amax(-1)
@@ -229,11 +237,10 @@ def worst(output: torch.Tensor, reference: torch.Tensor) -> float:
     out, ref = _real(output), _real(reference)
     if not ref.numel():
         return 0.0
-    row, index, mask = segment_index(shape, ref.device)
-    size = _whole_size(ref, row, 1.0)
-    largest = 0.0
-    for part in blocks(ref.numel(), row):
-        a, b = (t[part].to(torch.float64).view(-1, row) for t in (out, ref))
-        relative, _, _, _ = _block_errors(a, b, b, index, mask, size, 0.0, 0.0, 0.0)
-        largest = max(largest, float(relative.max()))
-    return largest
+    cut = segments(shape, ref.device)
+    size = _whole_size(ref, cut.row, 1.0)
+    largest: list[torch.Tensor] = []
+    for part in blocks(ref.numel(), cut.row):
+        a, b = (t[part].to(torch.float64).view(-1, cut.row) for t in (out, ref))
+        largest.append(_block_errors(a, b, b, cut, size, 0.0, 0.0, 0.0)[0].max())
+    return float(torch.stack(largest).max())

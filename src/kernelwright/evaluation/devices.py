@@ -69,11 +69,12 @@ class Device(Protocol):
     def soil(self) -> None:
         """Leaves NaN in on-chip memory that kernels do not get cleared; before each call, outside what is timed."""
 
-    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+    def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
         """Runs calls on data that no cache holds, and times them together.
 
         One call is timed alone. Of several, which are short, the first is not timed: it fetches the code, which takes
         longer or shorter by where a process's code happens to lie; the others share what a measurement itself costs.
+        `kind`: calls that take the host another time than usual ones.
         """
 
     def facts(self) -> dict[str, Any]:
@@ -91,6 +92,23 @@ class _Raw:
             "strides": None,
             "version": 3,
         }
+
+
+class HostTimes:
+    """What recent calls took the host, in milliseconds, by kind."""
+
+    def __init__(self) -> None:
+        self._recent: dict[str, collections.deque[float]] = {}
+
+    def note(self, kind: str, took: float) -> None:
+        self._recent.setdefault(kind, collections.deque(maxlen=9)).append(took)
+
+    def spin_ms(self, kind: str, calls: int) -> float:
+        """For how long the device is to be busy before so many calls: long enough for what recent ones of their kind,
+        or else usual ones, took; the first ones, which set things up, do not count long."""
+        recent = self._recent.get(kind) or self._recent.get("")
+        usual = statistics.median(recent) if recent else 0.0
+        return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))
 
 
 class CudaDevice:
@@ -111,7 +129,7 @@ class CudaDevice:
         self._record, self._elapsed = torch._C._CudaEventBase.record, torch._C._CudaEventBase.elapsed_time
         self._wait, self._sleep, self._clock = torch._C._cuda_synchronize, torch._C._cuda_sleep, time.perf_counter
         self._random = random.Random()
-        self._issues: collections.deque[float] = collections.deque(maxlen=9)
+        self._host = HostTimes()
         self._soil = Soil(0)
         self.launch_ms = 0.0
 
@@ -133,7 +151,7 @@ class CudaDevice:
     def soil(self) -> None:
         self._soil.spread(self._stream.cuda_stream)
 
-    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+    def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
         first, start, end = self._events
         untimed = 1 if len(calls) > 1 else 0
         self._wait()
@@ -146,7 +164,7 @@ class CudaDevice:
         # Written, then read: lines that wait to be written back would be the timed call's burden.
         self._flush.add_(1)
         self._flush.sum()
-        self._sleep(int(self._spin_ms(len(calls)) * CYCLES_A_MS))
+        self._sleep(int(self._host.spin_ms(kind, len(calls)) * CYCLES_A_MS))
         issuing = clock()
         results = [call() for call in calls[:untimed]]
         record(start, self._stream)
@@ -160,16 +178,11 @@ class CudaDevice:
         count = len(calls) - untimed
         lead = self._elapsed(first, start)
         device = self._elapsed(start, end)
-        self._issues.append(1e3 * (issued - issuing) / len(calls))
+        self._host.note(kind, 1e3 * (issued - issuing) / len(calls))
         # What the host saw beyond the events: launch latency, and work on streams that nobody waits for.
         slack = (done - began) * 1e3 - lead - device
         issue = (issued - ready) * 1e3 / count
         return results, Times(device / count, issue, slack, (issued - began) * 1e3 < lead)
-
-    def _spin_ms(self, calls: int) -> float:
-        """Long enough for what recent calls took the host; the first ones, which set things up, do not count long."""
-        usual = statistics.median(self._issues) if self._issues else 0.0
-        return min(MOST_SPIN_MS, max(SPIN_MS, 1.5 * usual * calls))
 
     def facts(self) -> dict[str, Any]:
         properties = torch.cuda.get_device_properties(0)
@@ -231,7 +244,7 @@ class HostDevice:
     def soil(self) -> None:
         return
 
-    def measure(self, calls: Sequence[Callable[[], Any]]) -> tuple[list[Any], Times]:
+    def measure(self, calls: Sequence[Callable[[], Any]], kind: str = "") -> tuple[list[Any], Times]:
         untimed = 1 if len(calls) > 1 else 0
         results = [call() for call in calls[:untimed]]
         began = time.perf_counter()

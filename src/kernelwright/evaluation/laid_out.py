@@ -62,7 +62,7 @@ def timed(bench: Bench) -> None:
         count = min(ROW, (slots - 1) // 3) if perhaps else 1
         count = count if count >= FEWEST_IN_ROW else 1
         if count > 1:
-            timing.begin(bench, turn, count)
+            timing.begin(bench, turn, count, fresh=False)  # emptied a moment ago
         if bench.attempt.failed is not None:
             return
         laid = _laid(bench, count)

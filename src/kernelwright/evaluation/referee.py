@@ -246,6 +246,8 @@ class Referee:
         """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
         block = self.aside if message.header["aside"] else self.shared
         kind, calls, made = message.header["distribution"], [], {}
+        assert block is not None
+        block[: len(message.header["seeds"]) * self.stride].fill_(0xFF)
         for slot, seed in enumerate(message.header["seeds"]):
             kept = self.made.get((kind, seed))
             values = task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else kept
@@ -256,8 +258,6 @@ class Referee:
                 raise TaskError("get_inputs returns other shapes from call to call", hint="return equal shapes always")
             for tensor, place in zip(given, self.inputs, strict=True):
                 self._at(place, slot, block).copy_(tensor)
-            for place in self.outputs:
-                self._at(place, slot, block).view(-1).view(torch.uint8).fill_(0xFF)
             calls.append(_structure(values))
         self.made = made
         self.device.synchronize()
@@ -524,14 +524,14 @@ def _structure(values: list[Any]) -> list[Any]:
 
 def _scale(values: Any) -> float:
     """Root mean square of all floating inputs together; 1 where there are none."""
-    total, count = 0.0, 0
+    squares, count = [], 0
     for tensor in wire.tensors_of(values):
         if tensor.is_floating_point() and tensor.numel():
             flat = tensor.reshape(-1)
-            for part in blockwise.blocks(flat.numel(), 1):
-                total += float(flat[part].to(torch.float64).nan_to_num(0, 0, 0).square().sum())
+            parts = (flat[part].to(torch.float64) for part in blockwise.blocks(flat.numel(), 1))
+            squares += [part.nan_to_num(0, 0, 0).square().sum() for part in parts]
             count += tensor.numel()
-    return (total / count) ** 0.5 if count else 1.0
+    return (float(torch.stack(squares).sum()) / count) ** 0.5 if count else 1.0
 
 
 def serve(channel: Channel, level: str, device: Device) -> None:

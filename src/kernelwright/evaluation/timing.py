@@ -170,15 +170,16 @@ def conclude(bench: Bench, samples: Samples, before: dict[str, Any]) -> None:
     _suspicious(bench, samples, before)
 
 
-def begin(bench: Bench, turn: list[str], count: int) -> list[float]:
-    """A call of each that does not count, with an allocator that was emptied before: it sets up what later ones find.
+def begin(bench: Bench, turn: list[str], count: int, fresh: bool = True) -> list[float]:
+    """A call of each that does not count, with an allocator that was emptied before (`fresh`): it sets up what later
+    ones find.
 
     Compiling belongs here, and its time is no time of `timing_seconds`. Milliseconds a call, which are none to rely on.
     """
     seeds, found = new_seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
-            found.append(_times(bench, who, seeds, fresh=True)["device_ms"])
+            found.append(_times(bench, who, seeds, fresh)["device_ms"])
     return found
 
 
