@@ -531,7 +531,8 @@ def _scale(values: Any) -> float:
             parts = (flat[part].to(torch.float64) for part in blockwise.blocks(flat.numel(), 1))
             squares += [part.nan_to_num(0, 0, 0).square().sum() for part in parts]
             count += tensor.numel()
-    return (float(torch.stack(squares).sum()) / count) ** 0.5 if count else 1.0
+    home = squares[0].device if squares else None  # some inputs may be on the processor
+    return (float(torch.stack([s.to(home) for s in squares]).sum()) / count) ** 0.5 if count else 1.0
 
 
 def serve(channel: Channel, level: str, device: Device) -> None:
