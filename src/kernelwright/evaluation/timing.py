@@ -179,7 +179,7 @@ def begin(bench: Bench, turn: list[str], count: int, fresh: bool = True) -> list
     seeds, found = new_seeds(bench, count), []
     for who in turn:
         if bench.attempt.failed is None:
-            found.append(_times(bench, who, seeds, fresh)["device_ms"])
+            found.append(_times(bench, who, seeds, fresh=fresh)["device_ms"])
     return found
 
 
