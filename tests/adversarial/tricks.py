@@ -532,7 +532,7 @@ class ModelNew(nn.Module):
             launch=SIDE % "PASTE(cuda, StreamCreateWithFlags)(&t, PASTE(cuda, StreamNonBlocking))",
             head="#define PASTE_(a, b) a##b\n#define PASTE(a, b) PASTE_(a, b)",
         ),
-        ("rejected", "wrong"),
+        ("rejected",),
         "side-stream",
         where="gpu",
     ),

@@ -23,13 +23,13 @@ BLOCK = 1 << 25
 
 @dataclasses.dataclass(frozen=True)
 class Segments:
-    """How rows of an output are cut into `pieces`. Where those are of one length, `index` and `mask` are None."""
+    """How rows of an output are cut into `pieces`."""
 
     row: int
     pieces: int
-    index: torch.Tensor | None
-    """Element `index[s, j]` of a row is the j-th of its segment s where `mask`."""
-    mask: torch.Tensor | None
+    uneven: tuple[torch.Tensor, torch.Tensor] | None
+    """Index and mask where not all are of one length: element `index[s, j]` of a row is the j-th of its segment s where
+    `mask`."""
 
 
 def segments(shape: tuple[int, ...], device: torch.device) -> Segments:
@@ -42,11 +42,11 @@ def segments(shape: tuple[int, ...], device: torch.device) -> Segments:
     row = max(row, 1)
     pieces = -(-row // metric.SEGMENT)
     if row % pieces == 0:
-        return Segments(row, pieces, None, None)
+        return Segments(row, pieces, None)
     starts = (torch.arange(pieces + 1, device=device, dtype=torch.int64) * row) // pieces
     index = starts[:-1, None] + torch.arange(-(-row // pieces), device=device)
     mask = index < starts[1:, None]
-    return Segments(row, pieces, torch.where(mask, index, starts[:-1, None]), mask)
+    return Segments(row, pieces, (torch.where(mask, index, starts[:-1, None]), mask))
 
 
 def blocks(count: int, row: int) -> Iterator[slice]:
@@ -65,11 +65,12 @@ def _real(tensor: torch.Tensor) -> torch.Tensor:
 
 def _per_segment(rows: torch.Tensor, cut: Segments, how: Literal["max", "mean"]) -> torch.Tensor:
     """Maximum or mean over each segment of rows [R, row], given back to its elements: [R, row]."""
-    if cut.index is None or cut.mask is None:
+    if cut.uneven is None:
         pieces = rows.view(rows.shape[0], cut.pieces, -1)
         reduced = pieces.amax(-1) if how == "max" else pieces.mean(-1)
         return reduced.unsqueeze(-1).expand(pieces.shape).reshape(rows.shape)
-    pieces, lengths = torch.where(cut.mask, rows[:, cut.index], 0.0), cut.mask.sum(-1)
+    index, mask = cut.uneven
+    pieces, lengths = torch.where(mask, rows[:, index], 0.0), mask.sum(-1)
     reduced = pieces.amax(-1) if how == "max" else pieces.sum(-1) / lengths
     return torch.repeat_interleave(reduced, lengths, dim=1, output_size=rows.shape[1])
 

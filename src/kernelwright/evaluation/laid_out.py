@@ -71,9 +71,7 @@ def timed(bench: Bench) -> None:
         _passed(bench, laid, turn, samples)
         if bench.attempt.failed is not None:
             return
-        if time.monotonic() > stop and samples.enough(bench.options.timing_seconds):
-            break
-        if samples.fewest() >= timing.FEWEST_SAMPLES and timing.settled(samples.times, bench.options):
+        if timing.over(samples, bench.options, stop):
             break
         laid = _laid(bench, count if samples.alone else 1)
     timing.conclude(bench, samples, before)

@@ -168,14 +168,13 @@ class Replayer:
         """One call: memory is made, kernels are launched, and the outputs are views of what was made. Without
         `launches`, only what is filled and copied; `poisoned`: memory that is made holds NaN."""
         blocks = [self._block(given, number) for number in range(len(self.buffers))]
-        for block, (kind, _, _) in zip(blocks, self.buffers, strict=True):
-            if poisoned and kind == "made" and block is not None:
-                block.fill_(0xFF)
         addresses = [block.data_ptr() if block is not None else 0 for block in blocks]
         self.runtime.given(given, self.weights.values())
         for block, (kind, _, _) in zip(blocks, self.buffers, strict=True):
-            if kind == "made":
+            if kind == "made" and block is not None:
                 self.runtime.register(block)
+                if poisoned:
+                    block.fill_(0xFF)
         for index, one in enumerate(self.launches):
             self._move(blocks, index)
             if launches:

@@ -154,9 +154,7 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
             samples.alone = {name: min(times) for name, times in samples.times.items()}
             samples.clear()
             begin(bench, to_begin, batch)
-        if time.monotonic() > stop and samples.enough(options.timing_seconds):
-            break
-        if samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options):
+        if over(samples, options, stop):
             break
     conclude(bench, samples, before)
 
@@ -250,6 +248,14 @@ def _looked_at(
     """Large outputs: the whole of a random quarter, a sample of the others."""
     tiles = 0 if bench.rng.random() < 0.25 else bench.seed()
     return compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
+
+
+def over(samples: Samples, options: EvalOptions, stop: float) -> bool:
+    """Whether there are enough of them for a time that was to end at `stop`, or so many that it need not be waited
+    for."""
+    if time.monotonic() > stop and samples.enough(options.timing_seconds):
+        return True
+    return samples.fewest() >= FEWEST_SAMPLES and settled(samples.times, options)
 
 
 def settled(times: dict[str, list[float]], options: EvalOptions) -> bool:
