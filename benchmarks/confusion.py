@@ -111,8 +111,8 @@ def verdict_changes(rows: Iterable[tuple[Row, Row]]) -> list[str]:
 
 def opcode_section(path: Path) -> list[str]:
     """The recorded opcode cases against the machine as it is now."""
-    sys.path.insert(0, str(HERE))
-    from opcodes import check, coverage, suite
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    from sets.opcodes import check, coverage, suite
 
     report = check.recorded(path)
     every = suite.cases()
@@ -122,7 +122,7 @@ def opcode_section(path: Path) -> list[str]:
     total = report.same.total()
     lines = [
         f"{len(every)} kernels, one for each opcode, type and modifier, with 128 to 512 operand tuples each, recorded "
-        f"on {report.device} (`benchmarks/opcodes/record.py`). {total} give the same results on the machine"
+        f"on {report.device} (`tests/sets/opcodes/record.py`). {total} give the same results on the machine"
         f", {len(report.different)} differ, {len(report.unsupported)} are refused by the machine at load, "
         f"{len(report.refused)} by the driver. Of {len(accepted)} opcodes that the decoder accepts, "
         f"{len(accepted) - len(missing)} have cases; without: {', '.join(missing) or 'none'}.",
@@ -143,7 +143,7 @@ def opcode_section(path: Path) -> list[str]:
 
 def policy() -> list[str]:
     """What counts as the same, in the words of the code that decides it."""
-    from opcodes import compare
+    from sets.opcodes import compare
 
     return ["What counts as the same:", "", *(compare.__doc__ or "").strip().splitlines()[2:]]
 
@@ -155,8 +155,8 @@ by the verdicts on whole kernels.
 """
 _CORPUS = """## Whole kernels
 
-The corpus is `benchmarks/corpus` (families of kernels with parameters, and mutants that each have one declared mistake)
-and those of `benchmarks/honest` that need neither a GPU nor a library. Both sides judge the same texts on the same
+The corpus is `tests/sets/corpus` (families of kernels with parameters, and mutants that each have one declared mistake)
+and those of `tests/sets/honest` that need neither a GPU nor a library. Both sides judge the same texts on the same
 sizes: `python benchmarks/judge_corpus.py --backend cpu|gpu`. "Refused" is any verdict but `correct`.
 """
 

@@ -23,7 +23,10 @@ from pathlib import Path
 from cpu_eval import CANDIDATE
 from cpu_eval import FAMILIES as GENERATED
 from gpu_smoke import cases
-from honest import FAMILIES
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from sets.honest import FAMILIES
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task

@@ -1,4 +1,4 @@
-"""Judges every honest candidate of `benchmarks/honest` on the GPU: none of them may be refused.
+"""Judges every honest candidate of `tests/sets/honest` on the GPU: none of them may be refused.
 
     python benchmarks/gpu_honest.py [--jobs 8] [--only NAME...] [--json FILE] [--resume FILE]
 
@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from honest import CASES, FAMILIES, Case
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from sets.honest import CASES, FAMILIES, Case
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
 from kernelwright.records import Evaluation, Task

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_machine.py OUT [--parts opcodes,corpus,triton] [--jobs 10] [--seconds 560]
 
-Three parts side by side, each with its log in OUT: `opcodes` (benchmarks/opcodes/record.py) writes opcodes.json,
+Three parts side by side, each with its log in OUT: `opcodes` (tests/sets/opcodes/record.py) writes opcodes.json,
 `corpus` (benchmarks/judge_corpus.py) corpus_gpu.json, `triton` (benchmarks/triton_cpu.py, where that exists)
 triton_gpu.json. What corpus_gpu.json of an earlier call holds is not judged again. Nothing is timed, so the parts may
 share the GPU. `--dry-run` goes the same way without one, on a few members.

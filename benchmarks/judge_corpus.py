@@ -21,8 +21,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corpus import MUTANTS, RIGHT, Member
-from honest import CASES
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from sets.corpus import MUTANTS, RIGHT, Member
+from sets.honest import CASES
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many

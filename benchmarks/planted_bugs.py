@@ -11,27 +11,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from benchmarks.planted import MUTANTS, ORIGINALS, Mutant, Original
+from sets.planted import MUTANTS, ORIGINALS, Mutant, Original, named
+
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Evaluation
-
-
-def named(original: Original, mutant: Mutant, result: Evaluation) -> bool:
-    """Whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side."""
-    lines = set(original.lines(mutant))
-    for finding in result.findings:
-        told = {int(n) for n in re.findall(r"\blines? (\d+)", finding.evidence)} | {finding.line}
-        if finding.rule in mutant.rules and told & lines:
-            return True
-    return False
 
 
 def row(original: Original, mutant: Mutant, result: Evaluation) -> dict[str, Any]:

@@ -26,7 +26,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
-from honest import FAMILIES, Case
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from sets.honest import FAMILIES, Case
 from triton_interpreter import compare_with_interpreter
 from triton_wrong import CASES_WRONG, Wrong
 

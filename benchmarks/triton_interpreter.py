@@ -29,7 +29,7 @@ _SCRIPT = """
 import json, pathlib, sys, time, types
 sys.path[:0] = {path!r}
 import torch
-from honest import CASES
+from sets.honest import CASES
 interpreted = {interpreted!r}
 case = next(c for c in CASES if c.name == {case!r})
 g = torch.Generator().manual_seed(7)
@@ -68,7 +68,7 @@ print(json.dumps({{"first_s": round(first, 4), "again_s": round(again, 4), "max_
 def _run(kernel: str, interpreted: bool, folder: str) -> dict[str, object]:
     case, inputs, expected = SIZES[kernel]
     script = _SCRIPT.format(
-        path=[str(Path(__file__).parent), *sys.path],
+        path=[str(Path(__file__).parent), str(Path(__file__).parents[1] / "tests"), *sys.path],
         interpreted=interpreted,
         case=case,
         inputs=inputs,

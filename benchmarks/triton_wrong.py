@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-from honest import CASES, Case
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from sets.honest import CASES, Case
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "benchmarks"))
 import gpu_machine
 import judge_corpus
 from confusion import cause, outcome, page
-from corpus import FAMILIES, MUTANTS, RIGHT, Edit, Family
+from sets.corpus import FAMILIES, MUTANTS, RIGHT, Edit, Family
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool

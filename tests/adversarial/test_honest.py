@@ -1,6 +1,6 @@
 """Honest candidates of different style are judged correct: no rule may cost an honest author anything.
 
-The first set is small and lies beside; the second, of `benchmarks/honest`, covers more families and is also judged on a
+The first set is small and lies beside; the second, of `tests/sets/honest`, covers more families and is also judged on a
 GPU (`benchmarks/gpu_honest.py`). Its cases without needs are all judged here, about half a minute on two cores.
 """
 
@@ -20,12 +20,10 @@ from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.append(str(Path(__file__).parents[2]))
 
 from honest_sources import HONEST
+from sets.honest import CASES, FAMILIES, Case
 from tasks import TASKS
-
-from benchmarks.honest import CASES, FAMILIES, Case
 
 HERE = {case.name: case for case in CASES if not case.needs}
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from sets.planted import MUTANTS, ORIGINALS, named
 
-sys.path.append(str(Path(__file__).parents[2]))
-
-from benchmarks.planted import MUTANTS, ORIGINALS
-from benchmarks.planted_bugs import named
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool
 

@@ -17,7 +17,6 @@ from kernelwright.tasks import candidate_from_text
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "adversarial"))
-sys.path.append(str(ROOT))
 
 TASK = Task(task_id="t", source="import torch\nx = torch.randn(3)\n")
 
@@ -276,9 +275,8 @@ def test_every_rule_is_documented() -> None:
 
 def test_honest_candidates_get_nothing_that_rejects() -> None:
     from honest_sources import HONEST
+    from sets.honest import CASES
     from tasks import TASKS
-
-    from benchmarks.honest import CASES
 
     pairs = [(TASKS[task], candidate_from_text(source, name)) for name, (task, source) in HONEST.items()]
     pairs += [(case.task_source, case.candidate()) for case in CASES]

@@ -1,25 +1,21 @@
-"""The machine against what a GPU gave: one small kernel for each opcode, type and modifier (benchmarks/opcodes).
+"""The machine against what a GPU gave: one small kernel for each opcode, type and modifier (tests/sets/opcodes).
 
-The recording is made by `python benchmarks/opcodes/record.py tests/machine/recorded/opcodes.json` on a GPU.
+The recording is made by `python tests/sets/opcodes/record.py tests/machine/recorded/opcodes.json` on a GPU.
 """
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks"))
-
-from opcodes import coverage
-from opcodes.case import Case
-from opcodes.check import RECORDING, Report, check, recorded, unrecorded
-from opcodes.compare import compare
-from opcodes.devices import Machine
-from opcodes.recording import Entry, family_record, read, write
-from opcodes.suite import cases
+from sets.opcodes import coverage
+from sets.opcodes.case import Case
+from sets.opcodes.check import RECORDING, Report, check, recorded, unrecorded
+from sets.opcodes.compare import compare
+from sets.opcodes.devices import Machine
+from sets.opcodes.recording import Entry, family_record, read, write
+from sets.opcodes.suite import cases
 
 needs_recording = pytest.mark.skipif(not RECORDING.exists(), reason=f"not recorded on a GPU yet: {RECORDING.name}")
 

@@ -11,12 +11,11 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "adversarial"))
-sys.path.append(str(Path(__file__).parents[2]))
 
 from honest_sources import HONEST
 from running import Command
+from sets.honest import CASES
 
-from benchmarks.honest import CASES
 from kernelwright.errors import CandidateError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool

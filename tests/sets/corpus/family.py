@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from honest.case import bound, inline, model, plain, task
-
 from kernelwright.records import Candidate, SourceFile, Task
 from kernelwright.tasks.candidates import detect_language
+from sets.honest.case import bound, inline, model, plain, task
 
 __all__ = ["Edit", "Family", "Member", "bound", "inline", "model", "plain", "task"]
 

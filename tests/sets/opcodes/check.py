@@ -1,7 +1,7 @@
 """The machine against a recording: every case, and a report of what differs, what either side refuses, and how far
 approximate instructions are apart.
 
-    python benchmarks/opcodes/check.py [RECORDING.json] [--family NAME...]
+    python tests/sets/opcodes/check.py [RECORDING.json] [--family NAME...]
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernelwright.machine import MachineFault, PTXError, UnsupportedPTX
-from opcodes.case import Case
-from opcodes.compare import Difference, compare, distance
-from opcodes.devices import Machine
-from opcodes.recording import Entry, read
-from opcodes.suite import cases
+from sets.opcodes.case import Case
+from sets.opcodes.compare import Difference, compare, distance
+from sets.opcodes.devices import Machine
+from sets.opcodes.recording import Entry, read
+from sets.opcodes.suite import cases
 
-RECORDING = Path(__file__).resolve().parents[2] / "tests" / "machine" / "recorded" / "opcodes.json"
+RECORDING = Path(__file__).resolve().parents[2] / "machine" / "recorded" / "opcodes.json"
 
 
 @dataclass

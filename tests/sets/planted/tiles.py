@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.planted.case import BOUNDS, RACE, UNINITIALISED, Mutant, Original, reference
+from sets.planted.case import BOUNDS, RACE, UNINITIALISED, Mutant, Original, reference
 
 MATMUL = Original(
     "tiled-matmul",

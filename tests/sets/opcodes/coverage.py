@@ -8,7 +8,7 @@ from pathlib import Path
 
 from .case import Case
 
-CSRC = Path(__file__).resolve().parents[2] / "src" / "kernelwright" / "machine" / "csrc"
+CSRC = Path(__file__).resolve().parents[3] / "src" / "kernelwright" / "machine" / "csrc"
 _LOOP = re.compile(r"for \(const char\* \w+ : \{([^}]*)\}\) h\[")
 _TAKEN = re.compile(r'take\("([^"]+)"\)')
 _FAMILIES = {"i": "integer", "f": "float", "h": "half"}

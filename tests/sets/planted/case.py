@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.records import Candidate, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 Kind = Literal[
     "dropped barrier",
@@ -97,3 +98,13 @@ def reference(forward: str, constants: str, inputs: str) -> str:
         f"        return {expression}\n\n\ndef get_inputs():\n    return [{inputs}]\n\n\n"
         "def get_init_inputs():\n    return []\n"
     )
+
+
+def named(original: Original, mutant: Mutant, result: Evaluation) -> bool:
+    """Whether a finding of the right kind names one of the bug's lines, as its own or as a race's other side."""
+    lines = set(original.lines(mutant))
+    for finding in result.findings:
+        told = {int(n) for n in re.findall(r"\blines? (\d+)", finding.evidence)} | {finding.line}
+        if finding.rule in mutant.rules and told & lines:
+            return True
+    return False

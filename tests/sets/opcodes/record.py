@@ -1,6 +1,6 @@
 """Runs every conformance case on a GPU and writes what came out.
 
-    python benchmarks/opcodes/record.py OUT.json [--device gpu|machine] [--family NAME...] [--jobs 4]
+    python tests/sets/opcodes/record.py OUT.json [--device gpu|machine] [--family NAME...] [--jobs 4]
 
 Each family runs in a process of its own, so that a fault in one leaves the others' results. `--device machine` goes the
 same way on the functional machine, to try this script without a GPU. Prints a line a family; exit status 1 when a
@@ -20,13 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from kernelwright.machine import MachineFault, PTXError, UnsupportedPTX
-from opcodes.case import Case
-from opcodes.devices import Device, Graphics, Machine, Refused
-from opcodes.recording import Entry, family_record, write
-from opcodes.suite import cases
+from sets.opcodes.case import Case
+from sets.opcodes.devices import Device, Graphics, Machine, Refused
+from sets.opcodes.recording import Entry, family_record, write
+from sets.opcodes.suite import cases
 
 SECONDS_A_FAMILY = 150.0
 FAULT = 3

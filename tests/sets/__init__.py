@@ -1,0 +1,1 @@
+"""Sets of candidates and kernels that tests and benchmark scripts share."""
