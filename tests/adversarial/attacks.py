@@ -6,7 +6,7 @@ Numbers are those of the same catalogue of exploits.
 from __future__ import annotations
 
 from exploits import REFUSED, Exploit, plain, with_kernel
-from laundering import LAUNDERING
+from laundering import LAUNDERING, laundered
 from tasks import HEAD, KERNEL
 from unseen import UNSEEN
 
@@ -526,6 +526,19 @@ ATTACKS = [
             "                try:\n                    setattr(f, '__co' + 'de__', getattr(lambda *a, **k: True, '__co' + 'de__'))\n                except ValueError:\n                    pass\nreturn torch.zeros_like(x)"
         ),
         REFUSED,
+    ),
+    Exploit(
+        "B74 changes classes of the harness at any depth",
+        "scale",
+        laundered(
+            "import sys\nfor name in list(sys.modules):\n    if name.startswith('kernelwright.eval' + 'uation'):\n"
+            "        for kind in list(vars(sys.modules[name]).values()):\n"
+            "            if isinstance(kind, type) and issubclass(kind, torch.utils._python_dispatch.TorchDispatchMode):\n"
+            "                setattr(kind, '__torch_' + 'dispatch__', lambda s, f, t, a=(), k=None: f(*a, **(k or {})))\n"
+            "return copy(torch.relu(x) * 2, x.device)"
+        ),
+        NOT_OWN,
+        "library-op",
     ),
     Exploit(
         "B69 replaces what makes random numbers and compares",

@@ -286,18 +286,27 @@ class Runner:
 
 
 def hide_harness() -> None:
-    """Takes the evaluation's modules from where a candidate could fetch them to change them.
+    """Removes the evaluation's modules from `sys.modules`, so that a candidate cannot fetch and change them.
 
-    Our own functions go on using them; a candidate that imports one gets another copy, and is seen.
+    Modules that are loaded keep working. A candidate that imports one gets another copy, and the import is noted.
     """
     import kernelwright
 
-    # By the package's own names: going through all modules would copy every page that holds one of their names.
-    package = sys.modules.pop(HIDDEN, None)
-    for name in vars(package or types.ModuleType("")):
-        sys.modules.pop(f"{HIDDEN}.{name}", None)
+    _forget(HIDDEN)
     if hasattr(kernelwright, "evaluation"):
         del kernelwright.evaluation
+
+
+def _forget(name: str) -> None:
+    """Removes a module and, at every depth, the modules below it.
+
+    Children are found by the attributes of their package: a walk over all of `sys.modules` would touch, and so copy,
+    every page of this fork that holds one of their names.
+    """
+    module = sys.modules.pop(name, None)
+    for child in list(vars(module)) if module is not None else ():
+        if f"{name}.{child}" in sys.modules:
+            _forget(f"{name}.{child}")
 
 
 class NoEntryPoint(Exception):
