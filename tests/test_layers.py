@@ -169,7 +169,7 @@ NEVER = {
     "reference": {"candidate", "judge"},
     "processes": {"judge", "candidate", "reference", "compare", "text"},
 }
-"""Folder of `evaluation/` -> the folders that its modules never import. Children are named in `processes.roles` only."""
+"""Folder of `evaluation/` -> the folders that its modules never import. Only `processes.roles` names the children."""
 WITHOUT_TORCH = ("judge", "text")
 """Folders of `evaluation/` whose modules import without torch."""
 SAME_NAME: dict[str, str] = {}

@@ -10,7 +10,7 @@ import torch
 from kernelwright.evaluation import baseline
 from kernelwright.evaluation.baseline import Baseline
 from kernelwright.evaluation.channel import Message
-from kernelwright.evaluation.devices import HostDevice
+from kernelwright.evaluation.device.devices import HostDevice
 
 SOURCE = """
 import torch

@@ -15,12 +15,12 @@ import torch
 from pydantic import ValidationError
 
 from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpu_runner, gpus, guards, physics, timing
-from kernelwright.evaluation.devices import HostDevice
+from kernelwright.evaluation.device.devices import HostDevice
+from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.physics import floor_ms
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.timed_calls import TimedCalls
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
 TASK = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.evaluation.devices import MOST_SPIN_MS, SPIN_MS, HostTimes
+from kernelwright.evaluation.device.devices import MOST_SPIN_MS, SPIN_MS, HostTimes
 
 
 def test_nothing_is_known_at_first() -> None:

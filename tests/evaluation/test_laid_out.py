@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kernelwright.evaluation import laid_out
-from kernelwright.evaluation.devices import HostDevice
+from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.laid_out import SLOTS, Pass
 from kernelwright.evaluation.referee import Referee
 from kernelwright.evaluation.timing import Samples

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.evaluation import EvalOptions, Evaluator, devices, laid_out, timing
+from kernelwright.evaluation import EvalOptions, Evaluator, laid_out, timing
 from kernelwright.evaluation.channel import Message
-from kernelwright.evaluation.devices import HostDevice
+from kernelwright.evaluation.device import devices
+from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.replayer import Replayer
 from kernelwright.evaluation.replays import obstacle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernelwright.evaluation.soil import ENTRY, PTX, THREADS
+from kernelwright.evaluation.device.poison_shared_memory import ENTRY, PTX, THREADS
 from kernelwright.machine import Program
 
 READS = """
@@ -30,7 +30,7 @@ def test_it_fills_what_it_is_told_and_stays() -> None:
 def test_shared_memory_holds_nan_afterwards() -> None:
     import torch
 
-    from kernelwright.evaluation.devices import CudaDevice
+    from kernelwright.evaluation.device.devices import CudaDevice
     from kernelwright.machine import driver
     from kernelwright.machine.nvrtc import compile_ptx
 

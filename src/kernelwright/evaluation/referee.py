@@ -31,9 +31,10 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, devices, reads, second_look, slicing, wire
+from kernelwright.evaluation import blockwise, compare, reads, second_look, slicing, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
-from kernelwright.evaluation.devices import Device
+from kernelwright.evaluation.device import devices
+from kernelwright.evaluation.device.devices import Device
 from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs

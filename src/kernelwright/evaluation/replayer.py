@@ -20,12 +20,13 @@ import torch
 from kernelwright.backends.gpu import GpuRuntime, architecture
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import devices, wire
+from kernelwright.evaluation import wire
 from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.contents import changed, overwritten, same_bits
-from kernelwright.evaluation.devices import Device
+from kernelwright.evaluation.device import devices
+from kernelwright.evaluation.device.devices import Device
+from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.referee import answer_all
-from kernelwright.evaluation.timed_calls import TimedCalls
 from kernelwright.machine.runtime import Runtime
 
 Tensors = list[torch.Tensor]

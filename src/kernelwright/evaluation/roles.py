@@ -19,7 +19,7 @@ from kernelwright.evaluation import sandbox
 from kernelwright.evaluation.channel import Channel
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.devices import Device
+    from kernelwright.evaluation.device.devices import Device
 
 Role = Literal[
     "oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import values
-from kernelwright.evaluation import fakecuda, sparse, timed_calls, wire
+from kernelwright.evaluation import fakecuda, sparse, wire
 from kernelwright.evaluation.channel import Channel, Message
+from kernelwright.evaluation.device import timed_calls
 from kernelwright.evaluation.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.runner import serve as serve_runner
 from kernelwright.machine.tracing import TracingRuntime, Untraceable

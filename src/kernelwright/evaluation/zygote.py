@@ -276,7 +276,7 @@ def _child(order: dict[str, Any], channel_fd: int) -> None:
     device = None
     try:
         if wanted:
-            from kernelwright.evaluation import devices
+            from kernelwright.evaluation.device import devices
 
             device, opened = devices.make(wanted["name"], wanted["index"], wanted.get("streams", False))
             kept += opened

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation import devices
-from kernelwright.evaluation.devices import Device
+from kernelwright.evaluation.device import devices
+from kernelwright.evaluation.device.devices import Device
 
 KEPT_CALLS = 2
 """Inputs of so many earlier calls stay allocated, so that addresses change."""

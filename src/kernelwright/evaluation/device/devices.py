@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kernelwright.evaluation.soil import Soil
+from kernelwright.evaluation.device.poison_shared_memory import Soil
 
 ALIGNMENT = 512
 SPIN_MS, MOST_SPIN_MS = 0.2, 20.0

@@ -1,0 +1,1 @@
+"""Runs calls on a GPU: memory shared between processes, the clock, timed calls. Judges nothing."""
