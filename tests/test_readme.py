@@ -84,7 +84,7 @@ def test_every_rule_and_verdict_is_documented() -> None:
 
 
 def test_tolerances_are_those_of_the_code() -> None:
-    from kernelwright.evaluation.compare import TOLERANCES
+    from kernelwright.evaluation.compare.on_host import TOLERANCES
 
     for dtype in ("float64", "float32", "float16", "bfloat16"):
         found = re.search(rf"^\| {dtype} \| (\S+) \| (\S+) \|$", EVALUATION, re.MULTILINE)

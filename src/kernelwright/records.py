@@ -255,13 +255,13 @@ class WorkloadResult(Record):
     """Dtypes of the inputs, in order."""
     max_abs_error: float | None = None
     max_rel_error: float | None = None
-    """Largest error relative to |reference| + its row's root mean square (see `evaluation.compare`)."""
+    """Largest error relative to |reference| + its row's root mean square (see `evaluation.compare.on_host`)."""
     tolerance: float | None = None
     """Bound on `max_rel_error`; 0 for integer outputs."""
     honest_error: float | None = None
     """The same measure for the reference run in its own dtype."""
     forgiven: int = 0
-    """Elements beyond the tolerance where rounding moves the reference as far (see `evaluation.second_look`)."""
+    """Elements beyond the tolerance where rounding moves the reference as far (see `evaluation.compare.second_look`)."""
     passed: bool
     reason: str = ""
     """Why it did not pass, in one line."""

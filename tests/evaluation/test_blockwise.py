@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation import blockwise, compare
+from kernelwright.evaluation.compare import on_device, on_host
 from kernelwright.tasks import metric
 
 SHAPES = st.lists(st.integers(1, 70), min_size=1, max_size=3).map(tuple)
@@ -19,9 +19,9 @@ def _both(got: torch.Tensor, exact: torch.Tensor, honest: torch.Tensor, low: flo
     name = str(honest.dtype).removeprefix("torch.")
     numpy_honest = honest.float().numpy() if honest.dtype == torch.bfloat16 else honest.numpy()
     numpy_got = got.float().numpy() if got.dtype == torch.bfloat16 else got.numpy()
-    spec = compare.OutputSpec(name, tuple(honest.shape))
-    one = compare.compare([compare.Array(numpy_got, name)], [exact.numpy()], [numpy_honest], [spec], low_error=low)
-    return one, blockwise.compare_output(0, got, exact, honest, low, 1.0, None)
+    spec = on_host.OutputSpec(name, tuple(honest.shape))
+    one = on_host.compare([on_host.Array(numpy_got, name)], [exact.numpy()], [numpy_honest], [spec], low_error=low)
+    return one, on_device.compare_output(0, got, exact, honest, low, 1.0, None)
 
 
 @settings(max_examples=150, deadline=None)
@@ -32,7 +32,7 @@ def test_same_verdict_and_errors(shape: tuple[int, ...], dtype: torch.dtype, see
         shape[:1] + (1,) * (len(shape) - 1), generator=generator, dtype=torch.float64
     )
     honest = exact.to(dtype)
-    strict = compare.TOLERANCES[str(dtype).removeprefix("torch.")][1]
+    strict = on_host.TOLERANCES[str(dtype).removeprefix("torch.")][1]
     got = (exact * (1 + far * strict * torch.randn(shape, generator=generator, dtype=torch.float64))).to(dtype)
     flat = got.view(-1)
     place = seed % flat.numel()
@@ -68,7 +68,7 @@ def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: i
     if fault == "row":
         exact[1, -1] = 0
     name = str(dtype).removeprefix("torch.")
-    limit = compare.TOLERANCES[name][1]
+    limit = on_host.TOLERANCES[name][1]
     noise = torch.randn(exact.shape, generator=generator, dtype=torch.float64)
     honest = (exact * (1 + limit * noise / 4)).to(dtype)
     got = (honest.double() + far * limit * noise.roll(1, 0) * exact.abs().mean(-1, keepdim=True)).to(dtype)
@@ -78,16 +78,16 @@ def test_what_is_near_passes(shape: tuple[int, ...], dtype: torch.dtype, seed: i
         got[1].view(-1)[place] = faults[fault]
     if fault == "huge":
         honest[1].view(-1)[place] = float("inf")
-    differences = blockwise.nearness(got, honest, limit, shape).tolist()
+    differences = on_device.nearness(got, honest, limit, shape).tolist()
     for call, difference in enumerate(differences):
         if difference < float("inf"):
-            assert blockwise.compare_output(0, got[call], exact[call], honest[call], None, 1.0, limit).passed
+            assert on_device.compare_output(0, got[call], exact[call], honest[call], None, 1.0, limit).passed
             largest = float((got[call].double() - honest[call].double()).abs().max())
             assert difference == pytest.approx(largest, rel=1e-6)
     if fault in ("nan", "huge"):
         assert differences[1] == float("inf")
     if honest[0].isfinite().all():
-        assert blockwise.nearness(honest[:1], honest[:1], limit, shape).tolist() == [0.0]
+        assert on_device.nearness(honest[:1], honest[:1], limit, shape).tolist() == [0.0]
 
 
 def test_values_around_zero_are_near() -> None:
@@ -95,18 +95,18 @@ def test_values_around_zero_are_near() -> None:
     near = torch.randn(3, 40, 100)
     near[:, :, ::7] *= 1e-6
     out = near + 2e-6 * torch.randn(3, 40, 100)
-    assert all(d < 2e-5 for d in blockwise.nearness(out, near, 1e-4, (40, 100)).tolist())
-    assert blockwise.nearness(out, near, 1e-4, None).tolist() == [float("inf")] * 3
+    assert all(d < 2e-5 for d in on_device.nearness(out, near, 1e-4, (40, 100)).tolist())
+    assert on_device.nearness(out, near, 1e-4, None).tolist() == [float("inf")] * 3
     out[1, 39, 99] += 0.01
-    found = blockwise.nearness(out, near, 1e-4, (40, 100)).tolist()
+    found = on_device.nearness(out, near, 1e-4, (40, 100)).tolist()
     assert found[1] == float("inf") and max(found[0], found[2]) < 2e-5
 
 
 def test_nearness_of_scalars_integers_and_nothing() -> None:
-    assert blockwise.nearness(torch.ones(2), torch.tensor([1.0, 2.0]), 1e-4, ()).tolist() == [0.0, float("inf")]
+    assert on_device.nearness(torch.ones(2), torch.tensor([1.0, 2.0]), 1e-4, ()).tolist() == [0.0, float("inf")]
     whole = torch.arange(8).view(2, 4)
-    assert blockwise.nearness(whole, whole + torch.tensor([[0], [1]]), 0.0, (4,)).tolist() == [0.0, float("inf")]
-    assert blockwise.nearness(torch.ones(2, 0), torch.ones(2, 0), 1e-4, (0,)).tolist() == [0.0, 0.0]
+    assert on_device.nearness(whole, whole + torch.tensor([[0], [1]]), 0.0, (4,)).tolist() == [0.0, float("inf")]
+    assert on_device.nearness(torch.ones(2, 0), torch.ones(2, 0), 1e-4, (0,)).tolist() == [0.0, 0.0]
 
 
 def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,29 +114,29 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = exact.float()
     got = honest.clone()
     got[20, 7] += 1
-    whole = blockwise.compare_output(0, got, exact, honest, None, 1.0, None)
-    monkeypatch.setattr(blockwise, "BLOCK", 300)
-    assert blockwise.compare_output(0, got, exact, honest, None, 1.0, None) == whole
+    whole = on_device.compare_output(0, got, exact, honest, None, 1.0, None)
+    monkeypatch.setattr(on_device, "BLOCK", 300)
+    assert on_device.compare_output(0, got, exact, honest, None, 1.0, None) == whole
     assert not whole.passed and "[20, 7]" in whole.reason and "1 of 4810" in whole.reason
 
 
 def test_integers_are_exact() -> None:
     exact = torch.arange(12).view(3, 4)
     got = exact.clone()
-    assert blockwise.compare_output(0, got, exact, exact, None, 1.0, None).passed
+    assert on_device.compare_output(0, got, exact, exact, None, 1.0, None).passed
     got[2, 1] = 0
-    failed = blockwise.compare_output(0, got, exact, exact, None, 1.0, None)
+    failed = on_device.compare_output(0, got, exact, exact, None, 1.0, None)
     assert not failed.passed and "[2, 1]: got 0, expected 9" in failed.reason
 
 
 def test_an_index_of_the_references_own_precision_is_right() -> None:
     exact, own = torch.tensor([832, 5, 7]), torch.tensor([0, 5, 9])
     for got, passed in (([832, 5, 7], True), ([0, 5, 9], True), ([832, 5, 9], True), ([0, 5, 8], False)):
-        assert blockwise.compare_output(0, torch.tensor(got), exact, own, None, 1.0, None).passed == passed
+        assert on_device.compare_output(0, torch.tensor(got), exact, own, None, 1.0, None).passed == passed
 
 
 def test_the_ruler_is_the_same() -> None:
     reference = torch.randn(64, 200, dtype=torch.float64)
     rounded = reference.float().double()
-    mine = blockwise.worst(rounded, reference)
+    mine = on_device.worst(rounded, reference)
     assert mine == pytest.approx(metric.worst(np.asarray(rounded), np.asarray(reference)), rel=1e-12)

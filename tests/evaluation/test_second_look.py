@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation import EvalOptions, Evaluator, blockwise, second_look
-from kernelwright.evaluation.compare import Array, Comparison, OutputSpec, compare
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.compare import on_device, second_look
+from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, compare
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.referee import Referee
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
@@ -328,21 +329,21 @@ def test_the_surroundings_are_whole_segments(shape: tuple[int, ...], seed: int) 
 
 @pytest.mark.parametrize("block", [1 << 25, 600])
 def test_the_blockwise_comparison_has_the_same_doubts(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blockwise, "BLOCK", block)
+    monkeypatch.setattr(on_device, "BLOCK", block)
     case = logits()
     got = WRONG["one element too large"](*case.values)
     exact, honest = case.exact[0], case.honest[0]
-    mine = blockwise.compare_output(0, got, exact, honest, case.low[0], 1.0, None).doubt
+    mine = on_device.compare_output(0, got, exact, honest, case.low[0], 1.0, None).doubt
     other = case.judge(got, again=False).doubt
     assert mine is not None and other is not None
     for name in ("places", "starts", "where", "segment", "got"):
         assert np.array_equal(getattr(mine, name), getattr(other, name)), name
     assert np.allclose(mine.room, other.room, rtol=1e-9)
-    picked = blockwise.taken([exact], [mine])[0]
+    picked = on_device.taken([exact], [mine])[0]
     assert np.array_equal(picked, exact.numpy().reshape(-1)[other.places])
     indices = exact.argmax(1)
     indices[2] += 1
-    doubt = blockwise.compare_output(0, indices, exact.argmax(1), exact.argmax(1), None, 1.0, None).doubt
+    doubt = on_device.compare_output(0, indices, exact.argmax(1), exact.argmax(1), None, 1.0, None).doubt
     assert doubt is not None and doubt.places.tolist() == [2] and not doubt.smooth
 
 

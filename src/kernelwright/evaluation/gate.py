@@ -33,8 +33,8 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import compare, second_look
 from kernelwright.evaluation.channel import Tensor
+from kernelwright.evaluation.compare import on_host, second_look
 from kernelwright.evaluation.judge import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
 from kernelwright.evaluation.session import Plan, TaskSession, Trial, TrialData
@@ -64,7 +64,7 @@ class Tally:
     """Largest relative error, and the tolerance that it was held against."""
     tolerance: float = 0.0
 
-    def add(self, where: str, outcome: compare.Comparison) -> None:
+    def add(self, where: str, outcome: on_host.Comparison) -> None:
         error, tolerance = outcome.max_rel_error, outcome.tolerance
         ratio = error / tolerance if error is not None and tolerance else (0.0 if outcome.passed else math.inf)
         if ratio >= self.worst:
@@ -112,14 +112,14 @@ class Battery:
         data = self.oracle.trial(trial, call_seed)
         other = self.oracle.trial(dataclasses.replace(trial, input_seed=trial.input_seed ^ 1), call_seed)
         kinds = [t.dtype for t in data.honest]
-        if not any(kind in compare.TOLERANCES for kind in kinds):
+        if not any(kind in on_host.TOLERANCES for kind in kinds):
             self.lax = LAX | {"fp16"}  # integers are compared exactly: there is no precision to be lost
         found = {
-            name: [compare.Array(values, kind) for values, kind in zip(outputs, kinds, strict=True)]
+            name: [on_host.Array(values, kind) for values, kind in zip(outputs, kinds, strict=True)]
             for name, outputs in nulls.outputs_without_work(_draw(data), _draw(other), trial.input_seed).items()
         }
         for name, tensors in self._shortcuts(trial, call_seed, only).items():
-            found[name] = [compare.Array.of(t) for t in tensors]
+            found[name] = [on_host.Array.of(t) for t in tensors]
         where = f"{trial.workload.name}/{trial.distribution}"
         if trial.distribution == "own":  # others saturate more than a task is meant to
             self.unsettled = self.unsettled or _unsettled(data, where)
@@ -149,7 +149,7 @@ class Battery:
 def _unsettled(data: TrialData, where: str) -> str:
     """At how many places the reference's two precisions give other integers, if these are many; else nothing."""
     for exact, honest in zip(data.exact, data.honest, strict=True):
-        if honest.dtype in compare.TOLERANCES:
+        if honest.dtype in on_host.TOLERANCES:
             continue
         other = exact.array() != honest.array()
         count = int(other.sum())
@@ -158,13 +158,13 @@ def _unsettled(data: TrialData, where: str) -> str:
     return ""
 
 
-def judged(arrays: Sequence[compare.Array], data: TrialData, task: Task) -> compare.Comparison:
+def judged(arrays: Sequence[on_host.Array], data: TrialData, task: Task) -> on_host.Comparison:
     """A null's outputs against what is expected, by the comparison that judges candidates."""
-    return compare.compare(
+    return on_host.compare(
         arrays,
         [t.array() for t in data.exact],
         [t.array() for t in data.honest],
-        [compare.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
+        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
         tolerance=task.tolerance,
         low_error=data.low_error,
         nearby=data.nearby,

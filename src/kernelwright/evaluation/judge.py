@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import ahead, answers, compare, guards, library_ops, lines, plain, sampled, static_rules
+from kernelwright.evaluation import ahead, answers, guards, library_ops, lines, plain, sampled, static_rules
+from kernelwright.evaluation.compare import on_host
 from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.session import (
     Builder,
@@ -263,11 +264,11 @@ def check(
     """Compares one call's outputs, notes what ran, and sets `attempt.failed` where it fails."""
     facts = answer.header
     note_launches(attempt, session, facts)
-    outcome = compare.compare(
-        [compare.Array.of(t) for t in answer.tensors],
+    outcome = on_host.compare(
+        [on_host.Array.of(t) for t in answer.tensors],
         [t.array() for t in data.exact],
         [t.array() for t in data.honest],
-        [compare.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
+        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
         tolerance=task.tolerance,
         low_error=data.low_error,
         nearby=data.nearby,
@@ -303,7 +304,7 @@ def check(
 
 def call_verdict(
     facts: dict[str, Any],
-    outcome: compare.Comparison | WorkloadResult,
+    outcome: on_host.Comparison | WorkloadResult,
     findings: list[Finding],
     guarded: list[Finding],
     trial: Trial,

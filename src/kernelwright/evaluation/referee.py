@@ -31,8 +31,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import blockwise, compare, reads, second_look, slicing, wire
+from kernelwright.evaluation import reads, slicing, wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.compare import on_device, on_host, second_look
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.records import Distribution
@@ -318,7 +319,7 @@ class Referee:
 
     def _compared(
         self, header: dict[str, Any], got: list[torch.Tensor], held: list[Any], again: Callable[[], Any], thorough: bool
-    ) -> list[compare.Comparison]:
+    ) -> list[on_host.Comparison]:
         """Outputs against the reference's. `held` has the inputs, taken out of it here; `again` makes them anew."""
         values, call_seed, tolerance = held.pop(), header["call_seed"], header["tolerance"]
         exact = self._exact(values, call_seed)
@@ -326,12 +327,12 @@ class Referee:
         if thorough:
             honest = task_inputs.widen_honest(self.model, self.state, values, exact, honest, call_seed)
             self.low_error = task_inputs.low_precision_error(
-                self.model, self.state, values, exact, call_seed, worst=blockwise.worst
+                self.model, self.state, values, exact, call_seed, worst=on_device.worst
             )
         scale = _scale(values)
         del values
         results = [
-            blockwise.compare_output(k, a, b, c, self._low(k), scale, tolerance)
+            on_device.compare_output(k, a, b, c, self._low(k), scale, tolerance)
             for k, (a, b, c) in enumerate(zip(got, exact, honest, strict=True))
         ]
         del honest
@@ -340,13 +341,13 @@ class Referee:
             noise, sign = second_look.noise(header["seed"], run)
             return task_inputs.nearby_outputs(self.model, self.state, again(), call_seed, noise, sign)
 
-        return compare.looked_twice(results, exact, nearby, blockwise.taken)
+        return on_host.looked_twice(results, exact, nearby, on_device.taken)
 
     def _by_turns(
         self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: slicing.Slicing
-    ) -> list[compare.Comparison]:
+    ) -> list[on_host.Comparison]:
         """The same slice by slice, up to the first with a wrong element; rulers are those of the first slice."""
-        turns: list[list[compare.Comparison]] = []
+        turns: list[list[on_host.Comparison]] = []
         for part in way.parts():
             cut = way.inputs(values, part)
             again = functools.partial(way.inputs, values, part)
@@ -392,13 +393,13 @@ class Referee:
         for k, (outs, honest) in enumerate(columns):
             name = wire.dtype_name(honest[0].dtype)
             limit = 0.0
-            if name in compare.TOLERANCES:
+            if name in on_host.TOLERANCES:
                 low, asked = self._low(k), header["tolerance"]
-                limit = min(1.0, compare.bound(name, low) if asked is None else asked)
+                limit = min(1.0, on_host.bound(name, low) if asked is None else asked)
             if picks is not None:
                 honest = tuple(t.reshape(-1)[picks[k]] for t in honest)
             shape = None if picks is not None else tuple(honest[0].shape)
-            found.append((blockwise.nearness(_stacked(outs), _stacked(honest), limit, shape), limit))
+            found.append((on_device.nearness(_stacked(outs), _stacked(honest), limit, shape), limit))
         differences = torch.stack([d.to(torch.float64).cpu() for d, _ in found]) if found else torch.empty(0, len(got))
         limits = [limit for _, limit in found]
         return [_near_results(one, limits) for one in differences.T.tolist()]
@@ -483,12 +484,12 @@ def _near_results(differences: list[float], limits: list[float]) -> list[dict[st
     ]
 
 
-def _facts(result: compare.Comparison) -> dict[str, Any]:
+def _facts(result: on_host.Comparison) -> dict[str, Any]:
     """A comparison as a message carries it."""
     return {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name != "doubt"}
 
 
-def _worst(turns: list[compare.Comparison]) -> compare.Comparison:
+def _worst(turns: list[on_host.Comparison]) -> on_host.Comparison:
     """One output's comparison out of those of its slices."""
     chosen = next((r for r in turns if not r.passed), turns[-1])
     return dataclasses.replace(
@@ -529,7 +530,7 @@ def _scale(values: Any) -> float:
     for tensor in wire.tensors_of(values):
         if tensor.is_floating_point() and tensor.numel():
             flat = tensor.reshape(-1)
-            parts = (flat[part].to(torch.float64) for part in blockwise.blocks(flat.numel(), 1))
+            parts = (flat[part].to(torch.float64) for part in on_device.blocks(flat.numel(), 1))
             squares += [part.nan_to_num(0, 0, 0).square().sum() for part in parts]
             count += tensor.numel()
     home = squares[0].device if squares else None  # some inputs may be on the processor

@@ -20,8 +20,9 @@ import numpy as np
 from kernelwright.backends import host_build, triton_support
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation import answers, second_look
+from kernelwright.evaluation import answers
 from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
+from kernelwright.evaluation.compare import second_look
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.pool import Child, Pool
 from kernelwright.records import Candidate, Distribution, Finding, Task, VerdictName, Workload

@@ -8,7 +8,7 @@ A segment is a piece of at most about 64 neighbours within one row. The neighbou
 happens to cancel to nearly zero still carries rounding of its neighbours' size. It is kept short, so that the large
 start of a decaying row (a cumulative product, a peaked softmax) does not hide what was never computed behind it.
 
-numpy only. This does not decide anything: tolerances and verdicts are in `evaluation.compare`.
+numpy only. This does not decide anything: tolerances and verdicts are in `evaluation.compare.on_host`.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from kernelwright.evaluation import compare, second_look
-from kernelwright.evaluation.compare import Comparison
+from kernelwright.evaluation.compare import on_host, second_look
+from kernelwright.evaluation.compare.on_host import Comparison
 from kernelwright.tasks import metric
 
 BLOCK = 1 << 25
@@ -97,23 +97,23 @@ def compare_output(
 ) -> Comparison:
     """One output of a candidate against float64 `exact` and the reference in its own dtype, all of one shape."""
     name = str(honest.dtype).removeprefix("torch.")
-    if name not in compare.TOLERANCES:
+    if name not in on_host.TOLERANCES:
         return _exact(position, got, exact, honest)
-    limit = compare.bound(name, low_error) if tolerance is None else tolerance
+    limit = on_host.bound(name, low_error) if tolerance is None else tolerance
     shape = tuple(torch.view_as_real(exact).shape if exact.is_complex() else exact.shape)
     out, ref, own = _real(got), _real(exact), _real(honest)
     if not ref.numel():
         return Comparison(True, 0.0, 0.0, limit)
     cut = segments(shape, ref.device)
     row, size = cut.row, _whole_size(ref, cut.row, input_scale)
-    margin = compare.MARGINS.get(name, compare.MARGIN)
+    margin = on_host.MARGINS.get(name, on_host.MARGIN)
     worst_abs = worst_rel = worst_own = 0.0
     wrong, first, doubtful = 0, -1, limit > 0
     places: list[torch.Tensor] = []
     rooms: list[torch.Tensor] = []
     for part in blocks(ref.numel(), row):
         a, b, c = (t[part].to(torch.float64).view(-1, row) for t in (out, ref, own))
-        relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, compare.FLUSH[name])
+        relative, absolute, own_error, misplaced = _block_errors(a, b, c, cut, size, limit, margin, on_host.FLUSH[name])
         bad = (misplaced | (relative > limit)).view(-1)
         # Told at once: each answer of the device is waited for, beside all that others compute there.
         largest = torch.stack([absolute.max(), relative.max(), own_error, bad.sum().to(torch.float64)]).tolist()
