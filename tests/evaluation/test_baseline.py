@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.evaluation import baseline
-from kernelwright.evaluation.baseline import Baseline
 from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.device.devices import HostDevice
+from kernelwright.evaluation.reference import baseline
+from kernelwright.evaluation.reference.baseline import Baseline
 
 SOURCE = """
 import torch

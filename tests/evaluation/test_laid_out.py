@@ -10,7 +10,7 @@ import pytest
 from kernelwright.evaluation import laid_out
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.laid_out import SLOTS, Pass
-from kernelwright.evaluation.referee import Referee
+from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.evaluation.timing import Samples
 
 MB = 1 << 20

@@ -18,7 +18,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.compare import on_device, second_look
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, compare
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.referee import Referee
+from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
 from kernelwright.tasks import draws, metric
 from kernelwright.tasks import inputs as task_inputs

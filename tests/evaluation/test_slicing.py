@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_full_size import TASK, judged, model
 
-from kernelwright.evaluation import EvalOptions, Evaluator, slicing
+from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.reference import by_rows
 from kernelwright.records import Candidate, SourceFile, Task
 
 GB = 2.0**30
@@ -22,12 +23,12 @@ BETWEEN = 10 * BYTES / GB
 """Room for checking in slices, and not for checking the whole."""
 
 
-def found(function: Callable[..., Any], *values: torch.Tensor, step: int = 3) -> slicing.Slicing | None:
+def found(function: Callable[..., Any], *values: torch.Tensor, step: int = 3) -> by_rows.Slicing | None:
     def run(wide: bool, given: list[torch.Tensor]) -> list[torch.Tensor]:
         made = function(*(t.double() if wide and t.is_floating_point() else t for t in given))
         return [*made] if isinstance(made, tuple) else [made]
 
-    return slicing.find([*values], run(False, [*values]), lambda v: run(True, v), step, seed=1)
+    return by_rows.find([*values], run(False, [*values]), lambda v: run(True, v), step, seed=1)
 
 
 ROWS = torch.randn(10, 6, generator=torch.Generator().manual_seed(0))
@@ -89,7 +90,7 @@ def test_what_does_not_divide_is_left_whole(function: Callable[..., Any]) -> Non
 @settings(max_examples=60, deadline=None)
 @given(rows=st.integers(2, 50), step=st.integers(0, 60))
 def test_parts_are_all_rows_once(rows: int, step: int) -> None:
-    way = slicing.Slicing((0,), rows, max(1, min(step, rows)))
+    way = by_rows.Slicing((0,), rows, max(1, min(step, rows)))
     assert [i for p in way.parts() for i in range(p.start, p.stop)] == list(range(rows))
 
 

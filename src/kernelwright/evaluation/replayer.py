@@ -26,7 +26,7 @@ from kernelwright.evaluation.contents import changed, overwritten, same_bits
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
-from kernelwright.evaluation.referee import answer_all
+from kernelwright.evaluation.reference.referee import answer_all
 from kernelwright.machine.runtime import Runtime
 
 Tensors = list[torch.Tensor]

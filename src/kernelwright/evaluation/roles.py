@@ -79,7 +79,7 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
     if role == "oracle":
-        from kernelwright.evaluation import oracle
+        from kernelwright.evaluation.reference import oracle
 
         oracle.serve(channel, level)
     elif role == "builder":
@@ -87,12 +87,12 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
 
         builder.serve(channel, level)
     elif role == "referee":
-        from kernelwright.evaluation import referee
+        from kernelwright.evaluation.reference import referee
 
         assert device is not None
         referee.serve(channel, level, device)
     elif role == "baseline":
-        from kernelwright.evaluation import baseline
+        from kernelwright.evaluation.reference import baseline
 
         assert device is not None
         baseline.serve(channel, level, device)

@@ -31,11 +31,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import reads, slicing, wire
+from kernelwright.evaluation import wire
 from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.compare import on_device, on_host, second_look
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
+from kernelwright.evaluation.reference import by_rows, input_coverage
 from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
@@ -99,7 +100,7 @@ class Referee:
         self.made: dict[tuple[Distribution, int], Any] = {}
         """Inputs of the last calls whose blocks were filled, by kind and seed, where they are small."""
         self.slots, self.stride = 1, 0
-        self.slicing: slicing.Slicing | None = None
+        self.slicing: by_rows.Slicing | None = None
         self.handed: list[list[int]] = []
         """Output and input, by number, where the reference hands an input's memory through."""
         self.counted: dict[str, tuple[int, bool]] = {}
@@ -222,7 +223,7 @@ class Referee:
             found = max(found, next(fitting, 1))
         return max(1, found)
 
-    def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> slicing.Slicing | None:
+    def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> by_rows.Slicing | None:
         """How to check in slices where there is no room for more; None where the whole has room.
 
         Raises `TooLarge` where neither has, and where the whole has not and is asked for: alone, there is more room.
@@ -237,7 +238,7 @@ class Referee:
             left = self._room(nbytes, budget, SLICED_COPIES)
             rows = max((t.shape[0] for t in made if t.dim()), default=1)
             step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
-            found = slicing.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
+            found = by_rows.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
             if found is None:
                 raise TooLarge(
                     f"{error}; the reference does not divide into rows that could be checked by turns"
@@ -344,7 +345,7 @@ class Referee:
         return on_host.looked_twice(results, exact, nearby, on_device.taken)
 
     def _by_turns(
-        self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: slicing.Slicing
+        self, header: dict[str, Any], got: list[torch.Tensor], values: Any, way: by_rows.Slicing
     ) -> list[on_host.Comparison]:
         """The same slice by slice, up to the first with a wrong element; rulers are those of the first slice."""
         turns: list[list[on_host.Comparison]] = []
@@ -424,7 +425,7 @@ class Referee:
         tensors = [t.clone(memory_format=torch.contiguous_format) for t in wire.tensors_of(made)]
         values = wire.replace_tensors(made, tensors)
         rng = np.random.default_rng(seed)
-        return {"share": reads.share(tensors, lambda: self._honest(values, seed), rng)}
+        return {"share": input_coverage.share(tensors, lambda: self._honest(values, seed), rng)}
 
     def facts(self, _message: Message) -> dict[str, Any]:
         """What the device says of itself now."""

@@ -1,0 +1,1 @@
+"""Runs the task's reference: the processes that know what is expected."""
