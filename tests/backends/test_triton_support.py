@@ -36,7 +36,7 @@ def test_wanted(text: str, found: bool) -> None:
 
 
 def test_nothing_imports_triton_before_it_is_wanted() -> None:
-    code = "import sys; import kernelwright.evaluation.runner, kernelwright.evaluation.session as s; "
+    code = "import sys; import kernelwright.evaluation.candidate.runner, kernelwright.evaluation.session as s; "
     code += "assert not [m for m in sys.modules if m.split('.')[0] == 'triton'], 'imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -12,9 +12,9 @@ from relu_task import DOUBLED
 from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.fakecuda import FakeCuda, OperatorLog, poison
+from kernelwright.evaluation.candidate.fake_cuda import FakeCuda, OperatorLog, poison
+from kernelwright.evaluation.candidate.fake_torch import Generator, _legacy, _on_host
 from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.pretences import Generator, _legacy, _on_host
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 HEAD = """

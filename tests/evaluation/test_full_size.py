@@ -14,7 +14,8 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpu_runner, gpus, guards, physics, timing
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpus, guards, physics, timing
+from kernelwright.evaluation.candidate import gpu_runner
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.intervals import process_spread, ratio_interval

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from kernelwright.evaluation.fakecuda import FEW, Memory, OperatorLog
-from kernelwright.evaluation.host_access import HostAccess, _host_library, _watched
+from kernelwright.evaluation.candidate.fake_cuda import FEW, Memory, OperatorLog
+from kernelwright.evaluation.candidate.host_access import HostAccess, _host_library, _watched
 from kernelwright.machine.runtime import Allocation
 
 

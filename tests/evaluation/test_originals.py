@@ -9,7 +9,7 @@ import time
 import pytest
 import torch
 
-from kernelwright.evaluation.originals import Originals
+from kernelwright.evaluation.candidate.patched_functions import Originals
 
 
 def test_a_function_that_is_another_one_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,7 +53,7 @@ def test_an_operator_of_torch_that_is_registered_anew_is_named_and_new_ones_are_
 
 def test_what_torch_brings_when_parts_of_it_are_imported_is_its_own() -> None:
     script = (
-        "from kernelwright.evaluation.originals import Originals; o = Originals(); o.keep(); "
+        "from kernelwright.evaluation.candidate.patched_functions import Originals; o = Originals(); o.keep(); "
         "import torch._inductor.inductor_prims, torch.distributed._functional_collectives; print(o.changed())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from kernelwright.evaluation import prepared
-from kernelwright.evaluation.runner import load_weights
+from kernelwright.evaluation.candidate import weight_copies
+from kernelwright.evaluation.candidate.runner import load_weights
 
 
 @dataclasses.dataclass
@@ -62,17 +62,17 @@ COMPUTED: dict[str, Callable[[Any], Any]] = {
 
 
 def tensors(value: Any) -> list[torch.Tensor]:
-    return list(prepared._held([value], 4))
+    return list(weight_copies._held([value], 4))
 
 
 def exchanged(model: Model) -> None:
     """Gives the model other weights, as the judge does."""
     weights = dict(model.state_dict())
     with torch.no_grad():
-        found = prepared.copies(model, weights)
+        found = weight_copies.copies(model, weights)
         for weight in weights.values():
             weight.copy_(torch.randn_like(weight))
-        prepared.follow(found)
+        weight_copies.follow(found)
 
 
 @pytest.mark.parametrize("form", FORMS)

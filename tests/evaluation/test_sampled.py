@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from kernelwright.backends import triton_support
-from kernelwright.evaluation import EvalOptions, Evaluator, sampled, sparse
+from kernelwright.evaluation import EvalOptions, Evaluator, sampled
+from kernelwright.evaluation.candidate import sparse_tensors
 from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.pool import Pool
 from kernelwright.evaluation.session import Plan, Trial
@@ -268,12 +269,12 @@ def test_large_tensors_take_no_memory_until_they_are_touched(tmp_path: Path) -> 
     before, here = _resident_mb(), os.getcwd()
     os.chdir(tmp_path)
     try:
-        x = sparse.filled(torch.arange(1000), (1 << 16, 1 << 14))
+        x = sparse_tensors.filled(torch.arange(1000), (1 << 16, 1 << 14))
     finally:
         os.chdir(here)
-    y = sparse.zeros((1 << 16, 1 << 14), torch.float32, (1, 1 << 16))
+    y = sparse_tensors.zeros((1 << 16, 1 << 14), torch.float32, (1, 1 << 16))
     assert _resident_mb() - before < 64 and not list(tmp_path.iterdir())
-    tile = sparse._TILE * 2 // 8
+    tile = sparse_tensors._TILE * 2 // 8
     assert x[0, 7] == 7 and x[1, 3] == ((1 << 14) + 3) % 1000
     assert x.reshape(-1)[5 * tile + 1234] == 1234 % 1000
     x[1, 3] = -1
@@ -283,7 +284,7 @@ def test_large_tensors_take_no_memory_until_they_are_touched(tmp_path: Path) -> 
 
 
 def test_operators_over_large_tensors_give_shapes() -> None:
-    with sparse.SparseOperators() as mode, torch.no_grad():
+    with sparse_tensors.SparseOperators() as mode, torch.no_grad():
         small = torch.ones(3, 4)
         assert float((small * 2).sum()) == 24 and not mode.doubtful
         x = torch.empty(1 << 16, 1 << 16)
@@ -297,7 +298,7 @@ def test_operators_over_large_tensors_give_shapes() -> None:
         assert wide.shape == (1 << 15, 1 << 15), "two small ones make a large one"
         for question in (lambda: x.sum().item(), lambda: torch.equal(x, x), lambda: x.nonzero()):
             mode.asked = False
-            with pytest.raises(sparse.Undecided):
+            with pytest.raises(sparse_tensors.Undecided):
                 question()
             assert mode.asked
 

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from relu_task import DOUBLED
 
-from kernelwright.evaluation import EvalOptions, Evaluator, source_files
-from kernelwright.evaluation.source_files import SourceFiles
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.candidate import source_files
+from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.records import Task
 from kernelwright.tasks import candidate_from_text
 

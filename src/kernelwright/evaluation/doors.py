@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.evaluation.snoops import candidates
+from kernelwright.evaluation.candidate.audit_hook import candidates
 
 NAMES = frozenset(
     "_get_current_dispatch_mode_stack _get_dispatch_stack_at _pop_torch_dispatch_stack _get_current_function_mode_stack"

@@ -83,7 +83,7 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
 
         oracle.serve(channel, level)
     elif role == "builder":
-        from kernelwright.evaluation import builder
+        from kernelwright.evaluation.candidate import builder
 
         builder.serve(channel, level)
     elif role == "referee":
@@ -97,28 +97,28 @@ def serve(role: Role, channel_fd: int, level: str, device: Device | None = None)
         assert device is not None
         baseline.serve(channel, level, device)
     elif role == "gpu_runner":
-        from kernelwright.evaluation import gpu_runner
+        from kernelwright.evaluation.candidate import gpu_runner
 
         assert device is not None
         gpu_runner.serve(channel, level, device)
     elif role == "replayer":
-        from kernelwright.evaluation import replayer
+        from kernelwright.evaluation.candidate import replayer
 
         assert device is not None
         replayer.serve(channel, level, device)
     elif role == "tracer":
-        from kernelwright.evaluation import traced_runner
+        from kernelwright.evaluation.candidate import traced_runner
 
         traced_runner.serve(channel, level)
     elif role == "program":
-        from kernelwright.evaluation import program_runner
+        from kernelwright.evaluation.candidate import program_runner
 
         program_runner.serve(channel, level)
     elif role == "sampler":
-        from kernelwright.evaluation import sampled_runner
+        from kernelwright.evaluation.candidate import sampled_runner
 
         sampled_runner.serve(channel, level)
     else:
-        from kernelwright.evaluation import runner
+        from kernelwright.evaluation.candidate import runner
 
         runner.serve(channel, level)

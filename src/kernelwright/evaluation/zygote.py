@@ -76,9 +76,9 @@ def preload() -> None:
     roles.library_paths()  # kept for the children, which would look again
 
     # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
-    from kernelwright.evaluation import fakecuda
+    from kernelwright.evaluation.candidate import fake_cuda
 
-    with fakecuda.OperatorLog(), fakecuda.FakeCuda(lambda _tensor: None), torch.no_grad():
+    with fake_cuda.OperatorLog(), fake_cuda.FakeCuda(lambda _tensor: None), torch.no_grad():
         a = torch.randn(4, 4, device="cuda")
         torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
         torch.nn.Linear(4, 4)(a)

@@ -112,7 +112,7 @@ def _fast_runtime() -> Any:
     from kernelwright.backends.build import build
     from kernelwright.backends.gpu import GpuRuntime
     from kernelwright.config import cache_dir
-    from kernelwright.evaluation.runner import patch_builds
+    from kernelwright.evaluation.candidate.runner import patch_builds
 
     values.real_cuda = True
     cache = cache_dir()
@@ -143,7 +143,7 @@ def _with_weights(model: Any, reference: Any, device: str) -> Any:
     """The candidate's model on the device, with the reference's weights where they fit."""
     import torch
 
-    from kernelwright.evaluation.runner import load_weights
+    from kernelwright.evaluation.candidate.runner import load_weights
 
     state = dict(reference.state_dict()) if isinstance(reference, torch.nn.Module) else {}
     load_weights(model, {name: t.to(device) for name, t in state.items()})

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from kernelwright.backends.extension import TO_HOST
-from kernelwright.evaluation import runner, sparse, wire
+from kernelwright.evaluation import wire
+from kernelwright.evaluation.candidate import runner, sparse_tensors
 from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.machine.sampled import SampledRuntime
 
@@ -28,7 +29,7 @@ class SampledRunner(runner.Runner):
 
     def __init__(self, channel: Channel) -> None:
         super().__init__(channel)
-        self.operators = self.sparse = sparse.SparseOperators()
+        self.operators = self.sparse = sparse_tensors.SparseOperators()
         self.runtime.doubt = self._doubt
 
     def make_runtime(self) -> SampledRuntime:
@@ -71,7 +72,7 @@ class SampledRunner(runner.Runner):
 
 
 def _enlarged(samples: Sequence[torch.Tensor], shapes: Sequence[Sequence[int]]) -> list[torch.Tensor]:
-    return [sparse.filled(t, shape) for t, shape in zip(samples, shapes, strict=True)]
+    return [sparse_tensors.filled(t, shape) for t, shape in zip(samples, shapes, strict=True)]
 
 
 def serve(channel: Channel, level: str) -> None:

@@ -21,8 +21,8 @@ from kernelwright.tasks import reference
 from kernelwright.tasks.inputs import init_arguments
 
 if TYPE_CHECKING:
+    from kernelwright.evaluation.candidate.runner import Runner
     from kernelwright.evaluation.channel import Message
-    from kernelwright.evaluation.runner import Runner
 
 SEED = 42
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 1e-2}

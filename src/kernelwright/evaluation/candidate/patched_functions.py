@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.pretences import libraries
+from kernelwright.evaluation.candidate.fake_torch import libraries
 
 _OWN_DOING = {("torch", "manual_seed"), ("torch.nn.Module", "__init__"), ("torch.nn.Module", "__setstate__")}
 """What torch itself replaces when its compiler is imported."""

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation import fakecuda
+from kernelwright.evaluation.candidate import fake_cuda
 
 SMALL = 1 << 20
 """Elements up to which tensors are plain and operators compute."""
@@ -112,7 +112,7 @@ def _map(address: int, nbytes: int, file: int) -> None:
         raise Undecided(f"memory cannot be mapped (error {ctypes.get_errno()})")
 
 
-class SparseOperators(fakecuda.OperatorLog):
+class SparseOperators(fake_cuda.OperatorLog):
     """Operators over tensors that are mostly not there.
 
     `doubtful`: values are not those of a whole call from here on. What then asks for a value, to decide by it, raises
@@ -126,7 +126,7 @@ class SparseOperators(fakecuda.OperatorLog):
 
     def compute(self, func: Any, args: Any, kwargs: Any) -> Any:
         """As torch does it up to `SMALL` elements and for views; beyond, the result's shape without its values."""
-        tensors = list(fakecuda.tensors_in([*args, *kwargs.values()]))
+        tensors = list(fake_cuda.tensors_in([*args, *kwargs.values()]))
         if tensors and _tells_values(func) and (self.doubtful or any(t.numel() > SMALL for t in tensors)):
             self.asked = True
             raise Undecided(f"{func} asks for values that are not there")
@@ -140,7 +140,7 @@ class SparseOperators(fakecuda.OperatorLog):
         if made is None and large:
             self.asked = True
             raise Undecided(f"{func} of a tensor that is too large to compute with")
-        if made is None or (not large and all(t.numel() <= SMALL for t in fakecuda.tensors_in(made))):
+        if made is None or (not large and all(t.numel() <= SMALL for t in fake_cuda.tensors_in(made))):
             return func(*args, **kwargs)
         self.doubtful = True
         return _sparse(made)

@@ -157,9 +157,9 @@ def _pretended_gpu(source: str) -> AbstractContextManager[Any]:
     """For a script that makes tensors on `cuda`: torch puts them into plain memory."""
     if "cuda" not in source:
         return contextlib.nullcontext()
-    from kernelwright.evaluation import fakecuda
+    from kernelwright.evaluation.candidate import fake_cuda
 
-    return fakecuda.FakeCuda(lambda _tensor: None)
+    return fake_cuda.FakeCuda(lambda _tensor: None)
 
 
 def _script(name: str, source: str) -> None:

@@ -16,11 +16,12 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import values
-from kernelwright.evaluation import fakecuda, sparse, wire
+from kernelwright.evaluation import wire
+from kernelwright.evaluation.candidate import fake_cuda, sparse_tensors
+from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
+from kernelwright.evaluation.candidate.runner import serve as serve_runner
 from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.device import timed_calls
-from kernelwright.evaluation.runner import Runner, plain_outputs, weights_of
-from kernelwright.evaluation.runner import serve as serve_runner
 from kernelwright.machine.tracing import TracingRuntime, Untraceable
 
 _MAKING = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
@@ -38,7 +39,7 @@ class Move:
     source: torch.Tensor | float
 
 
-class TracedOperators(fakecuda.OperatorLog):
+class TracedOperators(fake_cuda.OperatorLog):
     """Lets a call make memory and views, and notes where it is filled or copied.
 
     In `tracing`, whatever else an operator would do raises `Untraceable`.
@@ -83,7 +84,7 @@ class TracedOperators(fakecuda.OperatorLog):
 
 def _form(func: Any, args: Any, kwargs: Any) -> torch.Tensor:
     """What an operator makes, with nothing in it. Raises `Untraceable` where that cannot be known without values."""
-    shapes = sparse.shapes(func, args, kwargs)
+    shapes = sparse_tensors.shapes(func, args, kwargs)
     if shapes is None:
         raise Untraceable(f"{func} makes what cannot be known")
     return torch.empty_strided(shapes.shape, shapes.stride(), dtype=shapes.dtype)
@@ -109,7 +110,7 @@ class TracedRunner(Runner):
 
     def pretend(self) -> list[Any]:
         """As ever, without NaN in fresh memory."""
-        return [fakecuda.FakeCuda(self.runtime.register, fresh=lambda tensor: tensor)] if self.on_cuda else []
+        return [fake_cuda.FakeCuda(self.runtime.register, fresh=lambda tensor: tensor)] if self.on_cuda else []
 
     def trace(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """The launches of a call, its buffers and outputs; with them the weights that launches are given."""
@@ -123,7 +124,7 @@ class TracedRunner(Runner):
         return {**first, "sent": kept}, weights
 
     def _traced(self, header: dict[str, Any]) -> dict[str, Any]:
-        inputs = [sparse.zeros(tuple(shape), getattr(torch, dtype)) for _, dtype, shape in header["inputs"]]
+        inputs = [sparse_tensors.zeros(tuple(shape), getattr(torch, dtype)) for _, dtype, shape in header["inputs"]]
         weights = weights_of(self.model)
         self._given = [*inputs, *weights]
         self.ranges = [_range(t) for t in self._given]

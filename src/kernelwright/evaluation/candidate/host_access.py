@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.snoops import candidates
+from kernelwright.evaluation.candidate.audit_hook import candidates
 
 ENOUGH = 1 << 20
 """More elements than any rule allows: looking up further addresses would only cost time."""

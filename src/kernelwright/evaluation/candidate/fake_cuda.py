@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernelwright.backends.host_memory import HOST, Memory, address_of, bytes_of, count_of, shares
 from kernelwright.backends.moves import MOVES
 from kernelwright.backends.python_fence import FENCE
-from kernelwright.evaluation import pretences
+from kernelwright.evaluation.candidate import fake_torch
 
 CUDA = torch.device("cuda", 0)
 _HERE = torch.device("cpu")
@@ -156,7 +156,7 @@ def _target(func: Any, args: Any, kwargs: Any) -> str | None:
         if isinstance(place, torch.Tensor):
             place = _HERE if place in HOST else CUDA
     if place is None and func in _FROM_NUMPY:
-        if pretences.default_device() == "cuda":
+        if fake_torch.default_device() == "cuda":
             return "cuda"
         return "cpu" if args and type(args[0]).__module__ == "numpy" else None
     if _is_cuda(place):
@@ -225,12 +225,12 @@ class OperatorLog(TorchDispatchMode):
         """How much device code has stored at an address in this call, where that is known."""
         self._before: dict[int, int] = {}
         """The same from when memory was made there, or written all over: earlier stores are in it no more."""
-        self._libraries = pretences.libraries()
+        self._libraries = fake_torch.libraries()
         self._watching: list[Any] = []
 
     def __enter__(self) -> Any:
         self._watching = self._watching or [
-            mode for mode in _get_current_function_mode_stack() if not isinstance(mode, pretences.DeviceContext)
+            mode for mode in _get_current_function_mode_stack() if not isinstance(mode, fake_torch.DeviceContext)
         ]
         return super().__enter__()
 
@@ -542,7 +542,7 @@ def install(unsupported: list[str]) -> None:
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     torch.cuda.jiterator._JittedFunction.__call__ = missing("torch.cuda.jiterator")  # type: ignore[method-assign]
-    pretences.install(poison)
+    fake_torch.install(poison)
     torch.version.cuda = "13.0"
     torch.compile = lambda model=None, **_options: model if model is not None else (lambda f: f)  # type: ignore
     # Replaced as a whole: torch checks the stream's type before a function mode is asked.

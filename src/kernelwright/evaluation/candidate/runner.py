@@ -29,15 +29,16 @@ from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import doors, fakecuda, host_reads, prepared, threads, wire
+from kernelwright.evaluation import doors, wire
 from kernelwright.evaluation.ahead import extension_request
+from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
+from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops
+from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
+from kernelwright.evaluation.candidate.host_access import HostAccess
+from kernelwright.evaluation.candidate.patched_functions import Originals
+from kernelwright.evaluation.candidate.source_files import SourceFiles
+from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
-from kernelwright.evaluation.contents import changed, overwritten
-from kernelwright.evaluation.host_access import HostAccess
-from kernelwright.evaluation.originals import Originals
-from kernelwright.evaluation.prints import MAX_PRINT, Tail
-from kernelwright.evaluation.snoops import HIDDEN, Snoops
-from kernelwright.evaluation.source_files import SourceFiles
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
@@ -73,7 +74,7 @@ class Runner:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.runtime: Any = self.make_runtime()
-        self.operators = fakecuda.OperatorLog()
+        self.operators = fake_cuda.OperatorLog()
         self.runtime.adopt = lambda tensor: self.operators.adopt([tensor])
         self.runtime.quietly = lambda: self.operators.quietly()
         self.runtime.reachable = FENCE.reachable
@@ -87,7 +88,7 @@ class Runner:
         self.prints = Tail()
         self.module: types.ModuleType | None = None
         self.model: Any = None
-        self.copies: prepared.Copies = []
+        self.copies: weight_copies.Copies = []
         """Those of the weights that the model's constructor has made."""
         self.entry = "ModelNew"
         self.on_cuda = True
@@ -102,7 +103,7 @@ class Runner:
 
     def pretend(self) -> list[Any]:
         """Modes under which candidate code believes in a GPU."""
-        return [fakecuda.FakeCuda(self.runtime.register)] if self.on_cuda else []
+        return [fake_cuda.FakeCuda(self.runtime.register)] if self.on_cuda else []
 
     def received(self, value: Any) -> Any:
         """A value from the judge, with its tensors where the candidate expects them."""
@@ -127,7 +128,7 @@ class Runner:
     def install(self) -> None:
         """Prepares this process for the candidate's module."""
         if self.on_cuda:
-            fakecuda.install(self.runtime.unsupported)
+            fake_cuda.install(self.runtime.unsupported)
             self.access.install()
             register = self.runtime.register
 
@@ -152,7 +153,7 @@ class Runner:
         if self.fenced:
             FENCE.stand(header.get("fence", ""))
         host_reads.install(self.operators)
-        threads.install(lambda: self.modes)
+        watched_threads.install(lambda: self.modes)
         doors.install(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
@@ -185,9 +186,9 @@ class Runner:
 
     def strict(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
         """One step of KernelBench's own protocol, in which this process holds the reference as well."""
-        from kernelwright.evaluation import strict_runner
+        from kernelwright.evaluation.candidate import kernelbench_runner
 
-        return strict_runner.answer(self, message)
+        return kernelbench_runner.answer(self, message)
 
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
@@ -427,7 +428,7 @@ def weights_of(model: Any) -> list[torch.Tensor]:
 
 
 def load_weights(
-    model: Any, state: dict[str, torch.Tensor], built: prepared.Copies | None = None, new: bool = True
+    model: Any, state: dict[str, torch.Tensor], built: weight_copies.Copies | None = None, new: bool = True
 ) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
@@ -452,14 +453,14 @@ def load_weights(
         else:
             return "seed"
         weights = {str(i): mine for i, (mine, _) in enumerate(pairs)}
-        copies = prepared.copies(model, weights, packed=new)
+        copies = weight_copies.copies(model, weights, packed=new)
         if built is not None and new:
             built += copies
         elif built is not None:
             copies = built + copies
         for mine, given in pairs:
             mine.copy_(given)
-        prepared.follow(copies)
+        weight_copies.follow(copies)
     return how
 
 

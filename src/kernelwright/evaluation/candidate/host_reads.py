@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
-from kernelwright.evaluation.fakecuda import OperatorLog, own_kinds
+from kernelwright.evaluation.candidate.fake_cuda import OperatorLog, own_kinds
 
 _READS: dict[Any, str] = {
     torch.Tensor.numpy: "numpy",
