@@ -28,7 +28,8 @@ from gpu_machine import hardware
 from rl_schedules import suite
 
 from kernelwright import evaluation
-from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many, gpus
+from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.records import Candidate, Evaluation, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
@@ -115,14 +116,14 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=12)
     parser.add_argument("--jobs", type=lambda text: [int(n) for n in text.split(",")], default=[0, 1, 4, 8])
     parser.add_argument("--makers", type=int, default=evaluation.MAKERS)
-    parser.add_argument("--seats", type=int, default=gpus.SEATS)
+    parser.add_argument("--seats", type=int, default=gpu_seats.SEATS)
     parser.add_argument("--timing-seconds", type=float, default=0.1)
     parser.add_argument("--trials", type=int, default=3)
     parser.add_argument("--ways", type=lambda text: text.split(","), default=["usual", "replayed"])
     parser.add_argument("--most", type=float, default=1e6)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     asked = parser.parse_args()
-    evaluation.MAKERS, gpus.SEATS = asked.makers, asked.seats
+    evaluation.MAKERS, gpu_seats.SEATS = asked.makers, asked.seats
     options = EvalOptions(backend="gpu", trials=asked.trials, timing_seconds=asked.timing_seconds)
     rows: list[dict[str, Any]] = []
     with Evaluator(options, device=asked.device) as evaluator:

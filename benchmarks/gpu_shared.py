@@ -29,7 +29,7 @@ from gpu_machine import hardware
 
 from kernelwright.errors import KernelwrightError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.gpus import Gpu
+from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.executor import load_executor
 from kernelwright.records import Task
 from kernelwright.tasks import candidate_from_text

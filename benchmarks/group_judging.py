@@ -4,7 +4,7 @@
 
 The solution library's answers to generated tasks, each text `--answers` times with another comment and the same seed,
 as a group of rollouts has it; plans are known. By turns with oracles that threads lend each other
-(`evaluation.oracles`) and with a fresh one for each candidate.
+(`evaluation.processes.oracle_pool`) and with a fresh one for each candidate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from pathlib import Path
 from starter import hardware
 
 from kernelwright.config import load_config
-from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many, oracles
+from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
+from kernelwright.evaluation.processes import oracle_pool
 from kernelwright.records import Candidate, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
@@ -27,7 +28,7 @@ from kernelwright.training.post_settings import recipe_path
 from kernelwright.training.rl import load_tasks
 from kernelwright.training.rl_settings import RlSettings
 
-WAYS = {"kept": oracles.KEPT_FOR_EACH, "fresh": 0}
+WAYS = {"kept": oracle_pool.KEPT_FOR_EACH, "fresh": 0}
 
 
 def groups(tasks: int, answers: int) -> list[tuple[Task, Candidate]]:
@@ -43,7 +44,7 @@ def groups(tasks: int, answers: int) -> list[tuple[Task, Candidate]]:
 
 def judged(work: list[tuple[Task, Candidate]], jobs: int, keep: int) -> tuple[float, dict[str, int]]:
     """Candidates a minute, and verdicts."""
-    oracles.KEPT_FOR_EACH = keep
+    oracle_pool.KEPT_FOR_EACH = keep
     options = EvalOptions(backend="cpu", small_sizes=True, seed=5)
     with Evaluator(options) as evaluator:
         evaluator.evaluate(*work[0])

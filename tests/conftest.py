@@ -12,8 +12,8 @@ from functools import cache
 import pytest
 from running import Command, Commands
 
-from kernelwright.evaluation import warm
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes import warm
+from kernelwright.evaluation.processes.pool import Pool
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KERNELWRIGHT_BACKEND"] = "cpu"  # what tests mean by `auto`; those of a GPU name it

@@ -19,7 +19,7 @@ from confusion import cause, outcome, page
 from sets.corpus import FAMILIES, MUTANTS, RIGHT, Edit, Family
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 
 
 def test_there_are_enough_of_each() -> None:

@@ -11,7 +11,7 @@ from policies.server import serving
 
 from kernelwright.errors import ConfigError, PolicyError, UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.optimize import OptimizeResult, open_run, optimize
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task

@@ -101,7 +101,7 @@ def _triton() -> Check:
 
 
 def _sandbox() -> list[Check]:
-    from kernelwright.evaluation import sandbox
+    from kernelwright.evaluation.processes import sandbox
 
     return [
         Check(f"sandbox: {layer}", text.startswith("yes"), text, needed=layer == "process")

@@ -38,9 +38,9 @@ from kernelwright.rollout import CONTEXT_CHARACTERS, Exchange
 from kernelwright.tasks.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.pool import Pool
+    from kernelwright.evaluation.processes.pool import Pool
+    from kernelwright.evaluation.processes.session import Builder
     from kernelwright.evaluation.programs import ProgramVerdict
-    from kernelwright.evaluation.session import Builder
 
 SECONDS = 300.0
 """What a program may run on the functional machine where the user does not say."""
@@ -135,10 +135,10 @@ class ProgramLanes(Lanes):
         self._pools: dict[str, Pool] = {}
 
     def judge(self, job: Job, seat: int) -> Evaluation:
-        from kernelwright.evaluation.pool import Pool
+        from kernelwright.evaluation.processes.pool import Pool
+        from kernelwright.evaluation.processes.session import Builder
         from kernelwright.evaluation.program_answers import judge_answer
         from kernelwright.evaluation.programs import Limits
-        from kernelwright.evaluation.session import Builder
 
         with self._lock:
             if job.options.sandbox not in self._pools:

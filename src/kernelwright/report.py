@@ -29,7 +29,7 @@ TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl
 
 if TYPE_CHECKING:
     from kernelwright.batch import BatchSummary
-    from kernelwright.evaluation.session import Plan
+    from kernelwright.evaluation.processes.session import Plan
     from kernelwright.optimize import OptimizeResult
 
 WIDTH = 160

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
 

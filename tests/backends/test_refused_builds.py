@@ -9,7 +9,7 @@ import pytest
 from kernelwright.backends.build import build, constant_bytes
 from kernelwright.builds import BuildRequest
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.tasks import candidate_from_text
 

@@ -9,7 +9,7 @@ pytest.importorskip("triton", reason="needs Triton: pip install 'kernelwright[tr
 from collections.abc import Iterator
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 HEAD = "import torch\nimport torch.nn as nn\nimport triton\nimport triton.language as tl\n\n"

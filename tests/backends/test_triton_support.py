@@ -11,8 +11,9 @@ import pytest
 
 from kernelwright.backends import ptxas, triton_support
 from kernelwright.builds import BuildRequest
-from kernelwright.evaluation import Evaluator, answers, lines
-from kernelwright.evaluation.session import missing_library
+from kernelwright.evaluation import Evaluator, lines
+from kernelwright.evaluation.processes import messages
+from kernelwright.evaluation.processes.session import missing_library
 from kernelwright.machine import Fault
 from kernelwright.machine.runtime import Runtime
 from kernelwright.records import Candidate, SourceFile, Task
@@ -36,7 +37,9 @@ def test_wanted(text: str, found: bool) -> None:
 
 
 def test_nothing_imports_triton_before_it_is_wanted() -> None:
-    code = "import sys; import kernelwright.evaluation.candidate.runner, kernelwright.evaluation.session as s; "
+    code = (
+        "import sys; import kernelwright.evaluation.candidate.runner, kernelwright.evaluation.processes.session as s; "
+    )
     code += "assert not [m for m in sys.modules if m.split('.')[0] == 'triton'], 'imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -90,11 +93,11 @@ def test_a_line_of_the_candidate_itself() -> None:
 
 def test_compile_errors_are_read_with_sound_types() -> None:
     error = {"type": "CompilationError", "log": "at 1:2", "message": "no", "source": "def k(): no", "line": 1}
-    read = answers.read("load", {"kind": "loaded", "compile_errors": [error]})
+    read = messages.read("load", {"kind": "loaded", "compile_errors": [error]})
     assert read["compile_errors"] == [error]
     for wrong in ({"line": "many"}, {"type": 5}, {"log": None}):
-        with pytest.raises(answers.Unsound):
-            answers.read("load", {"kind": "loaded", "compile_errors": [error | wrong]})
+        with pytest.raises(messages.Unsound):
+            messages.read("load", {"kind": "loaded", "compile_errors": [error | wrong]})
 
 
 def test_facts_about_a_kernel_are_told_once() -> None:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation import sandbox
-from kernelwright.evaluation.roles import library_paths
+from kernelwright.evaluation.processes import sandbox
+from kernelwright.evaluation.processes.roles import library_paths
 
 NOBODY = 65534
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,7 +6,7 @@ import pytest
 from test_full_size import CUDA, judged
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 
 
 @pytest.mark.parametrize("calls, verdict", [(9, "rejected"), (10**9, "correct")])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation import answers
+from kernelwright.evaluation.processes import messages
 
 FACTS: dict[str, Any] = {"launches": [{"kernel": "k", "count": 2, "counters": {"loads": 3}}], "own_calls": 1}
 CALLED: dict[str, Any] = {"kind": "called", "facts": FACTS, "operators": [["mm", 9]], "mutated": [], "problems": []}
@@ -20,12 +20,12 @@ JSON = st.recursive(
 
 
 def test_what_a_runner_says_passes() -> None:
-    read = answers.read("call", CALLED | {"prints": "hello", "foreign": [[0, 5]], "unknown": 1})
+    read = messages.read("call", CALLED | {"prints": "hello", "foreign": [[0, 5]], "unknown": 1})
     assert read["facts"]["launches"][0]["counters"] == {"loads": 3} and read["operators"] == [("mm", 9)]
     assert read["prints"] == "hello" and read["foreign"] == [(0, 5)] and "unknown" not in read
-    assert answers.read("load", {"kind": "loaded"})["unsupported"] == []
-    assert answers.read("model", {"kind": "made", "weights": "names"})["weights"] == "names"
-    assert answers.read("load", {"kind": "failed", "type": "E", "message": "m", "line": 3})["line"] == 3
+    assert messages.read("load", {"kind": "loaded"})["unsupported"] == []
+    assert messages.read("model", {"kind": "made", "weights": "names"})["weights"] == "names"
+    assert messages.read("load", {"kind": "failed", "type": "E", "message": "m", "line": 3})["line"] == 3
 
 
 @pytest.mark.parametrize(
@@ -49,26 +49,26 @@ def test_what_a_runner_says_passes() -> None:
     ],
 )
 def test_what_no_runner_says_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(answers.Unsound):
-        answers.read("call", CALLED | change)
+    with pytest.raises(messages.Unsound):
+        messages.read("call", CALLED | change)
 
 
 def test_an_answer_to_another_question_is_refused() -> None:
     for asked, header in (("load", CALLED), ("model", {"kind": "made"}), ("call", {"kind": "loaded"}), ("load", {})):
-        with pytest.raises(answers.Unsound):
-            answers.read(asked, header)
+        with pytest.raises(messages.Unsound):
+            messages.read(asked, header)
 
 
 def test_lone_surrogates_are_no_forgery() -> None:
-    assert answers.read("load", {"kind": "loaded", "prints": "a\ud800"})["prints"] == "a?"
+    assert messages.read("load", {"kind": "loaded", "prints": "a\ud800"})["prints"] == "a?"
 
 
 def test_build_requests() -> None:
-    request = answers.build_request({"request": {"kind": "extension", "functions": ["f"], "cuda_source": "x"}})
+    request = messages.build_request({"request": {"kind": "extension", "functions": ["f"], "cuda_source": "x"}})
     assert request["functions"] == ("f",) and request["cpp_flags"] == ()
     for bad in (None, {}, {"kind": "else"}, {"kind": "device", "name": 5}, {"kind": "device", "functions": [[1]]}):
-        with pytest.raises(answers.Unsound):
-            answers.build_request({"request": bad})
+        with pytest.raises(messages.Unsound):
+            messages.build_request({"request": bad})
 
 
 @settings(max_examples=200, deadline=None)
@@ -79,6 +79,6 @@ def test_anything_is_read_or_refused(asked: str, kind: str, value: Any, data: st
     field = data.draw(st.sampled_from(["facts", "operators", "findings", "weights", "type", "message", "problems"]))
     header = {**CALLED, "weights": "none", "type": "E", "message": "m", "kind": kind, field: value}
     try:
-        assert answers.read(asked, header)["kind"] == kind
-    except answers.Unsound:
+        assert messages.read(asked, header)["kind"] == kind
+    except messages.Unsound:
         pass

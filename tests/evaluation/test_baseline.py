@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.device.devices import HostDevice
+from kernelwright.evaluation.processes.channel import Message
 from kernelwright.evaluation.reference import baseline
 from kernelwright.evaluation.reference.baseline import Baseline
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.builds import BuildRequest
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import Builder
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Builder
 
 PLAIN = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x + x; }\n"
 BEYOND = PLAIN.replace("return", "torch::nn::Linear unused(3, 3); return")

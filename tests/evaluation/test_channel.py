@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Tensor, pair
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Tensor, pair
 
 
 def connected() -> tuple[Channel, Channel]:

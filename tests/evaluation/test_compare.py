@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation.channel import Tensor
 from kernelwright.evaluation.compare import second_look
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, bound, compare
+from kernelwright.evaluation.processes.channel import Tensor
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import metric
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
 TASK = """

@@ -12,7 +12,7 @@ import pytest
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator, evaluate_many
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Language, SourceFile, Task, Workload
 
 SCALE = """

@@ -14,7 +14,7 @@ from kernelwright.backends.host_memory import HOST
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.fake_cuda import FakeCuda, OperatorLog, poison
 from kernelwright.evaluation.candidate.fake_torch import Generator, _legacy, _on_host
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 HEAD = """

@@ -14,14 +14,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, gpus, guards, physics, timing
+from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics, timing
 from kernelwright.evaluation.candidate import gpu_runner
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.intervals import process_spread, ratio_interval
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.physics import floor_ms
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes import gpu_seats
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
 
 TASK = """
@@ -227,7 +228,7 @@ def test_memory_that_is_not_there_is_unsupported(pool: Pool) -> None:
 
 def test_a_task_gets_the_room_that_it_needs(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked with little memory first, beside others; the verdict is that of a judgement that had enough."""
-    monkeypatch.setattr(gpus, "ROOMS", (1 << 10, 1 << 11))
+    monkeypatch.setattr(gpu_seats, "ROOMS", (1 << 10, 1 << 11))
     task = Task(task_id="scaled-relu", source=TASK, policy="libraries")
     text = model("return torch.relu(x) * self.scale")
     candidate = Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda")

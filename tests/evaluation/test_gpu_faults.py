@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import TaskError, WorkerDied
-from kernelwright.evaluation import EvalOptions, Evaluator, faults
-from kernelwright.evaluation.faults import Disturbed, Faults
-from kernelwright.evaluation.gpus import Gpu, Trusted
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.processes import gpu_faults
+from kernelwright.evaluation.processes.gpu_faults import Disturbed, Faults
+from kernelwright.evaluation.processes.gpu_seats import Gpu, Trusted
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, SourceFile, Task
 
 TASK = """
@@ -41,7 +42,7 @@ class ModelNew(nn.Module):
 
 @pytest.fixture
 def gpu(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gpu]:
-    monkeypatch.setattr(faults, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(gpu_faults, "STUCK_SECONDS", 0.5)
     made = Gpu(pool, "0", "cpu", makers=1)
     yield made
     made.close()
@@ -78,14 +79,14 @@ def test_a_slow_reference_is_told_from_that(gpu: Gpu, monkeypatch: pytest.Monkey
 
 
 def test_a_child_that_does_not_come_up_is_opened_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "OPEN_SECONDS", (0.0, 60.0))
-    child = faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, programs=False)
+    monkeypatch.setattr(gpu_faults, "OPEN_SECONDS", (0.0, 60.0))
+    child = gpu_faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, programs=False)
     assert child.launch_ms == 0.0 and child.fate().signal == signal.SIGKILL
     child.end()
 
 
 def test_what_nobody_wants_any_more_is_not_opened_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "OPEN_SECONDS", (0.0, 0.0, 60.0))
+    monkeypatch.setattr(gpu_faults, "OPEN_SECONDS", (0.0, 0.0, 60.0))
     tried: list[bool] = []
 
     def stopped() -> bool:
@@ -93,7 +94,7 @@ def test_what_nobody_wants_any_more_is_not_opened_again(pool: Pool, monkeypatch:
         return len(tried) == 2
 
     with pytest.raises(WorkerDied):
-        faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, False, stopped)
+        gpu_faults.opened(pool, "gpu_runner", {"name": "cpu", "index": "0"}, False, stopped)
     assert len(tried) == 2
 
 
@@ -125,7 +126,7 @@ def test_who_ran_out_of_time_beside_a_fault_is_asked_again(pool: Pool, fault: bo
 
 
 def test_a_judgement_whose_referee_waits_for_ever_is_made_again(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faults, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(gpu_faults, "STUCK_SECONDS", 0.5)
     options = EvalOptions(backend="cpu", trials=1, timeout=20, timing_seconds=0.0)
     code = SLOW.replace("time.sleep(60)\n        return x", "return x.relu()")
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=code),), language="cuda")

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from kernelwright.errors import WorkerDied
-from kernelwright.evaluation import gpus
-from kernelwright.evaluation.gpus import ROOMS, SEATS, Gpu, Lease
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.roles import Role, jail_of
+from kernelwright.evaluation.processes import gpu_seats
+from kernelwright.evaluation.processes.gpu_seats import ROOMS, SEATS, Gpu, Lease
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.roles import Role, jail_of
 
 WAIT = 20.0
 
@@ -61,7 +61,7 @@ def test_turns_beside_each_other_and_alone(tmp_path: Path) -> None:
 def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> None:
     """Two processes that are beside all the time, never both away at once: a third still gets it alone."""
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.gpus import Lease\n"
+        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.processes.gpu_seats import Lease\n"
         "lease = Lease(Path(sys.argv[1]))\nprint('begun', flush=True)\n"
         "while True:\n    with lease.beside():\n        time.sleep(0.05)\n"
     )
@@ -86,8 +86,8 @@ def test_who_wants_it_alone_is_not_starved_by_those_beside(tmp_path: Path) -> No
 
 def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those beside stop once for all of them, though they did not come together."""
-    monkeypatch.setattr(gpus, "GATHERED", 3)
-    monkeypatch.setattr(gpus, "GATHER_SECONDS", WAIT)
+    monkeypatch.setattr(gpu_seats, "GATHERED", 3)
+    monkeypatch.setattr(gpu_seats, "GATHER_SECONDS", WAIT)
     lease, turns = Lease(tmp_path / "gpu-0"), list[str]()
     end = threading.Event()
 
@@ -116,7 +116,7 @@ def test_who_wants_it_alone_waits_for_others_who_do(tmp_path: Path, monkeypatch:
 
 
 def test_who_is_the_only_one_waits_for_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpus, "GATHER_SECONDS", 10 * WAIT)
+    monkeypatch.setattr(gpu_seats, "GATHER_SECONDS", 10 * WAIT)
     lease, began = Lease(tmp_path / "gpu-0"), time.monotonic()
     for _ in range(3):
         with lease.beside():
@@ -206,7 +206,7 @@ def test_a_large_task_begins_with_the_room_that_it_needs_at_least(gpu: Gpu) -> N
 
 def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large task beside small ones, but not beside another large one; one that needs it all has it."""
-    monkeypatch.setattr(gpus, "MEMORY", 30 << 30)
+    monkeypatch.setattr(gpu_seats, "MEMORY", 30 << 30)
     events: list[str] = []
     leave = {name: threading.Event() for name in ("large", "other", "small")}
 
@@ -232,7 +232,7 @@ def test_all_rooms_together_are_no_more_than_there_is_memory(gpu: Gpu, monkeypat
     for thread in threads:
         thread.join(WAIT)
     assert events[2:4] == ["large out", "other in"] and gpu._taken == 0
-    monkeypatch.setattr(gpus, "MEMORY", 1 << 30)
+    monkeypatch.setattr(gpu_seats, "MEMORY", 1 << 30)
     with gpu.seat("large", alone=False) as seat:
         assert seat.room == 26 << 30
 
@@ -263,7 +263,7 @@ def test_compiled_operators_are_kept_by_who_runs_no_candidate(role: Role, monkey
     with Pool("none") as own:
         own.warm()
         with monkeypatch.context() as patched:
-            patched.setattr("kernelwright.evaluation.pool.socket.send_fds", send)
+            patched.setattr("kernelwright.evaluation.processes.pool.socket.send_fds", send)
             with pytest.raises(WorkerDied):
                 own.spawn(role, cpu_seconds=1, memory_mb=100, device={"name": "cuda", "index": "0"})
         kept = own.home / "kernels"

@@ -7,10 +7,11 @@ import threading
 import pytest
 
 from kernelwright.errors import HarnessError
-from kernelwright.evaluation import EvalOptions, Evaluator, oracles, session
-from kernelwright.evaluation.oracles import Oracles
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import TaskSession, Trial, TrialData
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.processes import oracle_pool, session
+from kernelwright.evaluation.processes.oracle_pool import Oracles
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import TaskSession, Trial, TrialData
 from kernelwright.records import Candidate, SourceFile, Task, Workload
 
 WAIT = 20.0
@@ -64,7 +65,7 @@ def test_the_next_thread_has_the_oracle_that_is_there(shared: Oracles) -> None:
 
 
 def test_no_more_are_kept_than_there_is_room_for(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracles, "KEPT_FOR_EACH", 1)
+    monkeypatch.setattr(oracle_pool, "KEPT_FOR_EACH", 1)
     shared = Oracles(pool)
     shared.join()
     shared.join()
@@ -79,7 +80,7 @@ def test_no_more_are_kept_than_there_is_room_for(pool: Pool, monkeypatch: pytest
 
 
 def test_who_keeps_none_ends_each(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracles, "KEPT_FOR_EACH", 0)
+    monkeypatch.setattr(oracle_pool, "KEPT_FOR_EACH", 0)
     shared = Oracles(pool)
     shared.join()
     with shared.lent(task(1)) as one:

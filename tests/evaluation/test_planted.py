@@ -8,7 +8,7 @@ import pytest
 from sets.planted import MUTANTS, ORIGINALS, named
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 
 CHOSEN = (
     "row-sum/half-mask",

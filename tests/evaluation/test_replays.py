@@ -10,10 +10,10 @@ import torch
 
 from kernelwright.evaluation import EvalOptions, Evaluator, laid_out, timing
 from kernelwright.evaluation.candidate.replayer import Replayer
-from kernelwright.evaluation.channel import Message
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.replays import obstacle
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 

@@ -14,8 +14,8 @@ from kernelwright.backends import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator, sampled
 from kernelwright.evaluation.candidate import sparse_tensors
 from kernelwright.evaluation.options import SMALL_BUDGET
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import Plan, Trial
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Plan, Trial
 from kernelwright.evaluation.worker import PLAN_BUDGET, Worker
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Workload

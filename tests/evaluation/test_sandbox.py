@@ -29,7 +29,7 @@ import pytest
 from confined import LIBC, NOBODY, Outcome, Place, attempt, become, bystander, call, gone
 
 from kernelwright.errors import SandboxError
-from kernelwright.evaluation import landlock, sandbox, seccomp
+from kernelwright.evaluation.processes import landlock, sandbox, seccomp
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox needs Linux")
 needs_landlock = pytest.mark.skipif(not landlock.abi(), reason="this kernel has no landlock")

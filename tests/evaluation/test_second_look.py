@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.compare import on_device, second_look
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, compare
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
 from kernelwright.tasks import draws, metric

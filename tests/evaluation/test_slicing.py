@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from test_full_size import TASK, judged, model
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference import by_rows
 from kernelwright.records import Candidate, SourceFile, Task
 

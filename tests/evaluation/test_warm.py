@@ -15,8 +15,9 @@ import pytest
 from relu_task import RELU
 from running import Command
 
-from kernelwright.evaluation import EvalOptions, Evaluator, warm
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.processes import warm
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Evaluation, Task
 from kernelwright.tasks import candidate_from_text
 

@@ -115,7 +115,7 @@ def test_processes_take_turns_on_a_gpu(tmp_path: Path) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from kernelwright.evaluation.gpus import Lease
+from kernelwright.evaluation.processes.gpu_seats import Lease
 lease, log = Lease(Path(sys.argv[1]) / "gpu-0"), Path(sys.argv[1]) / "log"
 end = time.monotonic() + 1.5
 while time.monotonic() < end:
@@ -139,24 +139,24 @@ while time.monotonic() < end:
 
 def test_locks_of_gpus_lie_in_one_place_for_all_caches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes with caches of their own take turns on a GPU; a folder that is not ours is not used."""
-    from kernelwright.evaluation import gpus
+    from kernelwright.evaluation.processes import gpu_seats
 
-    monkeypatch.setattr(gpus, "LOCKS", tmp_path / "locks")
-    folder = gpus.lock_folder(tmp_path / "one")
-    assert folder == gpus.lock_folder(tmp_path / "other") and folder.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(gpu_seats, "LOCKS", tmp_path / "locks")
+    folder = gpu_seats.lock_folder(tmp_path / "one")
+    assert folder == gpu_seats.lock_folder(tmp_path / "other") and folder.stat().st_mode & 0o077 == 0
     folder.rmdir()
     folder.symlink_to(tmp_path)
-    assert gpus.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
-    monkeypatch.setattr(gpus, "LOCKS", tmp_path / "missing" / "locks")
-    assert gpus.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
+    assert gpu_seats.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
+    monkeypatch.setattr(gpu_seats, "LOCKS", tmp_path / "missing" / "locks")
+    assert gpu_seats.lock_folder(tmp_path / "one") == tmp_path / "one" / "leases"
 
 
 def test_a_lease_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.gpus import Lease\n"
+        "import sys, time\nfrom pathlib import Path\nfrom kernelwright.evaluation.processes.gpu_seats import Lease\n"
         "with Lease(Path(sys.argv[1]) / 'gpu-0').alone():\n    print('held', flush=True)\n    time.sleep(60)"
     )
-    from kernelwright.evaluation.gpus import Lease
+    from kernelwright.evaluation.processes.gpu_seats import Lease
 
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "held\n"

@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.errors import PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write

@@ -18,7 +18,7 @@ from sets.honest import CASES
 
 from kernelwright.errors import CandidateError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions.annotate import annotated
 from kernelwright.solutions.forms import export

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, write
 from kernelwright.solutions.reading import Unreadable

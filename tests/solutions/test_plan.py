@@ -11,7 +11,7 @@ from shaped_tasks import task
 
 from kernelwright.corpus.pairs import pairs
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import schedules, write
 from kernelwright.solutions.mistakes import mistakes

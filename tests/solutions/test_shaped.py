@@ -10,7 +10,7 @@ from shaped_tasks import CONVOLUTIONS, EVERY, PRODUCTS, pair, task
 
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, schedules, write
 from kernelwright.solutions.reading import Unreadable

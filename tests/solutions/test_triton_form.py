@@ -10,7 +10,7 @@ import pytest
 from shaped_tasks import CONVOLUTIONS, PRODUCTS, task
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.solutions.reading import Unreadable

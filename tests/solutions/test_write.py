@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import APART, CANONICAL, schedules, write
 from kernelwright.solutions.style import STYLES

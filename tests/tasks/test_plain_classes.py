@@ -13,7 +13,7 @@ import torch
 
 from kernelwright import syntax
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text

@@ -12,7 +12,7 @@ from running import Command
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.pool import Pool
+from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 from kernelwright.tasks import candidate_from_text, load_candidate, load_suite, load_task
 

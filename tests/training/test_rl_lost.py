@@ -22,7 +22,7 @@ from kernelwright.training import rl_rollouts  # noqa: E402
 LOST = """
 import json, sys, time
 from pathlib import Path
-from kernelwright.evaluation.faults import Faults
+from kernelwright.evaluation.processes.gpu_faults import Faults
 from kernelwright.executor import load_executor
 from kernelwright.training import rl_rollouts
 from kernelwright.training.ranks import Ranks

@@ -26,8 +26,8 @@ def warm(
     from kernelwright.cli.ending import INTERRUPTED
     from kernelwright.config import cache_dir
     from kernelwright.errors import HarnessError
-    from kernelwright.evaluation import pool
-    from kernelwright.evaluation import warm as parent
+    from kernelwright.evaluation.processes import pool
+    from kernelwright.evaluation.processes import warm as parent
 
     if not parent.usable():
         raise HarnessError(

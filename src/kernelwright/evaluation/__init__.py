@@ -18,10 +18,10 @@ from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.gate import Checked
-    from kernelwright.evaluation.gpus import Gpu
-    from kernelwright.evaluation.oracles import Oracles
-    from kernelwright.evaluation.pool import Pool
-    from kernelwright.evaluation.session import Plan
+    from kernelwright.evaluation.processes.gpu_seats import Gpu
+    from kernelwright.evaluation.processes.oracle_pool import Oracles
+    from kernelwright.evaluation.processes.pool import Pool
+    from kernelwright.evaluation.processes.session import Plan
     from kernelwright.evaluation.worker import Worker
 
 __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
@@ -52,7 +52,7 @@ class Evaluator:
         without one. `plan_budget` (`element_budget`, `flop_budget`) bounds the sizes that are derived, for judging many
         cheaply; no key tells such an evaluation from a usual one, so it must not be kept among them.
         """
-        from kernelwright.evaluation.pool import Pool
+        from kernelwright.evaluation.processes.pool import Pool
 
         self.options = options or EvalOptions()
         if self.options.backend == "gpu" and not gpu_count() and device is None:
@@ -78,14 +78,14 @@ class Evaluator:
         self.close()
 
     def _worker(self) -> Worker:
-        from kernelwright.evaluation.oracles import Oracles
+        from kernelwright.evaluation.processes.oracle_pool import Oracles
         from kernelwright.evaluation.worker import Worker
 
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:
             with self._lock:
                 if self._device is not None and self._gpu is None:
-                    from kernelwright.evaluation.gpus import Gpu
+                    from kernelwright.evaluation.processes.gpu_seats import Gpu
 
                     many = min(6, max(2, (os.cpu_count() or 2) // 2))
                     makers = MAKERS if self.options.timing_seconds > 0 else many

@@ -11,11 +11,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernelwright.evaluation.channel import Message
-from kernelwright.evaluation.gpus import Gpu, Seat
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import CandidateSession, TrialData
+from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat
+from kernelwright.evaluation.processes.session import CandidateSession, TrialData
 from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
 
 IDLE = frozenset(("construct", "reweigh", "facts", "release"))

@@ -19,15 +19,24 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernelwright.evaluation import gpus, guards, laid_out, plain, replays, static_rules, timing
+from kernelwright.evaluation import guards, laid_out, plain, replays, static_rules, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
-from kernelwright.evaluation.channel import Message
-from kernelwright.evaluation.gpus import Gpu, TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.library_ops import allowed
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial, TrialData
+from kernelwright.evaluation.processes import gpu_seats
+from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
+from kernelwright.evaluation.processes.session import (
+    Builder,
+    CandidateSession,
+    Failed,
+    Plan,
+    TaskSession,
+    Trial,
+    TrialData,
+)
 from kernelwright.records import (
     LIBRARIES,
     Candidate,
@@ -171,7 +180,7 @@ def _replayed(
 def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     """The first attempt with enough memory, and the seconds that others took."""
     began = started = time.monotonic()
-    for _ in gpus.ROOMS:
+    for _ in gpu_seats.ROOMS:
         with contextlib.suppress(TooLarge):
             return tried(), started - began
         started = time.monotonic()

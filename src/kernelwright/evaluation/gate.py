@@ -33,11 +33,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation.channel import Tensor
 from kernelwright.evaluation.compare import on_host, second_look
 from kernelwright.evaluation.judge import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
-from kernelwright.evaluation.session import Plan, TaskSession, Trial, TrialData
+from kernelwright.evaluation.processes.channel import Tensor
+from kernelwright.evaluation.processes.session import Plan, TaskSession, Trial, TrialData
 from kernelwright.records import Distribution, Evaluation, Finding, Gate, Task
 from kernelwright.tasks import nulls
 

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelwright.evaluation import doors
-from kernelwright.evaluation.channel import shares_memory
 from kernelwright.evaluation.library_ops import allowed, owner
+from kernelwright.evaluation.processes.channel import shares_memory
 from kernelwright.records import Finding, Policy
 
 FEW_IN_ALL = 1024

@@ -23,10 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import ahead, answers, guards, library_ops, lines, plain, sampled, static_rules
+from kernelwright.evaluation import ahead, guards, library_ops, lines, plain, sampled, static_rules
 from kernelwright.evaluation.compare import on_host
 from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
-from kernelwright.evaluation.session import (
+from kernelwright.evaluation.processes import messages as answers
+from kernelwright.evaluation.processes.session import (
     Builder,
     CandidateSession,
     Failed,

@@ -14,8 +14,8 @@ from typing import Any
 
 from kernelwright.evaluation import timing
 from kernelwright.evaluation.bench import Bench, compared, compared_row, filled
+from kernelwright.evaluation.processes.session import Failed
 from kernelwright.evaluation.replays import ReplaySession
-from kernelwright.evaluation.session import Failed
 from kernelwright.evaluation.timing import SHORT_MS, VERIFY_ALL, Samples
 from kernelwright.records import Distribution, WorkloadResult
 

@@ -23,9 +23,9 @@ from kernelwright.backends.program import TABLE
 from kernelwright.backends.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import WorkerDied
-from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout
-from kernelwright.evaluation.pool import Child, Pool
-from kernelwright.evaluation.session import Builder
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
+from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.session import Builder
 from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
 from kernelwright.machine.texture import TextureEntry

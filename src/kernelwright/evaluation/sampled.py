@@ -14,7 +14,7 @@ from typing import Any
 from kernelwright.backends import triton_support
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Finding, Task, Workload
 

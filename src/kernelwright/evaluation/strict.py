@@ -18,11 +18,11 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation import plain
 from kernelwright.evaluation.full_size import has_streams, starts_programs
-from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import Builder, CandidateSession, Failed
+from kernelwright.evaluation.processes.gpu_seats import Gpu
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed
 from kernelwright.records import Candidate, Evaluation, Finding, Task, Timing, WorkloadResult
 from kernelwright.tasks.reference import wants_gradients
 

@@ -18,10 +18,10 @@ import numpy as np
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import intervals, physics
 from kernelwright.evaluation.bench import Bench, call, compared, compared_row, filled
-from kernelwright.evaluation.gpus import TooLarge
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.session import Failed
+from kernelwright.evaluation.processes.gpu_seats import TooLarge
+from kernelwright.evaluation.processes.session import Failed
 from kernelwright.records import Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22

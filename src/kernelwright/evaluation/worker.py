@@ -15,12 +15,12 @@ from pathlib import Path
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation import gate as gates
 from kernelwright.evaluation.full_size import judge_on_gpu
-from kernelwright.evaluation.gpus import Gpu
 from kernelwright.evaluation.judge import judge
 from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
-from kernelwright.evaluation.oracles import Oracles
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import Builder, Plan
+from kernelwright.evaluation.processes.gpu_seats import Gpu
+from kernelwright.evaluation.processes.oracle_pool import Oracles
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Builder, Plan
 from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 

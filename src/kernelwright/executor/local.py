@@ -15,7 +15,7 @@ from kernelwright.executor.lanes import Job, Lanes
 from kernelwright.records import Evaluation
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.pool import Pool
+    from kernelwright.evaluation.processes.pool import Pool
 
 
 class Evaluators:
@@ -30,7 +30,7 @@ class Evaluators:
 
     def get(self, options: EvalOptions, gpu: str | None) -> Evaluator:
         """The evaluator for a job on that GPU (None: the first that this process may use, or none at all)."""
-        from kernelwright.evaluation.pool import Pool
+        from kernelwright.evaluation.processes.pool import Pool
 
         backend = options.resolved()
         kind = (backend, options.sandbox, gpu if backend == "gpu" or self._device else None)

@@ -17,8 +17,8 @@ from kernelwright.errors import CandidateError, UsageError
 from kernelwright.evaluation import plain
 from kernelwright.evaluation.judge import ESCALATE_ELEMENTS, ESCALATE_FLOPS
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import CandidateSession, Failed, Plan, TaskSession, Trial
 from kernelwright.evaluation.worker import Worker
 from kernelwright.records import Candidate, Task, Workload
 

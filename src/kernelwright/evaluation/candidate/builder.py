@@ -14,7 +14,7 @@ from pathlib import Path
 from kernelwright.backends.build import build, build_by_torch
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import MachineError
-from kernelwright.evaluation.channel import Channel, ChannelClosed
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed
 from kernelwright.machine import nvrtc
 
 

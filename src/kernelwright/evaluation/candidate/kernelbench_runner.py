@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from kernelwright.evaluation import wire
+from kernelwright.evaluation.processes import wire
 from kernelwright.tasks import reference
 from kernelwright.tasks.inputs import init_arguments
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.candidate.runner import Runner
-    from kernelwright.evaluation.channel import Message
+    from kernelwright.evaluation.processes.channel import Message
 
 SEED = 42
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 1e-2}

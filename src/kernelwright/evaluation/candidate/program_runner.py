@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation import sandbox, seccomp
-from kernelwright.evaluation.channel import Channel, ChannelClosed
+from kernelwright.evaluation.processes import sandbox, seccomp
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed
 
 MAX_OUTPUT = 1 << 20
 """Bytes of a step's output that are kept; the rest is read and dropped."""

@@ -20,12 +20,12 @@ import torch
 from kernelwright.backends.gpu import GpuRuntime, architecture
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import wire
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten, same_bits
-from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, Message
 from kernelwright.evaluation.reference.referee import answer_all
 from kernelwright.machine.runtime import Runtime
 

@@ -29,7 +29,7 @@ from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import doors, wire
+from kernelwright.evaluation import doors
 from kernelwright.evaluation.ahead import extension_request
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
 from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops
@@ -38,7 +38,8 @@ from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
-from kernelwright.evaluation.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from kernelwright.backends.extension import TO_HOST
-from kernelwright.evaluation import wire
 from kernelwright.evaluation.candidate import runner, sparse_tensors
-from kernelwright.evaluation.channel import Channel, Message
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, Message
 from kernelwright.machine.sampled import SampledRuntime
 
 _READS = ("numpy", "tolist", TO_HOST)

@@ -16,12 +16,12 @@ from typing import Any, ClassVar
 import torch
 
 from kernelwright.backends import values
-from kernelwright.evaluation import wire
 from kernelwright.evaluation.candidate import fake_cuda, sparse_tensors
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
 from kernelwright.evaluation.candidate.runner import serve as serve_runner
-from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.device import timed_calls
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, Message
 from kernelwright.machine.tracing import TracingRuntime, Untraceable
 
 _MAKING = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))

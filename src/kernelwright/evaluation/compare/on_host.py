@@ -29,8 +29,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation.channel import Tensor
 from kernelwright.evaluation.compare import second_look
+from kernelwright.evaluation.processes.channel import Tensor
 from kernelwright.tasks import metric
 
 MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}

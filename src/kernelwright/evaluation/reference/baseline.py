@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.channel import Channel, Message
 from kernelwright.evaluation.device import devices, timed_calls
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import NoGraph, TimedCalls
+from kernelwright.evaluation.processes.channel import Channel, Message
 from kernelwright.evaluation.reference.referee import answer_all
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation import wire
+from kernelwright.evaluation.processes import wire
 
 Run = Callable[[Any], list[torch.Tensor]]
 """The reference's outputs in float64 on given inputs."""

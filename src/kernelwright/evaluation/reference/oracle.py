@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import wire
-from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import lint, probe, shortcuts
 from kernelwright.tasks import workloads as task_workloads

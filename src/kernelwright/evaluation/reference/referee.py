@@ -31,11 +31,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import wire
-from kernelwright.evaluation.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.compare import on_device, on_host, second_look
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
+from kernelwright.evaluation.processes import wire
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
 from kernelwright.evaluation.reference import by_rows, input_coverage
 from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients

@@ -15,8 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from kernelwright.evaluation import sandbox
-from kernelwright.evaluation.channel import Channel
+from kernelwright.evaluation.processes import sandbox
+from kernelwright.evaluation.processes.channel import Channel
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.device.devices import Device

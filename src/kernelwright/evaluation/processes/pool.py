@@ -24,9 +24,9 @@ from typing import Any, Self
 
 from kernelwright.config import cache_dir
 from kernelwright.errors import HarnessError, KernelwrightError, WorkerDied
-from kernelwright.evaluation import sandbox, warm
-from kernelwright.evaluation.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
-from kernelwright.evaluation.roles import Role, library_paths
+from kernelwright.evaluation.processes import sandbox, warm
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
+from kernelwright.evaluation.processes.roles import Role, library_paths
 from kernelwright.machine import library
 
 START_SECONDS = 120.0

@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation import sandbox, seccomp, zygote
+from kernelwright.evaluation.processes import sandbox, seccomp, zygote
 
 VARIABLE = "KERNELWRIGHT_WARM"
 ANSWER_SECONDS = 10.0
@@ -141,7 +141,7 @@ def _answer(asking: socket.socket, listening: socket.socket, ready_fd: int, know
 
 def _become(order: dict[str, Any], control_fd: int, log_fd: int) -> None:
     """In the fork: as if this process had been started by the pool that asked."""
-    from kernelwright.evaluation import roles
+    from kernelwright.evaluation.processes import roles
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kernelwright.evaluation import sandbox
+from kernelwright.evaluation.processes import sandbox
 
 WATCH_SECONDS = 1.0
 RESIDENT_SECONDS = 0.2
@@ -71,7 +71,7 @@ def preload() -> None:
     import kernelwright.evaluation.strict_runner
     import kernelwright.evaluation.traced_runner
     import kernelwright.machine.runtime  # noqa: F401
-    from kernelwright.evaluation import roles
+    from kernelwright.evaluation.processes import roles
 
     roles.library_paths()  # kept for the children, which would look again
 
@@ -268,7 +268,7 @@ def _reap(selector: selectors.BaseSelector, children: dict[int, _Child]) -> None
 
 def _child(order: dict[str, Any], channel_fd: int) -> None:
     """In the fork: confine, then serve the role. Never returns to the zygote's loop."""
-    from kernelwright.evaluation import roles
+    from kernelwright.evaluation.processes import roles
 
     wanted = order.get("device")
     errors = os.dup(2)  # what goes wrong before the child serves is for the pool to read

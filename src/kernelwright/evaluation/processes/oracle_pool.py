@@ -10,8 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
-from kernelwright.evaluation.pool import Pool
-from kernelwright.evaluation.session import TaskSession
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import TaskSession
 from kernelwright.records import Task
 
 KEPT_FOR_EACH = 8

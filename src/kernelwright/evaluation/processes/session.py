@@ -20,11 +20,11 @@ import numpy as np
 from kernelwright.backends import host_build, triton_support
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation import answers
-from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
 from kernelwright.evaluation.compare import second_look
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.pool import Child, Pool
+from kernelwright.evaluation.processes import messages
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Message, Tensor
+from kernelwright.evaluation.processes.pool import Child, Pool
 from kernelwright.records import Candidate, Distribution, Finding, Task, VerdictName, Workload
 from kernelwright.tasks.reference import wants_gradients
 
@@ -426,8 +426,8 @@ class CandidateSession:
             self.left -= time.monotonic() - started - built
             self.build_seconds += built
         try:
-            self.last = answers.read(header["kind"], answer.header)
-        except answers.Unsound as error:
+            self.last = messages.read(header["kind"], answer.header)
+        except messages.Unsound as error:
             raise _forged(where, error) from None
         if answer.kind == "failed":
             raise self._failure(self.last, where)
@@ -436,8 +436,8 @@ class CandidateSession:
     def _build(self, message: Message) -> float:
         started = time.monotonic()
         try:
-            request = answers.build_request(message.header)
-        except answers.Unsound as error:
+            request = messages.build_request(message.header)
+        except messages.Unsound as error:
             raise _forged("in a build request", error) from None
         if len(self.builds) >= MAX_BUILDS:
             result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation.channel import ChannelClosed, ChannelTimeout, Message, Tensor
-from kernelwright.evaluation.faults import Disturbed, Faults, opened
-from kernelwright.evaluation.pool import Child, Pool
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Message, Tensor
+from kernelwright.evaluation.processes.gpu_faults import Disturbed, Faults, opened
+from kernelwright.evaluation.processes.pool import Child, Pool
 
 REFEREE_SECONDS = 180.0
 REPLAYER_SECONDS = 30.0

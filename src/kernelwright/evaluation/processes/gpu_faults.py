@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import HarnessError, WorkerDied
-from kernelwright.evaluation.pool import Child, Pool
-from kernelwright.evaluation.roles import Role
+from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.processes.roles import Role
 
 OPEN_SECONDS = (15.0, 60.0, 120.0)
 """How long a child may take to open a GPU, try by try; it usually takes one or two."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernelwright.errors import SandboxError
-from kernelwright.evaluation import landlock, seccomp
+from kernelwright.evaluation.processes import landlock, seccomp
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.channel import Message, Tensor
+from kernelwright.evaluation.processes.channel import Message, Tensor
 
 
 class CannotPack(TypeError):

@@ -1,0 +1,1 @@
+"""Starts and confines child processes, and talks with them."""
