@@ -11,9 +11,10 @@ import pytest
 
 from kernelwright.backends import ptxas, triton_support
 from kernelwright.builds import BuildRequest
-from kernelwright.evaluation import Evaluator, lines
+from kernelwright.evaluation import Evaluator
 from kernelwright.evaluation.processes import messages
 from kernelwright.evaluation.processes.session import missing_library
+from kernelwright.evaluation.text import source_lines
 from kernelwright.machine import Fault
 from kernelwright.machine.runtime import Runtime
 from kernelwright.records import Candidate, SourceFile, Task
@@ -85,10 +86,10 @@ def finding(**fields: Any) -> dict[str, Any]:
 
 
 def test_a_line_of_the_candidate_itself() -> None:
-    assert lines.of_finding("a\nb\nc", [], finding()) == 2
-    assert lines.of_finding("a\nb\nc", [], finding(file="standard.py")) is None
+    assert source_lines.of_finding("a\nb\nc", [], finding()) == 2
+    assert source_lines.of_finding("a\nb\nc", [], finding(file="standard.py")) is None
     for line in (0, 4, -1, True, None, "2"):
-        assert lines.of_finding("a\nb\nc", [], finding(line=line)) is None
+        assert source_lines.of_finding("a\nb\nc", [], finding(line=line)) is None
 
 
 def test_compile_errors_are_read_with_sound_types() -> None:

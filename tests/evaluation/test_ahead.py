@@ -8,7 +8,7 @@ import pytest
 from relu_task import RELU
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.ahead import first_build
+from kernelwright.evaluation.text.first_build import first_build
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 CPP = "torch::Tensor f(torch::Tensor x);"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.evaluation import lines
+from kernelwright.evaluation.text import source_lines
 
 SOURCE = """
 #include <cuda_runtime.h>
@@ -27,33 +27,33 @@ def line_of(text: str) -> int:
 
 def test_a_text_that_is_built_again_for_an_instance_is_no_other_text() -> None:
     again = {"kind": "instances", "cuda_source": SOURCE.replace("int", "long")}
-    assert lines.of_kernel(FILE, [*requests(SOURCE), again], "scale<float>", 4) == line_of("*= 2;")
+    assert source_lines.of_kernel(FILE, [*requests(SOURCE), again], "scale<float>", 4) == line_of("*= 2;")
 
 
 @pytest.mark.parametrize("kernel", ["scale", "_Z5scalePf"])
 def test_line_of_a_kernel(kernel: str) -> None:
-    found = lines.of_kernel(FILE, requests("\n__global__ void second(int* y) {}\n", SOURCE), kernel, 6)
+    found = source_lines.of_kernel(FILE, requests("\n__global__ void second(int* y) {}\n", SOURCE), kernel, 6)
     assert found == line_of("missing")
 
 
 def test_line_of_a_text_that_was_put_together() -> None:
     made = "#define N 4\n" + SOURCE
-    assert lines.of_kernel(FILE, requests(made), "scale", 7) == line_of("missing")
-    assert lines.of_kernel(FILE, requests(made), "scale", 5) is None  # two lines of the file read like that one
-    assert lines.of_kernel(FILE, requests(made), "scale", 1) is None
+    assert source_lines.of_kernel(FILE, requests(made), "scale", 7) == line_of("missing")
+    assert source_lines.of_kernel(FILE, requests(made), "scale", 5) is None  # two lines of the file read like that one
+    assert source_lines.of_kernel(FILE, requests(made), "scale", 1) is None
 
 
 @pytest.mark.parametrize("line", [None, 0, -3, 10_000, "6", True, 2.5])
 def test_lines_that_are_none(line: object) -> None:
-    assert lines.of_kernel(FILE, requests(SOURCE), "scale", line) is None
+    assert source_lines.of_kernel(FILE, requests(SOURCE), "scale", line) is None
 
 
 def test_a_kernel_of_two_sources_has_no_line() -> None:
-    assert lines.of_kernel(FILE, requests(SOURCE, SOURCE + "\n"), "scale", 6) is None
+    assert source_lines.of_kernel(FILE, requests(SOURCE, SOURCE + "\n"), "scale", 6) is None
 
 
 def test_line_of_a_compile_error() -> None:
     log = 'cuda.cu(6): error: identifier "missing" is undefined'
-    assert lines.of_error(FILE, {"cuda_source": SOURCE}, log) == line_of("missing")
-    assert lines.of_error(FILE, {"cpp_source": SOURCE}, "main.cpp:6:12: error: what") == line_of("missing")
-    assert lines.of_error(FILE, {"cuda_source": SOURCE}, "ld: undefined symbol") is None
+    assert source_lines.of_error(FILE, {"cuda_source": SOURCE}, log) == line_of("missing")
+    assert source_lines.of_error(FILE, {"cpp_source": SOURCE}, "main.cpp:6:12: error: what") == line_of("missing")
+    assert source_lines.of_error(FILE, {"cuda_source": SOURCE}, "ld: undefined symbol") is None

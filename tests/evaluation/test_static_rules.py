@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation import cuda_rules, static_rules
+from kernelwright.evaluation.text import cuda_rules, static_rules
 from kernelwright.records import Candidate, SourceFile, Task
 from kernelwright.tasks import candidate_from_text
 

@@ -19,11 +19,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernelwright.evaluation import guards, laid_out, plain, replays, static_rules, timing
+from kernelwright.evaluation import guards, laid_out, replays, timing
 from kernelwright.evaluation import judge as judging
 from kernelwright.evaluation.bench import Bench, call, compared
 from kernelwright.evaluation.judge import Attempt
-from kernelwright.evaluation.library_ops import allowed
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.channel import Message
@@ -37,6 +36,8 @@ from kernelwright.evaluation.processes.session import (
     Trial,
     TrialData,
 )
+from kernelwright.evaluation.text import as_module, static_rules
+from kernelwright.evaluation.text.library_ops import allowed
 from kernelwright.records import (
     LIBRARIES,
     Candidate,
@@ -93,7 +94,7 @@ def judge_on_gpu(
     """
     started, began = time.monotonic(), time.time()
     advice = static_rules.static_findings(candidate, task)
-    source, problem = plain.module_source(candidate, task.function)
+    source, problem = as_module.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     elements = _main_size(task, plan).elements
     laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES

@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.evaluation import doors
-from kernelwright.evaluation.library_ops import allowed, owner
 from kernelwright.evaluation.processes.channel import shares_memory
+from kernelwright.evaluation.text import forbidden_names
+from kernelwright.evaluation.text.library_ops import allowed, owner
 from kernelwright.records import Finding, Policy
 
 FEW_IN_ALL = 1024
@@ -95,7 +95,7 @@ def _decoy(evidence: str, workload: str) -> Finding:
 def _reaching_out(facts: dict[str, Any], largest_input: int, workload: str) -> list[Finding]:
     """What Python code did to others' objects and to device memory, whatever it may call."""
     events = [str(event) for event in facts.get("snooped", [])]
-    seen = [("harness-access" if event.endswith(doors.PAST) else "frame-walk", event) for event in events]
+    seen = [("harness-access" if event.endswith(forbidden_names.PAST) else "frame-walk", event) for event in events]
     seen += [("patched-function", f"replaces {name}") for name in facts.get("patched", [])]
     if (reached := int(facts.get("host_access", 0))) > _few(largest_input):
         what = f"Python code reaches {reached} elements of device memory: a segmentation fault on a GPU"

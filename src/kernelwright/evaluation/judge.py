@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import ahead, guards, library_ops, lines, plain, sampled, static_rules
+from kernelwright.evaluation import guards, sampled
 from kernelwright.evaluation.compare import on_host
 from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.processes import messages as answers
@@ -37,6 +37,7 @@ from kernelwright.evaluation.processes.session import (
     TrialData,
     missing_library,
 )
+from kernelwright.evaluation.text import as_module, first_build, library_ops, source_lines, static_rules
 from kernelwright.machine.runtime import SUSPECTS
 from kernelwright.records import (
     Candidate,
@@ -104,7 +105,7 @@ def judge(
     started = time.monotonic()
     policy = options.policy or task.policy
     advice = static_rules.static_findings(candidate, task)
-    source, problem = plain.module_source(candidate, task.function)
+    source, problem = as_module.module_source(candidate, task.function)
     if problem is not None:
         return evaluation(task, candidate, options, Attempt(failed=problem), advice, started)
     limit = (SMALL_BUDGET["element_budget"], SMALL_BUDGET["flop_budget"]) if options.small_sizes else None
@@ -236,7 +237,7 @@ def _run(
 
 def _stillborn(candidate: Candidate, source: str, options: EvalOptions, builder: Builder) -> Attempt | None:
     """What becomes of a candidate whose module cannot be executed, since the build it begins with fails."""
-    request = ahead.first_build(source)
+    request = first_build.first_build(source)
     try:
         asked = answers.build_request({"request": dataclasses.asdict(request)}) if request else None
     except answers.Unsound:
@@ -346,8 +347,8 @@ def machine_findings(
     text = session.candidate.text
     for one in facts.get("findings", [])[:50]:
         severity, kernel = one.get("severity", "warning"), str(one.get("kernel", ""))
-        line = lines.of_finding(text, session.requests, one)
-        evidence = lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
+        line = source_lines.of_finding(text, session.requests, one)
+        evidence = source_lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
         finding = Finding(
             rule=str(one.get("rule", "machine")),
             evidence=evidence[:1000],
@@ -383,7 +384,7 @@ def _added_hotspots(
     """A kernel's hot spots with those of one more call, worst first."""
     sums = {(h.kind, h.line): h for h in before.hotspots}
     for one in spots:
-        line = lines.of_kernel(session.candidate.text, session.requests, kernel, one["line"])
+        line = source_lines.of_kernel(session.candidate.text, session.requests, kernel, one["line"])
         new = Hotspot(**{**one, "line": line})
         old = sums.get((new.kind, line))
         if old is not None:
@@ -418,7 +419,7 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
 
 def _compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Failed:
     reason = _first_error(log)
-    line = lines.of_error(candidate.text, request, log)
+    line = source_lines.of_error(candidate.text, request, log)
     finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
     return Failed("compile_error", reason, finding, log)
 
@@ -434,7 +435,7 @@ def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) ->
     error = errors[-1]
     if ran and failed is not None and not failed.reason.split(" ", 1)[0] == error["type"]:
         return None
-    line = lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
+    line = source_lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
     message = next(iter(error["message"].strip().splitlines()), "")
     reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
     finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)

@@ -16,13 +16,13 @@ from typing import Any
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import judge as judging
-from kernelwright.evaluation import plain
 from kernelwright.evaluation.full_size import has_streams, starts_programs
 from kernelwright.evaluation.judge import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed
+from kernelwright.evaluation.text import as_module
 from kernelwright.records import Candidate, Evaluation, Finding, Task, Timing, WorkloadResult
 from kernelwright.tasks.reference import wants_gradients
 
@@ -45,7 +45,7 @@ def judge_strict(
 ) -> Evaluation:
     """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
     started = time.monotonic()
-    source, problem = plain.module_source(candidate, task.function)
+    source, problem = as_module.module_source(candidate, task.function)
     attempt = Attempt(failed=problem)
     if problem is None:
         attempt = _attempt(task, candidate, source, options, pool, builder, gpu)

@@ -14,11 +14,11 @@ from typing import Any
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import CandidateError, UsageError
-from kernelwright.evaluation import plain
 from kernelwright.evaluation.judge import ESCALATE_ELEMENTS, ESCALATE_FLOPS
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.evaluation.text import as_module
 from kernelwright.evaluation.worker import Worker
 from kernelwright.records import Candidate, Task, Workload
 
@@ -43,7 +43,7 @@ def compile_device_code(task: Task, candidate: Candidate, arch: str, options: Ev
     Raises `CandidateError` for a candidate that cannot be built or loaded, `TaskError` where the reference does not
     run, and `HarnessError`.
     """
-    source, failed = plain.module_source(candidate, task.function)
+    source, failed = as_module.module_source(candidate, task.function)
     if failed is not None:
         raise _unusable(failed)
     with Pool(options.sandbox) as pool:

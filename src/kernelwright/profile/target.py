@@ -84,11 +84,11 @@ def load_candidate(path: Path, entry: str, device: str, function: str = "forward
     On a GPU by our own loader (NVRTC and the stand-in headers, a second instead of torch's forty); where that lacks
     something the candidate needs, by torch's `load_inline`. Raises whatever the candidate raises.
     """
-    from kernelwright.evaluation import plain
+    from kernelwright.evaluation.text import as_module
     from kernelwright.tasks import load_candidate as read
 
     candidate = read(path)
-    source, failed = plain.module_source(candidate, function)
+    source, failed = as_module.module_source(candidate, function)
     if failed is not None:
         raise failed
     if device != "cuda":

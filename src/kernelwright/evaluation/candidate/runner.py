@@ -29,8 +29,6 @@ from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
 from kernelwright.builds import BuildRequest, BuildResult
-from kernelwright.evaluation import doors
-from kernelwright.evaluation.ahead import extension_request
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
 from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
@@ -40,6 +38,8 @@ from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
+from kernelwright.evaluation.text import forbidden_names
+from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 from kernelwright.tasks import gradients
@@ -155,7 +155,7 @@ class Runner:
             FENCE.stand(header.get("fence", ""))
         host_reads.install(self.operators)
         watched_threads.install(lambda: self.modes)
-        doors.install(self.snoops.seen)
+        forbidden_names.install(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
             if isinstance(self.runtime, Runtime):

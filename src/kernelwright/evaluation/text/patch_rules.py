@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernelwright.evaluation.habits import dotted
+from kernelwright.evaluation.text.python_advice import dotted
 
 _PATCHABLE = {"torch", "time", "os", "sys", "builtins", "json", "nn", "F", "np", "numpy"}
 _EXEMPT = {"backends", "_dynamo", "_inductor", "_C", "cpp_extension"}

@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator
 
 from kernelwright import syntax
-from kernelwright.evaluation import cuda_rules, doors, habits, patches
+from kernelwright.evaluation.text import cuda_rules, forbidden_names, patch_rules, python_advice
 from kernelwright.records import Candidate, Finding, Task
 
 MOST_FINDINGS = 20
@@ -76,9 +76,9 @@ def _of_python(candidate: Candidate) -> Iterator[Finding]:
         return
     for node in ast.walk(tree):
         yield from _of_node(node)
-    for name, line in patches.of_tree(tree):
+    for name, line in patch_rules.of_tree(tree):
         yield _patched(name, line)
-    for habit in habits.of_tree(tree):
+    for habit in python_advice.of_tree(tree):
         yield Finding(rule=habit.rule, evidence=habit.evidence, line=habit.line)
 
 
@@ -106,20 +106,20 @@ def _of_node(node: ast.AST) -> Iterator[Finding]:
         yield from _of_import(node)
     elif isinstance(node, ast.Attribute):
         yield from _of_attribute(node)
-    elif isinstance(node, ast.Name) and node.id in doors.NAMES:
+    elif isinstance(node, ast.Name) and node.id in forbidden_names.NAMES:
         yield _reaching(f"names {node.id}", node.lineno)
     elif isinstance(node, ast.Constant):
-        if isinstance(node.value, str) and (_OURS.fullmatch(node.value) or node.value in doors.NAMES):
+        if isinstance(node.value, str) and (_OURS.fullmatch(node.value) or node.value in forbidden_names.NAMES):
             yield _reaching(f"names {node.value}", node.lineno)
 
 
 def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
-    name = habits.dotted(node)
+    name = python_advice.dotted(node)
     if len(name) == 2 and name[1] in _SNOOPING.get(name[0], ()):
         yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
     if node.attr in _INSIDE:
         yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
-    if node.attr in doors.NAMES or (node.attr == "redispatch" and name[:1] != ["self"]):
+    if node.attr in forbidden_names.NAMES or (node.attr == "redispatch" and name[:1] != ["self"]):
         yield _reaching(f"names {node.attr}", node.lineno)
 
 
@@ -132,7 +132,7 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
         for alias in node.names:
             if alias.name in _SNOOPING.get(node.module or "", ()):
                 yield _walking(f"imports {node.module}.{alias.name}", node.lineno)
-            if alias.name in doors.NAMES:
+            if alias.name in forbidden_names.NAMES:
                 yield _reaching(f"imports {alias.name}", node.lineno)
 
 

@@ -1,0 +1,1 @@
+"""Reads a candidate's text. Runs nothing."""
