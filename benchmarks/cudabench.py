@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from kernelwright import programcheck
-from kernelwright.evaluation.programs import Limits, ProgramVerdict
+from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict
 
 RESULTS = Path(__file__).parent / "results" / "cudabench_dev100"
 

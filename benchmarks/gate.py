@@ -21,7 +21,7 @@ from typing import Any
 
 from kernelwright import __version__, taskcheck
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.gate import GATE_PROTOCOL
+from kernelwright.evaluation.judge.null_kernel_gate import GATE_PROTOCOL
 from kernelwright.tasks import load_suite
 
 

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.intervals import ratio_interval
+from kernelwright.evaluation.judge.intervals import ratio_interval
 from kernelwright.records import Candidate, SourceFile, Task
 
 TASK = """

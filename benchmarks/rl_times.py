@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.timing import Samples
+from kernelwright.evaluation.judge.timing import Samples
 from kernelwright.executor.memory import question
 from kernelwright.inference.chat import HEADING
 from kernelwright.records import Candidate, Evaluation, Provenance, Task, Timing, WorkloadResult

@@ -11,7 +11,7 @@ from running import Command
 
 from kernelwright import taskcheck
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import gate
+from kernelwright.evaluation.judge import null_kernel_gate
 from kernelwright.tasks import load_task, task_folders, write_gate
 
 MODULE = """
@@ -90,7 +90,7 @@ def test_states_are_kept_in_native_folders_and_used(tmp_path: Path, kernelwright
     assert text.startswith("# Sizes that we care for.") and text.count("[gate]") == 1 and "# not a multiple" in text
     kept = load_task(folder)
     assert kept.gate is not None and kept.gate.state == "quarantined" and kept.workloads[0].name == "odd"
-    assert gate.stored(kept, tmp_path / "nowhere") == kept.gate
+    assert null_kernel_gate.stored(kept, tmp_path / "nowhere") == kept.gate
 
     candidate = tmp_path / "candidate.py"
     candidate.write_text(MODULE.format(expression="torch.zeros_like(x)").replace("Model(", "ModelNew("))
@@ -98,7 +98,7 @@ def test_states_are_kept_in_native_folders_and_used(tmp_path: Path, kernelwright
     assert "quarantined-task" in [f["rule"] for f in json.loads(done.stdout)["findings"]]
 
     (folder / "reference.py").write_text(MODULE.format(expression="x * 3"))
-    assert gate.stored(load_task(folder), tmp_path / "nowhere") is None
+    assert null_kernel_gate.stored(load_task(folder), tmp_path / "nowhere") is None
 
 
 def test_a_gate_that_is_no_gate_names_the_key(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
     cudabench:FILE[:LEVEL]     LEVEL 1 (name, algorithm, guidance), 2 (name, algorithm) or 3 (name only); default 1
 
 Programs are judged on the functional machine by their rows' own comparison, in folders where the expected output is not
-(`evaluation.program_answers`). Below the prompt stands which files are read and written, as the programs need it.
+(`evaluation.judge.program_answers`). Below the prompt stands which files are read and written, as the programs need it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from kernelwright.rollout import CONTEXT_CHARACTERS, Exchange
 from kernelwright.tasks.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
 
 if TYPE_CHECKING:
+    from kernelwright.evaluation.judge.programs import ProgramVerdict
     from kernelwright.evaluation.processes.pool import Pool
     from kernelwright.evaluation.processes.session import Builder
-    from kernelwright.evaluation.programs import ProgramVerdict
 
 SECONDS = 300.0
 """What a program may run on the functional machine where the user does not say."""
@@ -135,10 +135,10 @@ class ProgramLanes(Lanes):
         self._pools: dict[str, Pool] = {}
 
     def judge(self, job: Job, seat: int) -> Evaluation:
+        from kernelwright.evaluation.judge.program_answers import judge_answer
+        from kernelwright.evaluation.judge.programs import Limits
         from kernelwright.evaluation.processes.pool import Pool
         from kernelwright.evaluation.processes.session import Builder
-        from kernelwright.evaluation.program_answers import judge_answer
-        from kernelwright.evaluation.programs import Limits
 
         with self._lock:
             if job.options.sandbox not in self._pools:

@@ -19,10 +19,8 @@ from rich.table import Table
 
 from kernelwright import report
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
-from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
-from kernelwright.evaluation.program_answers import check_program
-from kernelwright.evaluation.programs import (
+from kernelwright.evaluation.judge.program_answers import check_program
+from kernelwright.evaluation.judge.programs import (
     Limits,
     ProgramSession,
     ProgramVerdict,
@@ -31,6 +29,8 @@ from kernelwright.evaluation.programs import (
     named_after,
     plain_findings,
 )
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Builder
 from kernelwright.folders import write_text
 from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags

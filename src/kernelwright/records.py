@@ -141,7 +141,7 @@ class Workload(Record):
 
 
 class Gate(Record):
-    """What the null-kernel gate and the lint found about a task (`evaluation.gate`)."""
+    """What the null-kernel gate and the lint found about a task (`evaluation.judge.null_kernel_gate`)."""
 
     protocol: int
     """Of the gate; a state of another protocol is not used."""

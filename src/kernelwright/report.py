@@ -20,7 +20,7 @@ from rich.table import Table
 
 from kernelwright import benchfacts, benchgrid, benchview
 from kernelwright.errors import StoreError
-from kernelwright.evaluation import counters
+from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
 from kernelwright.store import Store
 
@@ -102,8 +102,8 @@ def print_evaluation(evaluation: Evaluation, candidate: Candidate) -> None:
     if evaluation.verdict != "correct" and evaluation.log:
         out.print(escape(evaluation.log[-3000:]), style="dim", soft_wrap=True)
     for launch in [x for x in evaluation.launches if x.instructions][:5]:
-        out.print(f"[dim]{escape(counters.summary(launch))}[/]", soft_wrap=True)
-    for line in counters.advice(evaluation):
+        out.print(f"[dim]{escape(counter_lines.summary(launch))}[/]", soft_wrap=True)
+    for line in counter_lines.advice(evaluation):
         out.print(f"[dim]{escape(line)}[/]", soft_wrap=True)
     if evaluation.timing is not None:
         out.print(speed_line(evaluation.timing), soft_wrap=True)

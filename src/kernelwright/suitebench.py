@@ -20,7 +20,7 @@ from kernelwright import programbench
 from kernelwright.benchfacts import GREEDY, rollout_name, task_name
 from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.filtering import AGAINST, before_gpu
+from kernelwright.evaluation.judge.cpu_first import AGAINST, before_gpu
 from kernelwright.executor import Job, load_executor
 from kernelwright.executor.memory import remembering
 from kernelwright.inference.chat import SPEED_TAGS, with_speed

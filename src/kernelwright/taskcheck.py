@@ -1,6 +1,6 @@
 """`tasks check`: each task is run, tried against kernels that do no work, and linted; and what people see of that.
 
-The gate itself is `evaluation.gate`. Tables go to stdout, progress to stderr.
+The gate itself is `evaluation.judge.null_kernel_gate`. Tables go to stdout, progress to stderr.
 """
 
 from __future__ import annotations

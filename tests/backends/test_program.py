@@ -10,9 +10,9 @@ import pytest
 
 from kernelwright.backends import program
 from kernelwright.backends.split import split
+from kernelwright.evaluation.judge.programs import Limits, ProgramSession, Step, build
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
-from kernelwright.evaluation.programs import Limits, ProgramSession, Step, build
 from kernelwright.machine import library
 
 SOURCES = Path(__file__).parent / "program_sources"

@@ -14,13 +14,15 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from kernelwright.evaluation import EvalOptions, Evaluator, full_size, guards, physics, timing
+from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate import gpu_runner
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.device.timed_calls import TimedCalls
-from kernelwright.evaluation.intervals import process_spread, ratio_interval
-from kernelwright.evaluation.judge import Attempt
-from kernelwright.evaluation.physics import floor_ms
+from kernelwright.evaluation.judge import full_size, hardware_limits, timing
+from kernelwright.evaluation.judge import rules as guards
+from kernelwright.evaluation.judge.hardware_limits import floor_ms
+from kernelwright.evaluation.judge.intervals import process_spread, ratio_interval
+from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
@@ -326,7 +328,7 @@ def get_init_inputs():
 
 
 def test_inputs_that_need_not_be_read_do_not_count(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(physics.PEAK_BYTES, "host", (1000.0, 1e9))  # a card that reads a kilobyte a second
+    monkeypatch.setitem(hardware_limits.PEAK_BYTES, "host", (1000.0, 1e9))  # a card that reads a kilobyte a second
     honest = judged(evaluator, model("return torch.relu(x) * self.scale"))
     assert honest.verdict == "rejected" and honest.reason.startswith("physics-floor")
     assert honest.environment["inputs_needed"] == "1.00", "ReLU passes NaN on, from everywhere"

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.evaluation import EvalOptions, Evaluator, gate
-from kernelwright.evaluation.gate import GATE_PROTOCOL
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.judge import null_kernel_gate
+from kernelwright.evaluation.judge.null_kernel_gate import GATE_PROTOCOL
 from kernelwright.machine import library
 from kernelwright.records import Candidate, SourceFile, Task, Workload
 
@@ -111,7 +112,7 @@ def test_a_task_whose_indices_hang_on_rounding_is_quarantined(evaluator: Evaluat
 def test_a_sound_task_is_sound(name: str, evaluator: Evaluator) -> None:
     checked = evaluator.check_gate(SOUND[name])
     assert (checked.gate.state, checked.gate.reason, checked.gate.distributions) == ("sound", "", ())
-    assert {t.name for t in checked.tallies if not t.failed} <= gate.LAX | {"fp16"}
+    assert {t.name for t in checked.tallies if not t.failed} <= null_kernel_gate.LAX | {"fp16"}
 
 
 def test_what_passes_on_some_values_is_told_from_what_fails_on_others(evaluator: Evaluator) -> None:
@@ -177,17 +178,17 @@ def test_the_gate_is_deterministic(evaluator: Evaluator) -> None:
 def test_a_state_is_for_one_task_and_one_protocol(evaluator: Evaluator, tmp_path: Path) -> None:
     task = SOUND["mean"]
     state = evaluator.check_gate(task).gate
-    gate.store(state, task, tmp_path)
-    assert gate.stored(task, tmp_path) == state
+    null_kernel_gate.store(state, task, tmp_path)
+    assert null_kernel_gate.stored(task, tmp_path) == state
     renamed = task.changed(task_id="other", policy="libraries")
-    assert gate.stored(renamed, tmp_path) == state
-    assert gate.stored(Task(task_id="other", source=task.source + "\n"), tmp_path) is None
+    assert null_kernel_gate.stored(renamed, tmp_path) == state
+    assert null_kernel_gate.stored(Task(task_id="other", source=task.source + "\n"), tmp_path) is None
     kept = task.changed(gate=state)
-    assert gate.stored(kept, tmp_path / "nowhere") == state and kept.content_hash == task.content_hash
+    assert null_kernel_gate.stored(kept, tmp_path / "nowhere") == state and kept.content_hash == task.content_hash
     old = state.changed(protocol=GATE_PROTOCOL - 1)
-    assert gate.stored(task.changed(gate=old), tmp_path / "nowhere") is None
-    gate._path(task, tmp_path).write_text("{")
-    assert gate.stored(task, tmp_path) is None
+    assert null_kernel_gate.stored(task.changed(gate=old), tmp_path / "nowhere") is None
+    null_kernel_gate._path(task, tmp_path).write_text("{")
+    assert null_kernel_gate.stored(task, tmp_path) is None
 
 
 def test_a_hardened_folder_has_results_of_its_own(evaluator: Evaluator) -> None:
@@ -209,6 +210,6 @@ def test_declared_sizes_are_tried_too(evaluator: Evaluator) -> None:
 
 def test_a_plan_keeps_its_own_distributions_when_hardened(evaluator: Evaluator) -> None:
     plan = evaluator.check_task(SOUND["mean"])
-    harder = gate.hardened(plan, ["wide", "normal"])
+    harder = null_kernel_gate.hardened(plan, ["wide", "normal"])
     assert harder.distributions == [*plan.distributions, "wide"]
     assert dataclasses.replace(harder, distributions=plan.distributions) == plan

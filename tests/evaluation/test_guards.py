@@ -1,7 +1,7 @@
 """Guards: what a call gives away."""
 
-from kernelwright.evaluation.guards import call_findings, library_work, rejecting, unfounded
-from kernelwright.evaluation.judge import Attempt, idle_kernels
+from kernelwright.evaluation.judge.rules import call_findings, library_work, rejecting, unfounded
+from kernelwright.evaluation.judge.small_sizes import Attempt, idle_kernels
 
 
 def facts(**fields: object) -> dict[str, object]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.judge import with_policy
+from kernelwright.evaluation.judge.small_sizes import with_policy
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Failed
 from kernelwright.records import Candidate, Policy, SourceFile, Task

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from running import Command
 
+from kernelwright.evaluation.judge.program_answers import check_program, judge_answer
+from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict, named_after
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
-from kernelwright.evaluation.program_answers import check_program, judge_answer
-from kernelwright.evaluation.programs import Limits, ProgramVerdict, named_after
 from kernelwright.store import Store
 from kernelwright.tasks.cudabench import DataFile, ProgramTask, shared_files
 

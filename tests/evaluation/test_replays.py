@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.evaluation import EvalOptions, Evaluator, laid_out, timing
+from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.replayer import Replayer
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
+from kernelwright.evaluation.judge import timing, timing_in_rows
+from kernelwright.evaluation.judge.launches_alone import obstacle
 from kernelwright.evaluation.processes.channel import Message
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.replays import obstacle
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
 TASK = """
@@ -112,16 +113,16 @@ Facts = dict[str, Any]
 def measured(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, int]]]:
     """Who was timed over how many calls, where calls are taken for short ones, long ones, or the former at first."""
     for name, bound in WAYS[request.param].items():
-        monkeypatch.setattr(laid_out, name, bound)
+        monkeypatch.setattr(timing_in_rows, name, bound)
     monkeypatch.setattr(timing, "_LATE_SHARE", 1e9)  # what a processor takes for a row says little, others use it
     asked: list[tuple[str, int]] = []
-    clock = laid_out._measured
+    clock = timing_in_rows._measured
 
     def noted(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
         asked.append((who, count))
         return clock(bench, laid, who, first, count, **way)
 
-    monkeypatch.setattr(laid_out, "_measured", noted)
+    monkeypatch.setattr(timing_in_rows, "_measured", noted)
     yield asked
     single = [("candidate", 1), ("eager", 1)]
     start = [] if request.param == "one by one" else single
@@ -143,14 +144,14 @@ def test_what_is_looked_at_was_left_by_timed_calls(
     evaluator: Evaluator, measured: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing lies where their outputs belong, if they were not made."""
-    clock = laid_out._measured
+    clock = timing_in_rows._measured
 
     def skipped(bench: Any, laid: Any, who: str, first: int, count: int, **way: bool) -> Facts:
         found = clock(bench, laid, "eager", first, count)
         measured[-1] = who, count
         return {**found, "copies": found["times"]}
 
-    monkeypatch.setattr(laid_out, "_measured", skipped)
+    monkeypatch.setattr(timing_in_rows, "_measured", skipped)
     found = judged(evaluator, PLAIN)
     assert "in a timed call: output 0 differs" in way(found), way(found)
 

@@ -11,12 +11,13 @@ import pytest
 import torch
 
 from kernelwright.backends import triton_support
-from kernelwright.evaluation import EvalOptions, Evaluator, sampled
+from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate import sparse_tensors
+from kernelwright.evaluation.judge import large_sizes
+from kernelwright.evaluation.judge.worker import PLAN_BUDGET, Worker
 from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Plan, Trial
-from kernelwright.evaluation.worker import PLAN_BUDGET, Worker
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Workload
 
@@ -235,7 +236,7 @@ def test_a_candidate_that_wants_all_of_the_memory_is_not_accused(
     evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It goes through 12 GB itself, and is stopped; that says nothing about it."""
-    monkeypatch.setattr(sampled, "RESIDENT_MB", 0)
+    monkeypatch.setattr(large_sizes, "RESIDENT_MB", 0)
     greedy = candidate(
         FLAT.replace("INDEX", "long long"),
         "import ctypes",
@@ -340,9 +341,9 @@ def test_a_row_of_triton_that_begins_beyond_32_bits(evaluator: Evaluator, cast: 
 )
 def test_who_is_stopped_at_a_large_size_is_not_said_to_be_endless(rule: str, flops: int, verdict: str) -> None:
     trial = Trial(Workload(name="declared", elements=1, flops=flops), "own", 1, 2)
-    found = sampled.fault(Finding(rule=rule, evidence="stopped", severity="fault"), trial)
+    found = large_sizes.fault(Finding(rule=rule, evidence="stopped", severity="fault"), trial)
     assert found.verdict == verdict and (found.finding is None) == (verdict == "unsupported")
-    assert sampled.fault(Finding(rule=rule, evidence="stopped", severity="fault"), None).verdict == "runtime_error"
+    assert large_sizes.fault(Finding(rule=rule, evidence="stopped", severity="fault"), None).verdict == "runtime_error"
 
 
 def test_a_task_that_cannot_be_that_small_has_its_usual_sizes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Operators that move, make or reinterpret data, called from Python or from compiled host code; all others compute.
 
-What this does not do: say whether moving alone is enough (it is not; `evaluation.guards` wants a kernel).
+What this does not do: say whether moving alone is enough (it is not; `evaluation.judge.rules` wants a kernel).
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def machine_run(
     """
     from kernelwright import programcheck, report
     from kernelwright.errors import ConfigError
+    from kernelwright.evaluation.judge.programs import Limits
     from kernelwright.evaluation.options import MAX_MEMORY_MB, MAX_SECONDS
-    from kernelwright.evaluation.programs import Limits
     from kernelwright.machine import ORDERS
 
     if sandbox not in ("auto", "strict", "none"):

@@ -17,12 +17,12 @@ from kernelwright.evaluation.options import EvalOptions, gpu_count, visible_gpus
 from kernelwright.records import Candidate, Evaluation, Task
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.gate import Checked
+    from kernelwright.evaluation.judge.null_kernel_gate import Checked
+    from kernelwright.evaluation.judge.worker import Worker
     from kernelwright.evaluation.processes.gpu_seats import Gpu
     from kernelwright.evaluation.processes.oracle_pool import Oracles
     from kernelwright.evaluation.processes.pool import Pool
     from kernelwright.evaluation.processes.session import Plan
-    from kernelwright.evaluation.worker import Worker
 
 __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
 
@@ -78,8 +78,8 @@ class Evaluator:
         self.close()
 
     def _worker(self) -> Worker:
+        from kernelwright.evaluation.judge.worker import Worker
         from kernelwright.evaluation.processes.oracle_pool import Oracles
-        from kernelwright.evaluation.worker import Worker
 
         worker: Worker | None = getattr(self._local, "worker", None)
         if worker is None:

@@ -251,6 +251,6 @@ def as_raised(failure: Failure) -> KernelwrightError:
 
 def failed(job: Job, reason: str) -> Evaluation:
     """The verdict on a job that nobody could finish: ours, not the candidate's."""
-    from kernelwright.evaluation.worker import harness_error
+    from kernelwright.evaluation.judge.worker import harness_error
 
     return harness_error(job.task, job.candidate, job.options, HarnessError(reason), job.options.resolved())

@@ -14,12 +14,12 @@ from typing import Any
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import CandidateError, UsageError
-from kernelwright.evaluation.judge import ESCALATE_ELEMENTS, ESCALATE_FLOPS
+from kernelwright.evaluation.judge.small_sizes import ESCALATE_ELEMENTS, ESCALATE_FLOPS
+from kernelwright.evaluation.judge.worker import Worker
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import CandidateSession, Failed, Plan, TaskSession, Trial
 from kernelwright.evaluation.text import as_module
-from kernelwright.evaluation.worker import Worker
 from kernelwright.records import Candidate, Task, Workload
 
 

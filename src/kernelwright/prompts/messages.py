@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernelwright.evaluation import counters
+from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.tasks.reference import wants_gradients
 
@@ -120,7 +120,7 @@ def feedback(candidate: Candidate | None, evaluation: Evaluation | None, parse_f
         state = "right" if result.passed else f"wrong: {result.reason}"
         parts.append(f"- inputs {shape}, {result.distribution} values: {state}")
     if evaluation.verdict == "correct":
-        parts += [f"- {line}" for line in counters.advice(evaluation)]
+        parts += [f"- {line}" for line in counter_lines.advice(evaluation)]
     if evaluation.verdict != "correct" and evaluation.log:
         parts.append(f"Log:\n{evaluation.log[-3000:]}")
     ask = "Make it faster." if evaluation.verdict == "correct" else "Find the mistake and write the whole file again."

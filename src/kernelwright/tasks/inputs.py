@@ -28,7 +28,7 @@ from kernelwright.tasks.draws import Draws, OnDevice, draw_key
 DISTRIBUTIONS: tuple[Distribution, ...] = ("own", "uniform", "normal", "heavy_tail", "constant_rows")
 """Values that every task is judged on where it can take them."""
 HARDENING: tuple[Distribution, ...] = ("peaked", "wide", "shifted", "near_one")
-"""Values for tasks that a null kernel passes under all of the others (see `evaluation.gate`)."""
+"""Values for tasks that a null kernel passes under all of the others (see `evaluation.judge.null_kernel_gate`)."""
 
 _UNSEEN = 1 << 40
 """A number that no draw of a `get_inputs` has."""

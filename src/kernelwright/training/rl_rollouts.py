@@ -25,7 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 from kernelwright.config import cache_dir
 from kernelwright.errors import ConfigError, HarnessError, StoreError, TaskError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.filtering import AGAINST, before_gpu
+from kernelwright.evaluation.judge.cpu_first import AGAINST, before_gpu
 from kernelwright.evaluation.options import visible_gpus
 from kernelwright.evaluation.processes.gpu_faults import Faults
 from kernelwright.evaluation.processes.gpu_seats import shared_path

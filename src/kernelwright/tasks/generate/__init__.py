@@ -5,7 +5,7 @@
         print(task.source)
 
 Imports no torch and executes nothing of what it writes. Whether a task is a good one is decided by the gate
-(`evaluation.gate`), not here.
+(`evaluation.judge.null_kernel_gate`), not here.
 """
 
 from __future__ import annotations

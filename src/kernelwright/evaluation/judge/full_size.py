@@ -19,10 +19,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from kernelwright.evaluation import guards, laid_out, replays, timing
-from kernelwright.evaluation import judge as judging
-from kernelwright.evaluation.bench import Bench, call, compared
-from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.judge import launches_alone, rules, timing, timing_in_rows
+from kernelwright.evaluation.judge import small_sizes as judging
+from kernelwright.evaluation.judge.gpu_case import Bench, call, compared
+from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.channel import Message
@@ -141,12 +141,12 @@ def _replayed(
 
     Raises `TooLarge` where a task may have more memory than it had.
     """
-    why = "it has gradients" if wants_gradients(task.source) else replays.obstacle(candidate)
+    why = "it has gradients" if wants_gradients(task.source) else launches_alone.obstacle(candidate)
     why = why if options.baselines and options.timing_seconds > 0 else "no baseline is timed"
     if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
         return None, why
     attempt, rng = Attempt(), np.random.default_rng(seed)
-    session = replays.ReplaySession(candidate, source, options, oracle.pool, builder, gpu)
+    session = launches_alone.ReplaySession(candidate, source, options, oracle.pool, builder, gpu)
     attempt.level = session.level
     policy, kinds = options.policy or task.policy, judging.value_kinds(plan)
     bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
@@ -171,7 +171,7 @@ def _replayed(
     if failed is not None:
         return None, f"{failed.verdict}: {failed.reason}"
     _note_session(attempt, bench)
-    attempt.environment["replayed"] = replays.note(session.trace)
+    attempt.environment["replayed"] = launches_alone.note(session.trace)
     if not session.trace["moves"]:
         attempt.environment["own_kernel_share"] = "1.000"
     attempt.log = judging.log_of(session, attempt)
@@ -326,7 +326,7 @@ def _full_size(bench: Bench) -> None:
             return
     bench.attempt.failed = judging.idle_kernels(bench.attempt)
     if bench.attempt.failed is None and bench.options.timing_seconds > 0:
-        (laid_out if bench.replayed else timing).timed(bench)
+        (timing_in_rows if bench.replayed else timing).timed(bench)
         # Whose work was it that was timed? Timed calls are not watched.
         if bench.attempt.failed is None and not bench.replayed:
             _checked_call(bench, "own", bench.options.trials, attest=True)
@@ -348,7 +348,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         with bench.has("alone" if _tunes(bench) else "beside"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
-    if isinstance(bench.session, replays.ReplaySession):  # its host code needs no GPU, and so no turn on it
+    if isinstance(bench.session, launches_alone.ReplaySession):  # its host code needs no GPU, and so no turn on it
         bench.session.layout = answer.header
         made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:
@@ -374,7 +374,7 @@ def _asked_to_prepare(bench: Bench) -> Message:
         beside=beside,
         ruler=bench.ruler,
         baselines=bench.timed,
-        slots=laid_out.SLOTS if bench.replayed else [],
+        slots=timing_in_rows.SLOTS if bench.replayed else [],
     )
 
 
@@ -409,7 +409,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) ->
         bench.kernels, bench.span_ms, bench.busy_ms = (profiled[k] for k in ("kernels", "span_ms", "busy_ms"))
         _attest(bench, facts)
     built = any(b.status == "ok" for b in session.builds)
-    forged = guards.unfounded(facts, built, bench.workload.name)
+    forged = rules.unfounded(facts, built, bench.workload.name)
     if not facts["facts"]["launches"] and bench.own_kernels:
         # Kernels of other compilers (Triton, CuPy) are not launched by us; the profiler has seen them.
         facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
@@ -418,9 +418,9 @@ def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) ->
     judging.note_launches(attempt, session, facts)
     largest = bench.layout["largest_input"]
     findings, _suspects = judging.machine_findings(session, facts, bench.workload.name)
-    guarded = forged + guards.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
+    guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
     attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
-    attempt.library_ops.extend(op for op in guards.library_work(facts, largest) if op not in attempt.library_ops)
+    attempt.library_ops.extend(op for op in rules.library_work(facts, largest) if op not in attempt.library_ops)
     attempt.results.append(result)
     trial = Trial(bench.workload, kind, 0, seed)
     attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial) or attempt.failed
@@ -484,7 +484,7 @@ def _hidden_library(bench: Bench, facts: dict[str, Any], total: float) -> Findin
     if not kernels or allowed(bench.policy) == frozenset(LIBRARIES):
         return None
     taken = sum(k[2] for k in kernels)
-    if guards.library_work(facts, bench.layout["largest_input"]):
+    if rules.library_work(facts, bench.layout["largest_input"]):
         return None  # seen as what it is
     shown = facts.get("operators") or facts.get("library_ops") or facts.get("aside")
     if shown and (taken < HIDDEN_US or taken < 0.5 * total):

@@ -20,9 +20,7 @@ from pathlib import Path
 from kernelwright.backends.split import THRUST
 from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError
-from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
-from kernelwright.evaluation.programs import (
+from kernelwright.evaluation.judge.programs import (
     FOLDER_MB,
     Limits,
     ProgramSession,
@@ -36,6 +34,8 @@ from kernelwright.evaluation.programs import (
     program_failed,
     script_failed,
 )
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.processes.session import Builder
 from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask, kept_back, shared_files
 
 SCRIPT_LIMITS = Limits(seconds=300.0)

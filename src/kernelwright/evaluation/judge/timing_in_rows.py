@@ -12,11 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.evaluation import timing
-from kernelwright.evaluation.bench import Bench, compared, compared_row, filled
+from kernelwright.evaluation.judge import timing
+from kernelwright.evaluation.judge.gpu_case import Bench, compared, compared_row, filled
+from kernelwright.evaluation.judge.launches_alone import ReplaySession
+from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, Samples
 from kernelwright.evaluation.processes.session import Failed
-from kernelwright.evaluation.replays import ReplaySession
-from kernelwright.evaluation.timing import SHORT_MS, VERIFY_ALL, Samples
 from kernelwright.records import Distribution, WorkloadResult
 
 ROW, FEWEST_IN_ROW = 12, 3

@@ -13,15 +13,15 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
-from kernelwright.evaluation import gate as gates
-from kernelwright.evaluation.full_size import judge_on_gpu
-from kernelwright.evaluation.judge import judge
+from kernelwright.evaluation.judge import null_kernel_gate as gates
+from kernelwright.evaluation.judge.full_size import judge_on_gpu
+from kernelwright.evaluation.judge.kernelbench_protocol import judge_strict
+from kernelwright.evaluation.judge.small_sizes import judge
 from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder, Plan
-from kernelwright.evaluation.strict import judge_strict
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 _PLANNING = [threading.Lock() for _ in range(64)]

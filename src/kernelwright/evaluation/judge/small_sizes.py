@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.evaluation import guards, sampled
 from kernelwright.evaluation.compare import on_host
+from kernelwright.evaluation.judge import large_sizes, rules
 from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.processes import messages as answers
 from kernelwright.evaluation.processes.session import (
@@ -119,7 +119,7 @@ def judge(
         attempt.failed = idle_kernels(attempt) or guard_verdict(advice)
     elif attempt.failed.verdict == "unsupported":
         attempt.failed = with_policy(attempt.failed, policy)
-    size = sampled.size_to_sample(plan, trials, options, candidate)
+    size = large_sizes.size_to_sample(plan, trials, options, candidate)
     if attempt.failed is None and attempt.launches and size is not None:
         _look_at_large(attempt, size, trials[0], candidate, source, task, options, oracle, builder)
     return evaluation(task, candidate, options, attempt, advice, started)
@@ -137,7 +137,7 @@ def _look_at_large(
     builder: Builder,
 ) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
-    seen = sampled.look(candidate, source, size, trial, task, options, oracle, builder)
+    seen = large_sizes.look(candidate, source, size, trial, task, options, oracle, builder)
     attempt.environment["sampled_size"] = seen.note
     if seen.session is None:
         return
@@ -145,7 +145,7 @@ def _look_at_large(
     found = machine_findings(seen.session, {"findings": seen.faults}, f"{size.name} (sampled)")[0]
     attempt.findings.extend(found)
     if found:
-        attempt.failed = sampled.verdict(found[0], size)
+        attempt.failed = large_sizes.verdict(found[0], size)
 
 
 def with_policy(failed: Failed, policy: Policy) -> Failed:
@@ -278,12 +278,12 @@ def check(
     findings, suspects = machine_findings(session, facts, trial.workload.name)
     if not outcome.passed:
         findings = findings + suspects
-    guarded = guards.call_findings(facts, policy, data.largest_input, trial.workload.name, data.handed)
-    guarded += guards.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
-    unread = guards.never_read(facts, data.shapes, trial.workload.name)
+    guarded = rules.call_findings(facts, policy, data.largest_input, trial.workload.name, data.handed)
+    guarded += rules.unfounded(facts, any(b.status == "ok" for b in session.builds), trial.workload.name)
+    unread = rules.never_read(facts, data.shapes, trial.workload.name)
     attempt.findings.extend(f for f in (*findings, *guarded, *unread) if f not in attempt.findings)
     attempt.library_ops.extend(
-        op for op in guards.library_work(facts, data.largest_input) if op not in attempt.library_ops
+        op for op in rules.library_work(facts, data.largest_input) if op not in attempt.library_ops
     )
     attempt.results.append(
         WorkloadResult(
@@ -317,7 +317,7 @@ def call_verdict(
     fault = next((f for f in findings if f.severity == "fault"), None)
     if fault is not None:
         return Failed("runtime_error", f"{fault.rule}: {fault.evidence}"[:500], fault)
-    rejecting = guards.rejecting(guarded)
+    rejecting = rules.rejecting(guarded)
     shown = next((f for f in guarded if f.rule in ("lazy-output", "not-a-tensor", "broadcast-output")), None)
     if shown is not None:
         return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
@@ -409,7 +409,7 @@ def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
         return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
     faults = [f for f in machine_findings(session, session.last, "")[0] if f.severity == "fault"]
     if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
-        return sampled.fault(faults[0], attempt.trial)
+        return large_sizes.fault(faults[0], attempt.trial)
     errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
     ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
     if errors and not ran:
@@ -536,7 +536,7 @@ def idle_kernels(attempt: Attempt) -> Failed | None:
 
 
 def guard_verdict(advice: Sequence[Finding]) -> Failed | None:
-    finding = guards.rejecting(advice)
+    finding = rules.rejecting(advice)
     if finding is None:
         return None
     return Failed("rejected", f"{finding.rule}: {finding.evidence}", finding)

@@ -15,9 +15,9 @@ import time
 from typing import Any
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import judge as judging
-from kernelwright.evaluation.full_size import has_streams, starts_programs
-from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.judge import small_sizes as judging
+from kernelwright.evaluation.judge.full_size import has_streams, starts_programs
+from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.pool import Pool

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.channel import Message
 from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.compare import on_host, second_look
-from kernelwright.evaluation.judge import trial_list, value_kinds
+from kernelwright.evaluation.judge.small_sizes import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
 from kernelwright.evaluation.processes.channel import Tensor
 from kernelwright.evaluation.processes.session import Plan, TaskSession, Trial, TrialData

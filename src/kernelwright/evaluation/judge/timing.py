@@ -16,9 +16,9 @@ from typing import Any, Literal
 import numpy as np
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation import intervals, physics
-from kernelwright.evaluation.bench import Bench, call, compared, compared_row, filled
-from kernelwright.evaluation.judge import Attempt
+from kernelwright.evaluation.judge import hardware_limits, intervals
+from kernelwright.evaluation.judge.gpu_case import Bench, call, compared, compared_row, filled
+from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
 from kernelwright.evaluation.processes.session import Failed
@@ -310,7 +310,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
     if floor is not None and candidate < floor:
         evidence = f"{candidate:.4f} ms, but moving its inputs and outputs takes at least {floor:.4f} ms on this card"
         _found(bench, "physics-floor", evidence, "reject")
-    flop_floor = physics.flop_floor_ms(device["name"], layout["flops"])
+    flop_floor = hardware_limits.flop_floor_ms(device["name"], layout["flops"])
     if flop_floor is not None and candidate < flop_floor:
         evidence = (
             f"{candidate:.4f} ms, but the reference's {layout['flops']:.3g} floating-point operations take this card "
@@ -322,12 +322,12 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
 def _floor_ms(bench: Bench, card: str, candidate_ms: float) -> float | None:
     """The least time; for a candidate below that of all inputs, that of those which the reference's outputs hang on."""
     given, made = bench.layout["input_bytes"], bench.layout["output_bytes"]
-    floor = physics.floor_ms(card, given, made)
+    floor = hardware_limits.floor_ms(card, given, made)
     if floor is None or candidate_ms >= floor:
         return floor
     share = bench.referee("share", seed=bench.seed())["share"]
     bench.attempt.environment["inputs_needed"] = f"{share:.2f}"
-    return physics.floor_ms(card, int(given * share), made)
+    return hardware_limits.floor_ms(card, int(given * share), made)
 
 
 def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: float) -> None:

@@ -21,12 +21,12 @@ from typing import Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.channel import Tensor
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge, Trusted
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed, TrialData
-from kernelwright.evaluation.sampled import ADDRESSES_MB
 from kernelwright.machine.tracing import code_name
 from kernelwright.records import Candidate, Task
 

@@ -1,0 +1,1 @@
+"""Judges: seeds, tolerances and the verdict, in the user's process. No torch, no foreign code."""
