@@ -261,7 +261,7 @@ class WorkloadResult(Record):
     honest_error: float | None = None
     """The same measure for the reference run in its own dtype."""
     forgiven: int = 0
-    """Elements beyond the tolerance where rounding moves the reference as far (see `evaluation.compare.second_look`)."""
+    """Elements beyond the tolerance that the second look accepted (`evaluation.compare.second_look`)."""
     passed: bool
     reason: str = ""
     """Why it did not pass, in one line."""

@@ -77,7 +77,7 @@ class EvalOptions(Record):
     seed: int | None = None
     """Seed of inputs and weights; drawn from the operating system when None. Never given to the candidate."""
     sample_large: bool = True
-    """Without a GPU: run a few blocks of each launch at a stated size that is too large to be run (`sampled`)."""
+    """Without a GPU: run a few blocks of each launch at a stated size that is too large to be run (`large_sizes`)."""
     small_sizes: bool = False
     """Without a GPU: smaller derived sizes (`SMALL_BUDGET`), and a stated size only within that bound: for judging many
     cheaply. A candidate that is wrong costs a tenth of what it does else, when its task's own size is large."""
@@ -88,8 +88,8 @@ class EvalOptions(Record):
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
     replay: bool = False
-    """On a GPU: check and time a candidate by its launches alone where they stand for its host code (`replays`). What
-    host code itself does is then for the functional machine to judge, which is to be asked before (`filtering`)."""
+    """On a GPU: check and time a candidate by its launches alone where they stand for its host code (`launches_alone`). What
+    host code itself does is then for the functional machine to judge, which is to be asked before (`cpu_first`)."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -2,7 +2,7 @@
 
 Frames and the heap lead to the judge's own objects, and tell who calls, as do hooks that Python runs for whatever
 anybody does; `ctypes` leads past torch to the memory of tensors, which on a GPU the host could not touch. What this
-does not do: judge (that is `guards`).
+does not do: judge (that is `rules`).
 """
 
 from __future__ import annotations

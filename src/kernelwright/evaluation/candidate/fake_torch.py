@@ -2,7 +2,7 @@
 
 Marks for a profiler and reports on memory say nothing; a default device is only remembered; generators are the
 processor's; operators that are registered for CUDA are what computes here. What this does not do: answer where a tensor
-is, or stand for `torch.cuda`'s streams and events (`fakecuda` does).
+is, or stand for `torch.cuda`'s streams and events (`fake_cuda` does).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Device values that Python code reads: by numpy, lists, single items, dlpack, pickles or printing.
 
-Some of that is honest, lengths and flags for instance; what is read in one call is added up, for `guards` to judge.
+Some of that is honest, lengths and flags for instance; what is read in one call is added up, for `rules` to judge.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class Runner:
         self.entry = "ModelNew"
         self.on_cuda = True
         self.buffers: list[torch.Tensor] = []  # the inputs of the call before
-        self.pair: Any = None  # with the reference, of `strict_runner` only
+        self.pair: Any = None  # with the reference, of `kernelbench_runner` only
         self.modes: list[Any] = []
         """Under which the candidate runs at the moment; none while it does not."""
 
@@ -433,7 +433,7 @@ def load_weights(
 ) -> str:
     """Gives the candidate the reference's weights: by name, else by order of equal shapes, else as constructed.
 
-    A file without Python (`plain`) has none of its own and is called with the reference's: they are there by name.
+    A file without Python (`as_module`) has none of its own and is called with the reference's: they are there by name.
     Returns which of these it was: `none`, `names`, `order` or `seed`. Both models were constructed under one seed, so
     `seed` still means equal weights when the candidate makes its parameters in the reference's order. Copies follow:
     those that were `built` with the model, noted there when it is `new`, and others where they are easily seen.

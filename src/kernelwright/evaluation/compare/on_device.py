@@ -1,6 +1,6 @@
-"""The comparison of `compare`, for outputs too large to leave their device: the same rule in torch, block by block.
+"""The comparison of `on_host`, for outputs too large to leave their device: the same rule in torch, block by block.
 
-Which elements pass, and what the largest errors are, follows `compare`'s docstring and `tasks.metric` to the letter;
+Which elements pass, and what the largest errors are, follows `on_host`'s docstring and `tasks.metric` to the letter;
 what is left out is its description of patterns. It runs in the trusted referee, in float64, on whole rows of at most
 about `BLOCK` elements at a time.
 """

@@ -162,7 +162,7 @@ def looked_twice(results: list[Comparison], expected: Sequence[Any], nearby: Nea
     """The results after a second look, if every output that failed leaves room for one; otherwise as they are.
 
     `expected` are the reference's outputs in float64, `nearby` gives them on moved inputs, and `taken` picks from
-    either what a doubt needs (arrays here, tensors on a device in `blockwise`).
+    either what a doubt needs (arrays here, tensors on a device in `on_device`).
     """
     failed = [r for r in results if not r.passed]
     doubts = [r.doubt for r in failed if r.doubt is not None]

@@ -1,7 +1,7 @@
 """The second look: whether the few elements that failed lie where the reference itself cannot be held to the tolerance.
 
 Some places are ill-conditioned: the exponential of a large sum, a value within rounding of the threshold of a jump.
-There an honest order of operations is off by more than `compare` allows, whose measure is one run of the reference in
+There an honest order of operations is off by more than `on_host` allows, whose measure is one run of the reference in
 its own dtype: a lucky one, since torch sums in blocks. So only where a candidate would fail, and only with few elements
 (`few`), none of them a misplaced NaN or infinity, the reference is run again in float64 on inputs and weights moved by
 relative noise (`tasks.inputs.nearby_outputs`): 32 units of round-off for float32, about the backward error of an
@@ -10,7 +10,7 @@ element is forgiven when
 
     min over p in {ref, p+, p-, ...} of |out_i - p_i| <= room_i + GAIN * m
 
-- `room_i` is what the first look allowed: T * scale + margin * h + s (see `compare`).
+- `room_i` is what the first look allowed: T * scale + margin * h + s (see `on_host`).
 - `m` is the movement of the element's segment: the largest min(|p+ - ref|, |p- - ref|) in it, counted only where
   opposite noise moves an element opposite ways. That is how smooth amplification acts; a jump moves it one way at most,
   so one element at a jump gives its neighbours nothing.

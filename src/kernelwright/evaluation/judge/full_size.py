@@ -88,7 +88,7 @@ def judge_on_gpu(
     gpu: Gpu,
     alone: bool = False,
 ) -> Evaluation:
-    """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `judge.judge`.
+    """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `small_sizes.judge`.
 
     What is not timed goes on beside other judgements, unless it shall be `alone`, or the task needs much memory.
     """

@@ -4,7 +4,7 @@ Reference and candidate share one process, as they do there, so the candidate ca
 inputs or the clock. The process is confined like every other one, and what it answers is a claim: the evaluation names
 the protocol and carries a warning. Verdicts of this module protect nothing and should reward nobody.
 
-Like `judge`, this module executes nothing of a task's or a candidate's; the child's side is `strict_runner`.
+Like `judge`, this module executes nothing of a task's or a candidate's; the child's side is `kernelbench_runner`.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ def _needed(
 
 
 def hardened(plan: Plan, distributions: Sequence[Distribution]) -> Plan:
-    """A plan with more distributions (`judge.value_kinds` takes them right after the task's own)."""
+    """A plan with more distributions (`small_sizes.value_kinds` takes them right after the task's own)."""
     extra = [d for d in distributions if d not in plan.distributions]
     return dataclasses.replace(plan, distributions=[*plan.distributions, *extra])
 

@@ -1,7 +1,7 @@
 """Rules against computing nothing, computing elsewhere, and looking where a candidate has no business.
 
 Each rule has a name, and turns the facts of a call into `Finding`s. What this does not do: read the candidate's text
-(that is `static_rules`), or decide whether outputs are right (that is `compare`).
+(that is `static_rules`), or decide whether outputs are right (that is `on_host`).
 """
 
 from __future__ import annotations

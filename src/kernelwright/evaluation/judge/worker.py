@@ -121,10 +121,20 @@ class Worker:
 
 @cache
 def _deriving_code() -> str:
-    """Fingerprint of the modules that make plans, so that a plan never outlives the code that made it."""
-    folder = Path(__file__).resolve().parents[1] / "tasks"
-    texts = [(folder / name).read_bytes() for name in ("workloads.py", "inputs.py") if (folder / name).exists()]
-    return hashlib.sha256(b"".join(texts)).hexdigest()
+    """Returns a fingerprint of all modules that make plans, so that a plan never outlives the code that made it.
+
+    These are the whole of `tasks/` and of `evaluation/reference/`: the oracle derives sizes, runs the reference at them
+    and measures its errors. Raises `HarnessError` where a folder is missing.
+    """
+    package = Path(__file__).resolve().parents[2]
+    digest = hashlib.sha256()
+    for folder in (package / "tasks", package / "evaluation" / "reference"):
+        files = sorted(folder.rglob("*.py"))
+        if not files:
+            raise HarnessError(f"the code that makes plans is missing: {folder}")
+        for path in files:
+            digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def _read_plan(path: Path) -> Plan | None:

@@ -29,7 +29,7 @@ Role = Literal[
 @cache
 def library_paths() -> tuple[Path, ...]:
     """Everything an interpreter with torch needs to read, and nothing of the user's."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     found = {Path(p) for p in ("/usr", "/lib", "/lib64", "/bin", "/etc/ld.so.cache", "/etc/alternatives")}
     found |= {Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), package}
     for name in ("stdlib", "platstdlib", "purelib", "platlib"):

@@ -405,7 +405,7 @@ class CandidateSession:
         return self._ask({"kind": "run", **header}, (), "at full size").header
 
     def strict(self, step: str, where: str, **header: Any) -> dict[str, Any]:
-        """One step of KernelBench's own protocol (`strict_runner`). Raises `Failed`."""
+        """One step of KernelBench's own protocol (`kernelbench_runner`). Raises `Failed`."""
         return self._ask({"kind": "strict", "step": step, **header}, (), where).header
 
     def _ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...], where: str) -> Message:

@@ -57,7 +57,7 @@ class Adopted:
 
 def version() -> str:
     """Which code this is: a parent that imported an older state of it must not judge for a newer one."""
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     newest = max(path.stat().st_mtime_ns for path in package.rglob("*.py"))
     return f"{package} {newest} {sys.executable}"
 

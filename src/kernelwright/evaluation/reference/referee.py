@@ -385,7 +385,7 @@ class Referee:
         None where a comparison must tell. `picks` are the elements of each output that `got` has.
 
         |out - honest| <= T/2 (|honest| + rms(honest)) everywhere is enough, with rms over an element's segment (see
-        `compare`) and T at most 1. With h the honest run's largest error in the segment, the triangle inequality gives
+        `on_host`) and T at most 1. With h the honest run's largest error in the segment, the triangle inequality gives
         |out - ref| <= T/2 (|ref| + rms(ref)) + (1 + T) h, and the rule allows T (|ref| + rms(ref)) and at least 2 h.
         """
         made = [self._own_run(header["distribution"], seed, header["call_seed"]) for seed in seeds]

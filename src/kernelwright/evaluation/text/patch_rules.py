@@ -1,6 +1,6 @@
 """Text that replaces functions of torch, time and the like, under whatever name a module goes.
 
-What runs is compared as well (`originals`); the text also shows what is put back before anybody looks, and is all there
+What runs is compared as well (`patched_functions`); the text also shows what is put back before anybody looks, and is all there
 is where a candidate does not run. What this does not do: follow values through calls.
 """
 
