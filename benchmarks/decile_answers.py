@@ -31,7 +31,7 @@ from typing import Any
 from rl_times import family_of, restored
 
 from kernelwright import benchfacts, metrics
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 DATA = {"tags": "speed-deciles", "no tags": "verified"}
 ASKED = {"10/10": ("tags", "10/10"), "1/10": ("tags", "1/10"), "untagged": ("no tags", None)}

@@ -189,7 +189,7 @@ def bench_facts(run: Path) -> dict[str, Any]:
     """What a run of bench has found so far."""
     from kernelwright import benchfacts
     from kernelwright.errors import KernelwrightError
-    from kernelwright.store import Store
+    from kernelwright.runs.store import Store
 
     try:
         with Store.open(run, writable=False) as store:

@@ -30,7 +30,6 @@ from pathlib import Path
 from cpu_eval import pairs as cpu_pairs
 from gpu_eval import own_pairs as gpu_pairs
 
-from kernelwright.batch import queue_rows
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.options import visible_gpus
@@ -38,7 +37,8 @@ from kernelwright.executor import Executor, in_order
 from kernelwright.executor.local import Local
 from kernelwright.executor.ray_actors import RayActors, import_ray
 from kernelwright.records import Candidate, Evaluation, Task
-from kernelwright.store import Store
+from kernelwright.runs.batch import queue_rows
+from kernelwright.runs.store import Store
 from kernelwright.tasks import Row
 
 Pairs = list[tuple[Task, Candidate]]

@@ -23,7 +23,7 @@ from gpu_machine import hardware
 from kernelwright import autotune
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import load_executor
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 FAMILIES = (
     "matmul_rectangular", "bmm", "conv2d", "conv1d", "conv_depthwise2d", "softmax", "layer_norm", "rms_norm",

@@ -196,7 +196,7 @@ def _asked(name: str, bench: Any) -> tuple[int, bool, bool]:
 def _bench(out: Path, name: str) -> Any:
     """The results of a job that is done."""
     from kernelwright import benchfacts
-    from kernelwright.store import Store
+    from kernelwright.runs.store import Store
 
     with Store.open(out / "bench" / name, writable=False) as store:
         return benchfacts.read(store)

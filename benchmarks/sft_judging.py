@@ -20,7 +20,7 @@ from kernelwright.executor import Job, load_executor
 from kernelwright.prompts import ParseFailure
 from kernelwright.records import Candidate, Evaluation, Provenance, Task
 from kernelwright.rollout import parse_python
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 REFERENCES = ("vanilla", "sft", "select-random", "deciles-none")
 """Methods that others are held against, where they are there."""

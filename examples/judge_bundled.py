@@ -14,10 +14,11 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
-from kernelwright import batch, report
+from kernelwright import report
 from kernelwright.evaluation import EvalOptions
 from kernelwright.records import Evaluation
-from kernelwright.store import Store
+from kernelwright.runs import batch
+from kernelwright.runs.store import Store
 from kernelwright.tasks import Row, load_candidate, load_task
 
 CANDIDATES = Path(str(resources.files("kernelwright") / "data" / "candidates"))

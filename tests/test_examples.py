@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright import folders
 from kernelwright.errors import StoreError
-from kernelwright.folders import KINDS, check_replaceable, claim, full, write_text
-from kernelwright.store import Store
+from kernelwright.runs import folders
+from kernelwright.runs.folders import KINDS, check_replaceable, claim, full, write_text
+from kernelwright.runs.store import Store
 
 
 @pytest.mark.parametrize("mark", KINDS)

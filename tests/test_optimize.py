@@ -16,7 +16,7 @@ from kernelwright.optimize import OptimizeResult, open_run, optimize
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task
 from kernelwright.rollout import Budget
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 SOURCE = """
 import torch

@@ -27,7 +27,7 @@ from kernelwright.records import (
     VerdictName,
     WorkloadResult,
 )
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 HOSTILE = (
     "\x1b]0;owned\x07\x1b[2J[red]</script></pre><script>document.title='owned'</script>"

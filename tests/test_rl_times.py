@@ -11,8 +11,8 @@ import pytest
 
 import kernelwright
 from kernelwright.evaluation import EvalOptions
-from kernelwright.executor.memory import question
-from kernelwright.store import Store
+from kernelwright.runs.known_verdicts import question
+from kernelwright.runs.store import Store
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 FAMILIES = "sum,gelu"

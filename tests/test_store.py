@@ -32,7 +32,7 @@ from kernelwright.records import (
     Workload,
     WorkloadResult,
 )
-from kernelwright.store import LARGE, Store
+from kernelwright.runs.store import LARGE, Store
 
 TASK = Task(task_id="t", source="class Model: ...\n" + "# long\n" * 1000)
 
@@ -215,7 +215,7 @@ def test_a_second_process_reads_while_the_first_writes(tmp_path: Path) -> None:
     Store.create(folder).close()
     pid, pipe = _in_child(lambda report: _judge_some(folder, 300, report, pause=0.003))
     code = (
-        "import sys, time; from kernelwright.store import Store\n"
+        "import sys, time; from kernelwright.runs.store import Store\n"
         "seen = []\n"
         "end = time.monotonic() + 30\n"
         "while (not seen or seen[-1] < 300) and time.monotonic() < end:\n"
@@ -235,7 +235,7 @@ def test_a_second_process_reads_while_the_first_writes(tmp_path: Path) -> None:
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with Store.create(tmp_path / "run") as store:
         store.add_task(TASK)
-        code = "import sys; from kernelwright.store import Store; Store.open(sys.argv[1])"
+        code = "import sys; from kernelwright.runs.store import Store; Store.open(sys.argv[1])"
         done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "run")], capture_output=True, text=True)
         assert done.returncode != 0
         assert "StoreError: another process is writing to the run" in done.stderr

@@ -23,7 +23,7 @@ from kernelwright.benchgrid import baseline_of, measure, parse_grid
 from kernelwright.errors import ConfigError
 from kernelwright.records import Evaluation as Verdict
 from kernelwright.records import Seconds, Task, Timing, Turn, WorkloadResult
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 TASK = """
 import torch

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from kernelwright.batch import judge_rows
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor
 from kernelwright.records import Evaluation, Task
+from kernelwright.runs.batch import judge_rows
+from kernelwright.runs.store import Store
 from kernelwright.solutions import schedules, write
 from kernelwright.solutions.reading import Unreadable
-from kernelwright.store import Store
 from kernelwright.tasks import Row, candidate_from_text, generate, load_task
 
 

@@ -18,7 +18,7 @@ from kernelwright.errors import StoreError
 from kernelwright.metrics import FAST_P, Estimate
 from kernelwright.records import Evaluation, Task, Turn
 from kernelwright.rollout import best_turn
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 BASELINES = ("eager", "compile")
 GREEDY = -1

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright import benchfacts, benchview
-from kernelwright.folders import write_text
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
-from kernelwright.store import Store
+from kernelwright.runs.folders import write_text
+from kernelwright.runs.store import Store
 
 
 def write(store: Store, path: Path) -> None:

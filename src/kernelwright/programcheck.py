@@ -31,9 +31,9 @@ from kernelwright.evaluation.judge.programs import (
 )
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
-from kernelwright.folders import write_text
 from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags
+from kernelwright.runs.folders import write_text
 from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.tasks.files import MAX_BYTES
 

@@ -22,15 +22,15 @@ from kernelwright import benchfacts, benchgrid, benchview
 from kernelwright.errors import StoreError
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl")
 """By which files a training run's folder is known, and which of them are for people."""
 
 if TYPE_CHECKING:
-    from kernelwright.batch import BatchSummary
     from kernelwright.evaluation.processes.session import Plan
     from kernelwright.optimize import OptimizeResult
+    from kernelwright.runs.batch import BatchSummary
 
 WIDTH = 160
 """Columns of a table that does not go to a terminal."""

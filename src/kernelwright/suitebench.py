@@ -22,7 +22,6 @@ from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.judge.cpu_first import AGAINST, before_gpu
 from kernelwright.executor import Job, load_executor
-from kernelwright.executor.memory import remembering
 from kernelwright.inference.chat import SPEED_TAGS, with_speed
 from kernelwright.policies import Answer, Policy, Request
 from kernelwright.policies.asking import Asker
@@ -41,7 +40,8 @@ from kernelwright.rollout import (
     prompt_hash,
     rollout,
 )
-from kernelwright.store import Store
+from kernelwright.runs.known_verdicts import remembering
+from kernelwright.runs.store import Store
 from kernelwright.tasks import load_suite
 
 SAME_FAILURES = 8
@@ -126,7 +126,7 @@ def load_bench_suite(
     id_field: str | None = None,
     verdicts: Path | None = None,
 ) -> BenchSuite:
-    """The suite that the options name; `verdicts`: a folder of such that runs share (`executor.memory`).
+    """The suite that the options name; `verdicts`: a folder of such that runs share (`runs.known_verdicts`).
 
     Raises `TaskError` and `ConfigError`.
     """

@@ -18,7 +18,7 @@ from kernelwright.curation import METHODS, Settings, gather
 from kernelwright.curation.gather import sample_of_row
 from kernelwright.errors import StoreError
 from kernelwright.records import Task, Turn
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 CANDIDATES = Path(kernelwright.__file__).parent / "data" / "candidates" / "row_softmax"
 

@@ -13,7 +13,7 @@ from kernelwright.evaluation.judge.program_answers import check_program, judge_a
 from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict, named_after
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 from kernelwright.tasks.cudabench import DataFile, ProgramTask, shared_files
 
 KERNEL = """

@@ -14,8 +14,8 @@ from judging import candidate, task
 from kernelwright.errors import StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Job, load_executor
-from kernelwright.executor.memory import Remembering, remembering, without_comments
 from kernelwright.records import Candidate, Evaluation, Provenance
+from kernelwright.runs.known_verdicts import Remembering, remembering, without_comments
 
 OPTIONS = EvalOptions(backend="cpu", trials=1)
 SECONDS = 60.0

@@ -20,9 +20,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from judging import candidate, task, verdict
 
 from kernelwright.errors import StoreError
-from kernelwright.jobqueue import Leased, Queue
 from kernelwright.records import Gate
-from kernelwright.store import Store
+from kernelwright.runs.jobqueue import Leased, Queue
+from kernelwright.runs.store import Store
 
 OPTIONS = {"trials": 3}
 

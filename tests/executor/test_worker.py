@@ -15,10 +15,10 @@ from judging import ADDING, REFERENCE, SLEEPING, broken_task, candidate, task
 from running import Command
 
 from kernelwright.evaluation import EvalOptions
-from kernelwright.executor import worker
 from kernelwright.executor.local import Local
-from kernelwright.jobqueue import Queue
-from kernelwright.store import Store
+from kernelwright.runs import worker
+from kernelwright.runs.jobqueue import Queue
+from kernelwright.runs.store import Store
 
 SECONDS = 90
 

@@ -11,7 +11,7 @@ from running import Command
 from kernelwright import autotune
 from kernelwright.autotune import Measured, ranked
 from kernelwright.errors import UsageError
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 
 def test_write_and_list(kernelwright: Command, tmp_path: Path) -> None:

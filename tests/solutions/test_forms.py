@@ -179,7 +179,7 @@ def test_a_file_without_a_module_is_left_alone() -> None:
         (PLAIN.replace("__global__", ""), "no __global__"),
         (PLAIN + "\nclass Mine(Module): pass\n", "without calling it"),
         ("from kernelwright.cuda import Module, compile_kernel\n", "compile_kernel"),
-        ("import kernelwright.store\n", "more of kernelwright"),
+        ("import kernelwright.runs.store\n", "more of kernelwright"),
         ("from kernelwright.cuda import Module\nModule(", "not Python"),
     ],
 )

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from kernelwright import folders  # noqa: E402
 from kernelwright.errors import StoreError  # noqa: E402
+from kernelwright.runs import folders  # noqa: E402
 from kernelwright.training.checkpoint import load_state, save_state  # noqa: E402
 
 

@@ -17,7 +17,7 @@ from undecided_model import ANSWER, EXPRESSIONS, REFERENCE, TASKS  # noqa: E402
 from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.inference.chat import task_prompt  # noqa: E402
-from kernelwright.store import Store  # noqa: E402
+from kernelwright.runs.store import Store  # noqa: E402
 from kernelwright.training.dpo import train_dpo  # noqa: E402
 from kernelwright.training.pairs import read_pairs, split_pairs  # noqa: E402
 from kernelwright.training.post_settings import DpoSettings, recipe_path  # noqa: E402

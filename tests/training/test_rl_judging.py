@@ -23,8 +23,8 @@ from kernelwright.executor.lanes import Job
 from kernelwright.executor.local import Local
 from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation, Provenance, Task
+from kernelwright.runs.store import Store
 from kernelwright.solutions import write
-from kernelwright.store import Store
 from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.tasks import candidate_from_text
 from kernelwright.training import rl_rollouts

@@ -240,7 +240,7 @@ def export_(
     out: Annotated[Path | None, path_option("File to write; default: stdout.")] = None,
 ) -> None:
     """Render a candidate as a self-contained KernelBench file with load_inline, which runs without Kernelwright."""
-    from kernelwright.folders import write_text
+    from kernelwright.runs.folders import write_text
     from kernelwright.solutions.forms import export
     from kernelwright.tasks import load_candidate
 

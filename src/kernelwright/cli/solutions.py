@@ -44,7 +44,7 @@ def solutions_write(
     Nothing of the task is run. Exit status: 0, or 2 where the library has no template for what the task computes.
     """
     from kernelwright.errors import UsageError
-    from kernelwright.folders import write_text
+    from kernelwright.runs.folders import write_text
     from kernelwright.solutions import schedules, write
     from kernelwright.solutions.reading import Unreadable
     from kernelwright.solutions.schedule import named
@@ -94,7 +94,7 @@ def solutions_tune(
     """
     from kernelwright import autotune, report
     from kernelwright.executor import load_executor
-    from kernelwright.store import Store
+    from kernelwright.runs.store import Store
 
     _check_form(form)
     options = eval_options(backend, None, False, 5, timeout, 4096, seed, "auto", timing_seconds=timing_seconds)

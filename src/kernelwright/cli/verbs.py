@@ -169,7 +169,7 @@ def eval_(
 def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, fresh: bool, as_json: bool) -> int:
     from kernelwright import report
     from kernelwright.evaluation import evaluate
-    from kernelwright.store import Store
+    from kernelwright.runs.store import Store
     from kernelwright.tasks import load_candidate, load_task
 
     wanted, given = load_task(task), load_candidate(candidate)
@@ -197,9 +197,10 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
 def _eval_rows(
     rows: list[Row], origin: str, run: Path, options: EvalOptions, kind: str, jobs: int, fresh: bool, as_json: bool
 ) -> None:
-    from kernelwright import batch, report
+    from kernelwright import report
     from kernelwright.executor import load_executor
-    from kernelwright.store import Store
+    from kernelwright.runs import batch
+    from kernelwright.runs.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
     judging = load_executor(kind, jobs, options.backend)  # first: where it cannot be had, no run folder is made
@@ -221,8 +222,9 @@ def _eval_rows(
 def _queue_rows(
     rows: list[Row], origin: str, run: Path, options: EvalOptions, priority: int, fresh: bool, as_json: bool
 ) -> None:
-    from kernelwright import batch, report
-    from kernelwright.store import Store
+    from kernelwright import report
+    from kernelwright.runs import batch
+    from kernelwright.runs.store import Store
 
     meta = {"verb": "eval", "input": origin, "options": options.model_dump(mode="json")}
     with Store.open_or_create(run, meta, shared=True) as store:
@@ -248,9 +250,9 @@ def worker(
     """Judge what is queued in a run folder; several workers of one machine may serve one folder."""
     from kernelwright import report
     from kernelwright.executor import load_executor
-    from kernelwright.executor.worker import serve
-    from kernelwright.jobqueue import Leased
-    from kernelwright.store import Store
+    from kernelwright.runs.jobqueue import Leased
+    from kernelwright.runs.store import Store
+    from kernelwright.runs.worker import serve
 
     with Store.open(run, shared=True) as store:
         counts = store.queue_counts()
@@ -499,7 +501,7 @@ def tasks_check(
     from kernelwright import programcheck, report, taskcheck
     from kernelwright.errors import UsageError
     from kernelwright.evaluation import Evaluator
-    from kernelwright.folders import write_text
+    from kernelwright.runs.folders import write_text
     from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
 
     options = _options("cpu", None, False, 5, 30.0, 4096, None, sandbox)

@@ -12,7 +12,7 @@ from kernelwright.corpus.decontaminate import Near, Rules, Text, decontaminate
 from kernelwright.corpus.guard import Away, taught
 from kernelwright.corpus.shards import MANIFEST, read_rows, unwritable, write_whole
 from kernelwright.errors import TaskError
-from kernelwright.folders import check_replaceable
+from kernelwright.runs.folders import check_replaceable
 from kernelwright.tasks import load_suite
 from kernelwright.tasks.jsonl import json_lines, row_name
 

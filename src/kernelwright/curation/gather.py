@@ -19,7 +19,7 @@ from kernelwright.records import (
     Turn,
     WorkloadResult,
 )
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 
 def gather(runs: Sequence[Path | str]) -> list[Episode]:

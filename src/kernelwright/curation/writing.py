@@ -17,7 +17,7 @@ from kernelwright.corpus.shards import MANIFEST, write_whole
 from kernelwright.curation.methods import Rows, Settings
 from kernelwright.curation.samples import digest, tree_hash
 from kernelwright.errors import ConfigError, StoreError
-from kernelwright.folders import claim
+from kernelwright.runs.folders import claim
 
 FILE = "data/train.jsonl"
 REMOVED = "decontamination.json"

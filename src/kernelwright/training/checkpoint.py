@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
-from kernelwright.folders import full
+from kernelwright.runs.folders import full
 from kernelwright.training.progress import cannot_write, writing
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Message
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import BaseModelSettings, BenchSettings
 from kernelwright.training.progress import BENCHES, read_log

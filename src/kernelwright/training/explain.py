@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError
-from kernelwright.folders import make
+from kernelwright.runs.folders import make
 from kernelwright.training import post_run
 from kernelwright.training.losses import load_loss, regions, top_k_entropy
 from kernelwright.training.losses.cuset import in_windows

@@ -20,7 +20,7 @@ from typing import Any
 
 from kernelwright.config import dump_config
 from kernelwright.errors import ConfigError, StoreError, did_you_mean
-from kernelwright.folders import claim, make
+from kernelwright.runs.folders import claim, make
 from kernelwright.training.merging import save_tokenizer_files, write_model
 from kernelwright.training.post_settings import (
     BaseModelSettings,

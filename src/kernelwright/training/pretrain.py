@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import ConfigError, StoreError
-from kernelwright.folders import claim
+from kernelwright.runs.folders import claim
 from kernelwright.training.preparing import Prepared, open_data, prepare_data
 from kernelwright.training.progress import Live
 from kernelwright.training.settings import PretrainSettings

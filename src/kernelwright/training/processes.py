@@ -24,7 +24,7 @@ from typing import Any
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
 from kernelwright.executor import Executor
-from kernelwright.folders import claim, make
+from kernelwright.runs.folders import claim, make
 from kernelwright.training.post_run import SETTINGS
 from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
 from kernelwright.training.rl_settings import RlSettings

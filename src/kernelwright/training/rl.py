@@ -24,11 +24,11 @@ import numpy as np
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.executor import Executor, load_executor
-from kernelwright.executor.memory import remembering
 from kernelwright.policies import load_policy
 from kernelwright.records import Task
 from kernelwright.rewards import annealed_judge_weight
 from kernelwright.rewards_judge import Judge
+from kernelwright.runs.known_verdicts import remembering
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.post_run import begin

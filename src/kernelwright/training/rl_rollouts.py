@@ -30,7 +30,6 @@ from kernelwright.evaluation.options import visible_gpus
 from kernelwright.evaluation.processes.gpu_faults import Faults
 from kernelwright.evaluation.processes.gpu_seats import shared_path
 from kernelwright.executor import Executor, Job
-from kernelwright.executor.memory import question
 from kernelwright.policies import Answer, Request
 from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.policies.streaming import Stream
@@ -39,6 +38,7 @@ from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.rewards import Reward, load_reward
 from kernelwright.rewards_judge import Judge
 from kernelwright.rollout import Budget, Exchange, parse_python, rollout
+from kernelwright.runs.known_verdicts import question
 from kernelwright.training.filters import varied_groups
 from kernelwright.training.progress import damaged, json_lines, writing
 from kernelwright.training.ranks import Ranks

@@ -178,7 +178,7 @@ class JudgingSettings(RlTable):
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
-    """A folder of verdicts that steps, and runs on one machine, share (`executor.memory`). Inputs are then the same in
+    """A folder of verdicts that steps, and runs on one machine, share (`runs.known_verdicts`). Inputs are then the same in
     every step, for else no verdict would be met again."""
     judge: str | None = None
     """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays. The weight that

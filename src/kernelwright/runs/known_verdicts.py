@@ -18,7 +18,7 @@ from kernelwright.errors import StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job, Keep
 from kernelwright.records import Candidate, Evaluation, Task
-from kernelwright.store import Store
+from kernelwright.runs.store import Store
 
 
 def question(task: Task, candidate: Candidate, options: EvalOptions) -> str:

@@ -15,9 +15,9 @@ from kernelwright.errors import KernelwrightError, StoreError, TaskError, UsageE
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job
 from kernelwright.executor.lanes import CLOSING_SECONDS, failed
-from kernelwright.jobqueue import Leased, Queue
 from kernelwright.records import Evaluation
-from kernelwright.store import Store
+from kernelwright.runs.jobqueue import Leased, Queue
+from kernelwright.runs.store import Store
 
 MOST_ATTEMPTS = 3
 """A job whose workers died so often is not given to another one: it may be what kills them."""

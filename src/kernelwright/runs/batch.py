@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, Job, in_order, load_executor
-from kernelwright.jobqueue import Queue
 from kernelwright.records import Evaluation
-from kernelwright.store import Store
+from kernelwright.runs.jobqueue import Queue
+from kernelwright.runs.store import Store
 from kernelwright.tasks import Row
 
 

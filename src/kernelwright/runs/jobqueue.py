@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from kernelwright.errors import StoreError
 from kernelwright.records import Candidate, Evaluation, Gate, Task
-from kernelwright.store import ADD_EVALUATION, Store
+from kernelwright.runs.store import ADD_EVALUATION, Store
 
 State = Literal["queued", "leased", "done", "failed"]
 

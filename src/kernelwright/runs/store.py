@@ -31,8 +31,8 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from kernelwright.errors import StoreError
-from kernelwright.folders import claim, full
 from kernelwright.records import Candidate, Evaluation, Task, Turn
+from kernelwright.runs.folders import claim, full
 
 SCHEMA_VERSION = 2
 OLDEST_VERSION = 1
