@@ -30,7 +30,7 @@ from typing import Any
 
 from rl_times import family_of, restored
 
-from kernelwright import benchfacts, metrics
+from kernelwright.bench import metrics, numbers
 from kernelwright.runs.store import Store
 
 DATA = {"tags": "speed-deciles", "no tags": "verified"}
@@ -124,11 +124,11 @@ class Stages:
             for seed in self.asked.seeds:
                 if (self.run(name, seed) / "run.sqlite").is_file():
                     with Store.open(self.run(name, seed), writable=False) as store:
-                        bench = benchfacts.read(store)
+                        bench = numbers.read(store)
                         environment = environment or next((e.environment for e in store.evaluations()), {})
                     found.setdefault(name, {})[seed] = by_task(bench)
                     counted = verdicts.setdefault(name, {})
-                    for verdict, count in benchfacts.verdicts(bench).items():
+                    for verdict, count in numbers.verdicts(bench).items():
                         counted[verdict] = counted.get(verdict, 0) + count
         kept: dict[str, Any] = {"benchmark": "decile_answers", "date": date.today().isoformat()}
         kept |= {"environment": environment, "settings": [*SETTINGS, *self.asked.set], "verdicts": verdicts}
@@ -147,12 +147,12 @@ class Stages:
         return found
 
 
-def by_task(bench: benchfacts.Bench) -> dict[str, dict[str, float]]:
+def by_task(bench: numbers.Bench) -> dict[str, dict[str, float]]:
     """Per task: the share of answers that are right, the share that are right and faster than eager, and the mean log
     speedup of the right ones where there are any."""
     found: dict[str, dict[str, float]] = {}
-    speeds = benchfacts.speedups(bench, "eager")
-    fast = benchfacts.faster("eager", 1.0)
+    speeds = numbers.speedups(bench, "eager")
+    fast = numbers.faster("eager", 1.0)
     for task in bench.answered():
         counted = task.counted
         row = {"correct": statistics.mean(float(s.correct) for s in counted)}

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from rl_schedule_choice import Choice, arguments, asked_for, chances, right, scores
 
-from kernelwright import metrics
+from kernelwright.bench import metrics
 from kernelwright.curation.deciles import speed_deciles
 from kernelwright.curation.samples import Sample
 from kernelwright.inference.chat import speed_line, task_prompt

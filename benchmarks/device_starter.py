@@ -187,13 +187,13 @@ def _read(path: Path, default: Any) -> Any:
 
 def bench_facts(run: Path) -> dict[str, Any]:
     """What a run of bench has found so far."""
-    from kernelwright import benchfacts
+    from kernelwright.bench import numbers
     from kernelwright.errors import KernelwrightError
     from kernelwright.runs.store import Store
 
     try:
         with Store.open(run, writable=False) as store:
-            return dict(benchfacts.summarise(benchfacts.read(store)))
+            return dict(numbers.summarise(numbers.read(store)))
     except (KernelwrightError, OSError) as error:
         return {"unreadable": str(error)}
 

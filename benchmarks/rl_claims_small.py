@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from rl_hacking_small import load_example
 
-from kernelwright import metrics
+from kernelwright.bench import metrics
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 

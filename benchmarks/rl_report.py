@@ -126,7 +126,7 @@ def changes(out: Path, names: Sequence[str]) -> dict[str, Any]:
 @cache
 def _rewarded(out: Path, before: str, after: str) -> dict[str, Any]:
     """Paired differences of what answers are worth (`MEASURES`), over tasks."""
-    from kernelwright import metrics
+    from kernelwright.bench import metrics
 
     made = {}
     for name, worth in MEASURES.items():
@@ -181,7 +181,7 @@ MEASURES: dict[str, Callable[[Any], float | None]] = {
 
 @cache
 def _compared(out: Path, before: str, after: str) -> dict[str, Any]:
-    from kernelwright import benchfacts
+    from kernelwright.bench import numbers as benchfacts
 
     rows: dict[str, Any] = benchfacts.compare(_bench(out, before), _bench(out, after))["rows"]
     return rows
@@ -195,7 +195,7 @@ def _asked(name: str, bench: Any) -> tuple[int, bool, bool]:
 @cache
 def _bench(out: Path, name: str) -> Any:
     """The results of a job that is done."""
-    from kernelwright import benchfacts
+    from kernelwright.bench import numbers as benchfacts
     from kernelwright.runs.store import Store
 
     with Store.open(out / "bench" / name, writable=False) as store:

@@ -37,9 +37,9 @@ import torch
 from rl_times import answers, family_of
 from torch import Tensor
 
+from kernelwright.bench.metrics import paired
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
-from kernelwright.metrics import paired
 from kernelwright.records import Evaluation, Message, Task, Timing, WorkloadResult
 from kernelwright.rewards import BASELINES, REWARDS
 

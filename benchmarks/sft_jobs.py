@@ -202,7 +202,7 @@ def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """A step of ours (`sft`, `cuset`) against one of TRL's own `SFTTrainer` on the same rows: seconds of whole steps,
     data included, by turns, so that what else the machine does meets all alike; peak memory of each alone. Ratios are
     medians over turns of a step to TRL's of the same turn."""
-    from kernelwright import metrics
+    from kernelwright.bench import metrics
     from kernelwright.training.post_settings import SftSettings
     from kernelwright.training.samples import prepare
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernelwright import metrics
+from kernelwright.bench import metrics
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Job, load_executor
 from kernelwright.prompts import ParseFailure

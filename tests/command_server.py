@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 PRELOADS = (
-    "numpy rich.console rich.progress rich.table elftools.elf.elffile kernelwright.benchview kernelwright.cli "
+    "numpy rich.console rich.progress rich.table elftools.elf.elffile kernelwright.bench.tables kernelwright.cli "
     "kernelwright.cli.corpus kernelwright.curation kernelwright.executor.local kernelwright.profile "
     "kernelwright.report kernelwright.solutions kernelwright.tasks"
 ).split()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright import metrics
+from kernelwright.bench import metrics
 
 
 @settings(max_examples=60, deadline=None)

@@ -18,8 +18,8 @@ from policies.server import serving
 from rich.console import Console
 from running import Command
 
-from kernelwright import benchfacts, benchview
-from kernelwright.benchgrid import baseline_of, measure, parse_grid
+from kernelwright.bench import numbers, tables
+from kernelwright.bench.grid import baseline_of, measure, parse_grid
 from kernelwright.errors import ConfigError
 from kernelwright.records import Evaluation as Verdict
 from kernelwright.records import Seconds, Task, Timing, Turn, WorkloadResult
@@ -261,8 +261,8 @@ def test_a_sample_that_was_not_played_to_its_end_is_no_result(
     done = kernelwright("bench", *words[:3], "--limit", 3, "--turns", 3, "--stop", "never", "--run", tmp_path / "all")
     assert done.returncode == 0, done.stderr
     with Store.open(tmp_path / "all", writable=False) as store:
-        found = benchfacts.read(store)
-    assert benchfacts.counts(found)["no_answer"] == 2, "a right answer ends no sample that is never stopped"
+        found = numbers.read(store)
+    assert numbers.counts(found)["no_answer"] == 2, "a right answer ends no sample that is never stopped"
     assert (measure(found)["tasks"], measure(found)["answers"]) == (1, 3)
 
 
@@ -270,15 +270,13 @@ def test_a_sample_that_a_kill_ended_is_pending(tmp_path: Path) -> None:
     folder = timed_run(tmp_path / "a", {"p": [None, None], "q": [1.0, None]}, turns=2)
     with Store.open(folder) as store:
         task = Task(task_id="p", source="x = 1")
-        store.add_turn(
-            benchfacts.rollout_name(task, 0), Turn(index=1, messages=(), answer="a", parse_failure="no code")
-        )
-        store.add_turn(benchfacts.rollout_name(task, 1), Turn(index=1, messages=(), answer="not judged"))
-        store.add_event("bad_task", {"name": benchfacts.task_name(task), "reason": "before it was judged"})
+        store.add_turn(numbers.rollout_name(task, 0), Turn(index=1, messages=(), answer="a", parse_failure="no code"))
+        store.add_turn(numbers.rollout_name(task, 1), Turn(index=1, messages=(), answer="not judged"))
+        store.add_event("bad_task", {"name": numbers.task_name(task), "reason": "before it was judged"})
     with Store.open(folder, writable=False) as store:
-        found = benchfacts.read(store)
-    assert benchfacts.verdicts(found) == {"wrong": 1, "correct": 1} and benchfacts.counts(found)["pending"] == 2
-    assert benchfacts.counts(found)["bad_tasks"] == 0
+        found = numbers.read(store)
+    assert numbers.verdicts(found) == {"wrong": 1, "correct": 1} and numbers.counts(found)["pending"] == 2
+    assert numbers.counts(found)["bad_tasks"] == 0
 
 
 def test_a_grid_spends_one_budget_in_several_shapes(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
@@ -321,7 +319,7 @@ def test_shapes_of_a_grid() -> None:
 def test_a_shape_is_measured_over_all_of_its_answers(tmp_path: Path) -> None:
     folder = timed_run(tmp_path / "a", {"p": [1.0, 4.0], "q": [None, 0.5], "r": [None, None], "s": [2.0, 2.0]})
     with Store.open(folder, writable=False) as store:
-        found = measure(benchfacts.read(store))
+        found = measure(numbers.read(store))
     values = {name: found[name]["value"] for name in ("best_correct", "avg_correct", "last_correct", "best_speedup")}
     assert values == {"best_correct": 0.75, "avg_correct": 0.625, "last_correct": 0.625, "best_speedup": 1.75}
     assert found["best_fast_1"]["value"] == 0.5 and (found["answers"], found["tasks"]) == (8, 4)
@@ -331,13 +329,13 @@ def test_a_shape_is_held_against_what_was_timed(tmp_path: Path) -> None:
     """With `--baselines compile` a grid knew no speeds."""
     folder = timed_run(tmp_path / "a", {"p": [0.5, 4.0], "q": [None, None]}, eager=None)
     with Store.open(folder, writable=False) as store:
-        bench = benchfacts.read(store)
+        bench = numbers.read(store)
     asked = replace(bench, settings={**bench.settings, "options": {"baselines": ["compile"]}})
     assert measure(bench)["best_speedup"] is None and baseline_of(asked) == "compile"
     found = measure(asked)
     assert found["best_speedup"]["value"] == 1.0 and found["best_fast_1"]["value"] == 0.5
     screen = io.StringIO()
-    benchview.print_grid({"2x1": found}, Console(file=screen, width=200))
+    tables.print_grid({"2x1": found}, Console(file=screen, width=200))
     assert "best fast_1 (compile)" in screen.getvalue() and "best speedup (compile)" in screen.getvalue()
     for beside in (["eager", "compile"], [], ["eager"]):
         assert baseline_of(replace(bench, settings={"options": {"baselines": beside}})) == "eager"
@@ -350,7 +348,7 @@ def test_a_dead_endpoint_ends_it_with_an_error(kernelwright: Command, suite: Pat
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 1 and "gives no answer" in done.stderr and "Traceback" not in done.stderr
     with Store.open(tmp_path / "run", writable=False) as store:
-        assert benchfacts.read(store).answered() == []
+        assert numbers.read(store).answered() == []
 
 
 def test_ctrl_c_keeps_what_was_judged(kernelwright: Command, suite: Path, tmp_path: Path) -> None:
@@ -412,7 +410,7 @@ def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1
     with Store.create(folder, meta) as store:
         tasks = {name: Task(task_id=name, source="x = 1") for name in times}
         rows = [
-            {"name": benchfacts.task_name(t), "task_id": n, "hash": t.content_hash, "family": None}
+            {"name": numbers.task_name(t), "task_id": n, "hash": t.content_hash, "family": None}
             for n, t in tasks.items()
         ]
         store.add_event("suite", {"tasks": rows, "samples": 2, "greedy": False})
@@ -429,14 +427,14 @@ def timed_run(folder: Path, times: dict[str, list[float | None]], turns: int = 1
                     seconds=Seconds(total=1.0),
                 )
                 turn = Turn(index=0, messages=(), answer="a", candidate_id="c", evaluation=verdict)
-                store.add_turn(benchfacts.rollout_name(tasks[name], number), turn)
+                store.add_turn(numbers.rollout_name(tasks[name], number), turn)
     return folder
 
 
 def test_speeds_are_those_of_the_records(tmp_path: Path) -> None:
     folder = timed_run(tmp_path / "a", {"p": [1.0, 4.0], "q": [None, 0.5], "r": [None, None], "s": [2.0, 2.0]})
     with Store.open(folder, writable=False) as store:
-        found = benchfacts.summarise(benchfacts.read(store))
+        found = numbers.summarise(numbers.read(store))
     eager, compiled = found["fast"]["eager"], found["fast"]["compile"]
     # Speedups against eager: p 2 and 0.5, q none and 4, r none, s 1 and 1; against compiled half of that.
     assert {p: by_k["1"]["value"] for p, by_k in eager.items()} == {

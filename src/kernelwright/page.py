@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from kernelwright import benchfacts, benchview
+from kernelwright.bench import numbers, tables
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Launch, Turn, WorkloadResult
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
@@ -63,7 +63,7 @@ def render(store: Store) -> str:
 
 def _bench(store: Store) -> str:
     """The numbers of a run of bench; nothing for another run."""
-    return benchview.section(benchfacts.summarise(benchfacts.read(store))) if benchfacts.is_bench(store) else ""
+    return tables.section(numbers.summarise(numbers.read(store))) if numbers.is_bench(store) else ""
 
 
 def _e(value: Any) -> str:

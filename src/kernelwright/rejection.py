@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
+from kernelwright.bench.job import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.curation import gather
 from kernelwright.curation.samples import Episode
 from kernelwright.curation.select import rft
 from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, load_executor
-from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.training.checkpoint import write_json
 from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
 from kernelwright.training.progress import writing

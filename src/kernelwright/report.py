@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from kernelwright import benchfacts, benchgrid, benchview
+from kernelwright.bench import grid, numbers, tables
 from kernelwright.errors import StoreError
 from kernelwright.evaluation.judge import counter_lines
 from kernelwright.records import VERDICTS, Candidate, Evaluation, Task, Timing, Turn
@@ -268,7 +268,7 @@ def opened(run: Path) -> Store:
             there = [str(run / name) for name in SHOWN if (run / name).is_file()]
             look = f"look at {' and '.join(there)}" if there else "it has logged nothing yet"
             raise StoreError(f"{str(run)!r} holds a training run, which has no report", hint=look) from error
-        shapes = benchgrid.runs_in(run)
+        shapes = grid.runs_in(run)
         if not shapes:
             raise
         words = " or ".join(str(run / shape) for shape in shapes)
@@ -279,7 +279,7 @@ def opened(run: Path) -> Store:
 
 def summary(store: Store) -> dict[str, Any]:
     """A run in numbers, for scripts."""
-    bench = benchfacts.summarise(benchfacts.read(store)) if benchfacts.is_bench(store) else None
+    bench = numbers.summarise(numbers.read(store)) if numbers.is_bench(store) else None
     return {**_summary(store), **({"bench": bench} if bench else {})}
 
 
@@ -321,8 +321,8 @@ def _summary(store: Store) -> dict[str, Any]:
 
 def print_run(store: Store) -> None:
     """A run as tables."""
-    if benchfacts.is_bench(store):
-        benchview.print_summary(benchfacts.summarise(benchfacts.read(store)), out)
+    if numbers.is_bench(store):
+        tables.print_summary(numbers.summarise(numbers.read(store)), out)
         return
     items, turns = store.items(), store.turns()
     if items:

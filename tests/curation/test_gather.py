@@ -10,7 +10,7 @@ import pytest
 from running import Command
 
 import kernelwright
-from kernelwright.benchfacts import task_name
+from kernelwright.bench.numbers import task_name
 from kernelwright.corpus.build import Plan, Progress, build
 from kernelwright.corpus.pairs import make_chunk, recipe
 from kernelwright.corpus.shards import Verdict, row_of

@@ -393,7 +393,7 @@ def test_statements_name_starred_arguments_and_count_what_they_cannot_read() -> 
 
 
 def test_programs_that_were_asked_for_in_words_are_named_as_programs(tmp_path: Path) -> None:
-    from kernelwright.programbench import load
+    from kernelwright.bench.program_suite import load
 
     program = "#include <cstdio>\n__global__ void k() {}\nint main() { k<<<1, 1>>>(); }\n"
     scripts = {"gen.py": "open('data/in.bin', 'w')", "compare.py": "print('T')"}

@@ -15,11 +15,11 @@ pytest.importorskip("trl")
 
 from undecided_model import rl_table  # noqa: E402
 
+from kernelwright.bench.job import Bench  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, WorkloadResult  # noqa: E402
 from kernelwright.runs.store import Store  # noqa: E402
-from kernelwright.suitebench import Bench  # noqa: E402
 from kernelwright.training.rl_settings import RlSettings  # noqa: E402
 
 

@@ -16,7 +16,8 @@ pytest.importorskip("torch")
 
 from relu_task import RELU
 
-from kernelwright import benchfacts
+from kernelwright.bench import numbers
+from kernelwright.bench.job import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor.lanes import Job
@@ -25,7 +26,6 @@ from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.runs.store import Store
 from kernelwright.solutions import write
-from kernelwright.suitebench import BenchOptions, BenchSuite, exchange_of, play
 from kernelwright.tasks import candidate_from_text
 from kernelwright.training import rl_rollouts
 from kernelwright.training.rl_rollouts import Rollouts, Row
@@ -169,7 +169,7 @@ def test_bench_filters_as_training_does(judges: Noting, tmp_path: Path) -> None:
         judges.asked.clear()
         play(suite, policy, options, EvalOptions(backend="gpu", trials=2), run)
         with Store.open(run, writable=False) as store:
-            found[filtered] = benchfacts.verdicts(benchfacts.read(store)), sorted(judges.asked)
+            found[filtered] = numbers.verdicts(numbers.read(store)), sorted(judges.asked)
     assert found[True] == ({"correct": 1, "wrong": 1}, ["cpu", "cpu", "gpu"])
     assert found[False] == ({"correct": 1, "wrong": 1}, ["gpu", "gpu"])
 

@@ -14,11 +14,11 @@ import typer
 from kernelwright.cli.options import path_argument, path_option, seed_option
 
 if TYPE_CHECKING:
-    from kernelwright.benchfacts import Bench as BenchResults
-    from kernelwright.benchgrid import Shape
+    from kernelwright.bench.grid import Shape
+    from kernelwright.bench.job import BenchOptions, BenchSuite
+    from kernelwright.bench.numbers import Bench as BenchResults
     from kernelwright.evaluation import EvalOptions
     from kernelwright.records import Trajectory
-    from kernelwright.suitebench import BenchOptions, BenchSuite
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -94,14 +94,14 @@ def bench(
     The same command continues an interrupted run: nothing is asked for or judged twice. Faults of ours and answers that
     the policy does not give are counted apart.
     """
-    from kernelwright import programbench
+    from kernelwright.bench import program_suite
+    from kernelwright.bench.job import BenchOptions, load_bench_suite
     from kernelwright.cli.options import cores, eval_options
     from kernelwright.errors import ConfigError
-    from kernelwright.suitebench import BenchOptions, load_bench_suite
 
     more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
     more |= {"sample_large": sample_large, "small_sizes": small_sizes}
-    seconds = timeout if timeout is not None else programbench.SECONDS if programbench.is_programs(suite) else 30.0
+    seconds = timeout if timeout is not None else program_suite.SECONDS if program_suite.is_programs(suite) else 30.0
     judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, "--rule", **more)
     _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
     if top_w is not None and context != "top_w":
@@ -124,9 +124,9 @@ def bench(
 def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
     """Draws and judges what the run folder does not hold yet, with progress on stderr."""
     from kernelwright import report
+    from kernelwright.bench.job import exchange_of, play
     from kernelwright.policies import load_policy
     from kernelwright.rollout import best_turn
-    from kernelwright.suitebench import exchange_of, play
 
     told = options.context is not None
     policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p, conversation=told)
@@ -155,7 +155,7 @@ def _check_together(grid: str | None, others: dict[str, object]) -> None:
 
 def _shapes(grid: str | None, options: BenchOptions) -> list[Shape]:
     """The shapes of a grid, none where there is no grid. Raises `ConfigError` for those that nobody can draw."""
-    from kernelwright.benchgrid import parse_grid
+    from kernelwright.bench.grid import parse_grid
     from kernelwright.errors import ConfigError
 
     if not options.numbers():
@@ -171,7 +171,9 @@ def _play_grid(
     suite: BenchSuite, shapes: list[Shape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
 ) -> None:
     """A run for each shape in a folder of its own, then one table of them all."""
-    from kernelwright import benchgrid, benchview, report
+    from kernelwright import report
+    from kernelwright.bench import grid as benchgrid
+    from kernelwright.bench import tables
 
     found = {}
     for shape in shapes:
@@ -181,35 +183,37 @@ def _play_grid(
     if as_json:
         print(json.dumps({"suite": options.suite, "policy": options.policy, "grid": found}))
     else:
-        benchview.print_grid(found, report.out)
+        tables.print_grid(found, report.out)
     if any(facts["missing"] and not facts["tasks"] for facts in found.values()):
         raise typer.Exit(1)  # as a run of which no sample counts
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:
     """The tables of a finished run, and how it compares with another."""
-    from kernelwright import benchfacts, benchview, report
+    from kernelwright import report
+    from kernelwright.bench import numbers, tables
 
     found = _bench_of(run)
-    summary = benchfacts.summarise(found)
+    summary = numbers.summarise(found)
     if other is not None:
-        summary["comparison"] = benchfacts.compare(_bench_of(other), found)
+        summary["comparison"] = numbers.compare(_bench_of(other), found)
     if as_json:
         print(json.dumps(summary))
     else:
-        benchview.print_summary(summary, report.out)
+        tables.print_summary(summary, report.out)
         if other is not None:
-            benchview.print_comparison(summary["comparison"], (other.name, run.name), report.out)
+            tables.print_comparison(summary["comparison"], (other.name, run.name), report.out)
         report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")
     if summary["counts"]["no_answer"] and not summary["counts"]["samples"]:
         raise typer.Exit(1)
 
 
 def _bench_of(run: Path) -> BenchResults:
-    from kernelwright import benchfacts, report
+    from kernelwright import report
+    from kernelwright.bench import numbers
 
     with report.opened(run) as store:
-        return benchfacts.read(store)
+        return numbers.read(store)
 
 
 @app.command()
@@ -219,10 +223,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
-    from kernelwright import benchfacts, benchview, report
+    from kernelwright import report
+    from kernelwright.bench import numbers, tables
     from kernelwright.errors import UsageError
 
-    found = benchfacts.compare(_bench_of(first), _bench_of(second))
+    found = numbers.compare(_bench_of(first), _bench_of(second))
     if not found["common_tasks"]:
         raise UsageError(
             f"{str(first)!r} and {str(second)!r} have no task in common that both judged: there is nothing to compare",
@@ -231,7 +236,7 @@ def compare(
     if as_json:
         print(json.dumps(found))
     else:
-        benchview.print_comparison(found, (str(first), str(second)), report.out)
+        tables.print_comparison(found, (str(first), str(second)), report.out)
 
 
 @app.command("export")

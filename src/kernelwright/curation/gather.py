@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernelwright.benchfacts import task_name
+from kernelwright.bench.numbers import task_name
 from kernelwright.corpus.shards import MANIFEST, UNFINISHED, read_rows, unfinished_rows
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import StoreError

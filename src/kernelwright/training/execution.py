@@ -16,7 +16,8 @@ from typing import Any
 
 from transformers import Trainer, TrainerCallback
 
-from kernelwright import benchfacts, suitebench
+from kernelwright.bench import job
+from kernelwright.bench import numbers as benchfacts
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.policies import Policy, load_policy
@@ -81,7 +82,7 @@ class ExecutionCallback(TrainerCallback):
         save_tokenizer_files(self.tokenizer, folder / "model")  # word for word, where they come from a folder
         with torch.random.fork_rng():  # dropout goes on as if nothing had been measured
             policy = model_policy(folder / "model", self.trainer.processing_class, self.settings)
-            suitebench.play(self._suite(), policy, self._options(step), judging_options(self.settings), folder)
+            job.play(self._suite(), policy, self._options(step), judging_options(self.settings), folder)
         del policy
         gc.collect()
         if torch.cuda.is_available():
@@ -91,9 +92,9 @@ class ExecutionCallback(TrainerCallback):
         with Store.open(folder, writable=False) as store:
             return {"step": step, **numbers(benchfacts.summarise(benchfacts.read(store)))}
 
-    def _options(self, step: int) -> suitebench.BenchOptions:
+    def _options(self, step: int) -> job.BenchOptions:
         s = self.settings
-        return suitebench.BenchOptions(
+        return job.BenchOptions(
             policy=f"{self.name} at update {step}",
             suite=s.suite,
             samples=s.samples,
@@ -103,9 +104,9 @@ class ExecutionCallback(TrainerCallback):
             seed=s.seed,
         )
 
-    def _suite(self) -> suitebench.BenchSuite:
+    def _suite(self) -> job.BenchSuite:
         s = self.settings
-        return suitebench.load_bench_suite(
+        return job.load_bench_suite(
             self._options(0),
             judging_options(s),
             s.jobs or len(os.sched_getaffinity(0)),

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from kernelwright import programbench
-from kernelwright.benchfacts import GREEDY, rollout_name, task_name
+from kernelwright.bench import program_suite
+from kernelwright.bench.numbers import GREEDY, rollout_name, task_name
 from kernelwright.errors import ConfigError, PolicyError, TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.judge.cpu_first import AGAINST, before_gpu
@@ -131,12 +131,12 @@ def load_bench_suite(
     Raises `TaskError` and `ConfigError`.
     """
     exchange = exchange_of(options)
-    if programbench.is_programs(options.suite):
+    if program_suite.is_programs(options.suite):
         for name, given in (("context", options.context), ("speed", options.speed), ("verdicts", verdicts)):
             if given is not None:
                 what = f"--{name} is for tasks with a Python reference"
                 raise ConfigError(what, hint="leave it out for cudabench:FILE")
-        return BenchSuite(*programbench.load(options.suite, jobs, limit, id_field))
+        return BenchSuite(*program_suite.load(options.suite, jobs, limit, id_field))
     tasks = load_suite(options.suite, reference_field=reference_field, id_field=id_field, limit=limit)
     return BenchSuite(tasks, exchange, lambda: remembering(load_executor(executor, jobs, judging.backend), verdicts))
 

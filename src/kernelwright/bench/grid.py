@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from kernelwright import metrics
-from kernelwright.benchfacts import Bench, Sample, TaskResult
+from kernelwright.bench import metrics
+from kernelwright.bench.numbers import Bench, Sample, TaskResult
 from kernelwright.errors import ConfigError
 
 

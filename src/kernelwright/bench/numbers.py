@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kernelwright import metrics
+from kernelwright.bench import metrics
+from kernelwright.bench.metrics import FAST_P, Estimate
 from kernelwright.errors import StoreError
-from kernelwright.metrics import FAST_P, Estimate
 from kernelwright.records import Evaluation, Task, Turn
 from kernelwright.rollout import best_turn
 from kernelwright.runs.store import Store
