@@ -20,10 +20,10 @@ from typing import Any
 
 from gpu_machine import hardware
 
-from kernelwright import autotune
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import load_executor
 from kernelwright.runs.store import Store
+from kernelwright.search import autotune
 
 FAMILIES = (
     "matmul_rectangular", "bmm", "conv2d", "conv1d", "conv_depthwise2d", "softmax", "layer_norm", "rms_norm",

@@ -28,9 +28,9 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.judge.timing import Samples
 from kernelwright.inference.chat import HEADING
 from kernelwright.records import Candidate, Evaluation, Provenance, Task, Timing, WorkloadResult
-from kernelwright.rollout import parse_python
 from kernelwright.runs.known_verdicts import question
 from kernelwright.runs.store import Store
+from kernelwright.search.rollout import parse_python
 from kernelwright.tasks import load_suite
 
 ON_GPU = EvalOptions(backend="gpu", trials=3, timing_seconds=0.1)

@@ -19,8 +19,8 @@ from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Job, load_executor
 from kernelwright.prompts import ParseFailure
 from kernelwright.records import Candidate, Evaluation, Provenance, Task
-from kernelwright.rollout import parse_python
 from kernelwright.runs.store import Store
+from kernelwright.search.rollout import parse_python
 
 REFERENCES = ("vanilla", "sft", "select-random", "deciles-none")
 """Methods that others are held against, where they are there."""

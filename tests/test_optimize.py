@@ -12,11 +12,11 @@ from policies.server import serving
 from kernelwright.errors import ConfigError, PolicyError, UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.optimize import OptimizeResult, open_run, optimize
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task
-from kernelwright.rollout import Budget
 from kernelwright.runs.store import Store
+from kernelwright.search.optimize import OptimizeResult, open_run, optimize
+from kernelwright.search.rollout import Budget
 
 SOURCE = """
 import torch

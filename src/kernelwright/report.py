@@ -29,8 +29,8 @@ TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.processes.session import Plan
-    from kernelwright.optimize import OptimizeResult
     from kernelwright.runs.batch import BatchSummary
+    from kernelwright.search.optimize import OptimizeResult
 
 WIDTH = 160
 """Columns of a table that does not go to a terminal."""

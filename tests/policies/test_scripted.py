@@ -11,7 +11,7 @@ from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.policies import Request, load_policy
 from kernelwright.policies.asking import Asker
 from kernelwright.records import Message, Task
-from kernelwright.rollout import Budget, Exchange, rollout
+from kernelwright.search.rollout import Budget, Exchange, rollout
 
 FIRST = (Message(role="user", content="write"),)
 SECOND = (*FIRST, Message(role="assistant", content="a"), Message(role="user", content="again"))

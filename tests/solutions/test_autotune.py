@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from running import Command
 
-from kernelwright import autotune
-from kernelwright.autotune import Measured, ranked
 from kernelwright.errors import UsageError
 from kernelwright.runs.store import Store
+from kernelwright.search import autotune
+from kernelwright.search.autotune import Measured, ranked
 
 
 def test_write_and_list(kernelwright: Command, tmp_path: Path) -> None:

@@ -29,7 +29,9 @@ from kernelwright.prompts import ParseFailure, contexts
 from kernelwright.prompts.contexts import CONTEXTS
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
 from kernelwright.rewards import drkernel
-from kernelwright.rollout import (
+from kernelwright.runs.known_verdicts import remembering
+from kernelwright.runs.store import Store
+from kernelwright.search.rollout import (
     CONTEXT_CHARACTERS,
     PYTHON,
     Budget,
@@ -40,8 +42,6 @@ from kernelwright.rollout import (
     prompt_hash,
     rollout,
 )
-from kernelwright.runs.known_verdicts import remembering
-from kernelwright.runs.store import Store
 from kernelwright.tasks import load_suite
 
 SAME_FAILURES = 8

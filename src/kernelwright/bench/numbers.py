@@ -17,8 +17,8 @@ from kernelwright.bench import metrics
 from kernelwright.bench.metrics import FAST_P, Estimate
 from kernelwright.errors import StoreError
 from kernelwright.records import Evaluation, Task, Turn
-from kernelwright.rollout import best_turn
 from kernelwright.runs.store import Store
+from kernelwright.search.rollout import best_turn
 
 BASELINES = ("eager", "compile")
 GREEDY = -1

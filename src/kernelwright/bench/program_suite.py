@@ -34,7 +34,7 @@ from kernelwright.records import (
     VerdictName,
     WorkloadResult,
 )
-from kernelwright.rollout import CONTEXT_CHARACTERS, Exchange
+from kernelwright.search.rollout import CONTEXT_CHARACTERS, Exchange
 from kernelwright.tasks.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
 
 if TYPE_CHECKING:

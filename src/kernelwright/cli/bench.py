@@ -126,7 +126,7 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     from kernelwright import report
     from kernelwright.bench.job import exchange_of, play
     from kernelwright.policies import load_policy
-    from kernelwright.rollout import best_turn
+    from kernelwright.search.rollout import best_turn
 
     told = options.context is not None
     policy = load_policy(options.policy, cache=run / "answers", top_p=options.top_p, conversation=told)

@@ -12,8 +12,8 @@ import typer
 from kernelwright.cli.options import eval_options, path_option, seed_option
 
 if TYPE_CHECKING:
-    from kernelwright.autotune import Measured
     from kernelwright.records import Evaluation
+    from kernelwright.search.autotune import Measured
 
 solutions_app = typer.Typer(
     help="Candidates from the solution library: write one, or sweep its schedules.",
@@ -92,9 +92,10 @@ def solutions_tune(
 
     On a GPU by time, else by thread instructions of the checked calls. Wrong schedules are listed, too.
     """
-    from kernelwright import autotune, report
+    from kernelwright import report
     from kernelwright.executor import load_executor
     from kernelwright.runs.store import Store
+    from kernelwright.search import autotune
 
     _check_form(form)
     options = eval_options(backend, None, False, 5, timeout, 4096, seed, "auto", timing_seconds=timing_seconds)

@@ -312,12 +312,12 @@ def optimize(
     as_json: Json = False,
 ) -> None:
     """Search for a correct (on a GPU: a faster) kernel for one task."""
-    from kernelwright import optimize as job
     from kernelwright import report
     from kernelwright.errors import ConfigError
     from kernelwright.evaluation import Evaluator
     from kernelwright.policies import load_policy
-    from kernelwright.rollout import Budget
+    from kernelwright.search import optimize as job
+    from kernelwright.search.rollout import Budget
     from kernelwright.tasks import load_task
 
     more = {"sample_large": sample_large}

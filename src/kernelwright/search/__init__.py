@@ -8,7 +8,7 @@ from typing import Protocol
 from kernelwright.errors import ConfigError, did_you_mean
 from kernelwright.policies import Policy
 from kernelwright.records import Task, Trajectory
-from kernelwright.rollout import Budget, Evaluate, OnTurn
+from kernelwright.search.rollout import Budget, Evaluate, OnTurn
 
 
 class Strategy(Protocol):

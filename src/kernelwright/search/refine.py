@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernelwright.policies import Policy
 from kernelwright.records import Evaluation, Task, Trajectory
-from kernelwright.rollout import Budget, Evaluate, OnTurn, rollout
+from kernelwright.search.rollout import Budget, Evaluate, OnTurn, rollout
 
 
 def refine(

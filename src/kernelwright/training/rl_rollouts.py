@@ -37,8 +37,8 @@ from kernelwright.prompts.contexts import converse, opening
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.rewards import Reward, load_reward
 from kernelwright.rewards_judge import Judge
-from kernelwright.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.runs.known_verdicts import question
+from kernelwright.search.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.training.filters import varied_groups
 from kernelwright.training.progress import damaged, json_lines, writing
 from kernelwright.training.ranks import Ranks

@@ -14,10 +14,10 @@ from kernelwright.errors import UsageError
 from kernelwright.evaluation import Evaluator
 from kernelwright.policies import Policy
 from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
-from kernelwright.rollout import Budget, best_turn
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
 from kernelwright.search import load_strategy
+from kernelwright.search.rollout import Budget, best_turn
 
 
 @dataclass(frozen=True)
