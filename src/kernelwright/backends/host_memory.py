@@ -1,8 +1,8 @@
 """Which memory is the host's where no GPU is there and all memory is in one place.
 
 `HOST` is this process's: `evaluation.candidate.fake_cuda` enters what Python code makes on the host,
-`backends.extension` what compiled code makes there; both ask it before they say where a tensor is. What this does not do: keep anyone out of the
-memory (those are the fences of `host_include/kw` and `python_fence`), or judge.
+`backends.extension` what compiled code makes there; both ask it before they say where a tensor is. What this does not
+do: keep anyone out of the memory (those are the fences of `host_include/kw` and `python_fence`), or judge.
 """
 
 from __future__ import annotations

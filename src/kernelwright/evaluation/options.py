@@ -88,8 +88,9 @@ class EvalOptions(Record):
     gpu_memory_gb: float = Field(default=0.0, ge=0, le=MAX_MEMORY_GB, allow_inf_nan=False)
     """Device memory that judging one candidate may take; 0 for what is free. A size that needs more is not run."""
     replay: bool = False
-    """On a GPU: check and time a candidate by its launches alone where they stand for its host code (`launches_alone`). What
-    host code itself does is then for the functional machine to judge, which is to be asked before (`cpu_first`)."""
+    """On a GPU: check and time a candidate by its launches alone where they stand for its host code (`launches_alone`).
+    What host code itself does is then for the functional machine to judge, which is to be asked before
+    (`cpu_first`)."""
     strict_kernelbench: bool = False
     """Reproduce KernelBench's own verdict, in one process with the reference: a claim, not a protected verdict."""
     kernelbench_tolerance: float | None = Field(default=None, gt=0, allow_inf_nan=False)

@@ -178,8 +178,8 @@ class JudgingSettings(RlTable):
     strict_kernelbench: bool = False
     """Pay for what KernelBench's own evaluator would say, without guards: to study reward hacking, never to train."""
     verdicts: str | None = None
-    """A folder of verdicts that steps, and runs on one machine, share (`runs.known_verdicts`). Inputs are then the same in
-    every step, for else no verdict would be met again."""
+    """A folder of verdicts that steps, and runs on one machine, share (`runs.known_verdicts`). Inputs are then the same
+    in every step, for else no verdict would be met again."""
     judge: str | None = None
     """A policy that gives the opinion term of the reward `stanford`, annealed off once execution pays. The weight that
     it begins with is that reward's `judge_weight`."""

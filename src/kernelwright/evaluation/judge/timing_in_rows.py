@@ -2,8 +2,8 @@
 
 Contents of all calls of a pass are laid out in the shared blocks before, beside other judgements, and outputs are
 looked at after, likewise. In between, candidate and baseline take turns in the order A B B A, as in `timing`, each row
-of calls on contents that nobody has seen. Only where launches are repeated (`launches_alone`): host code of a candidate's
-could read what lies there for later calls.
+of calls on contents that nobody has seen. Only where launches are repeated (`launches_alone`): host code of a
+candidate's could read what lies there for later calls.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Text that replaces functions of torch, time and the like, under whatever name a module goes.
 
-What runs is compared as well (`patched_functions`); the text also shows what is put back before anybody looks, and is all there
-is where a candidate does not run. What this does not do: follow values through calls.
+What runs is compared as well (`patched_functions`); the text also shows what is put back before anybody looks, and is
+all there is where a candidate does not run. What this does not do: follow values through calls.
 """
 
 from __future__ import annotations
