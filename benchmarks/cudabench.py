@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from kernelwright import programcheck
+from kernelwright.checks import program_checks
 from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict
 
 RESULTS = Path(__file__).parent / "results" / "cudabench_dev100"
@@ -29,13 +29,13 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     words = parser.parse_args()
-    tasks = programcheck.read(words.file)
+    tasks = program_checks.read(words.file)
     started = time.monotonic()
 
     def show(verdict: ProgramVerdict) -> None:
-        print(programcheck.line(verdict), file=sys.stderr, flush=True)
+        print(program_checks.line(verdict), file=sys.stderr, flush=True)
 
-    found = programcheck.check(tasks, show, jobs=words.jobs, limits=Limits(seconds=words.timeout))
+    found = program_checks.check(tasks, show, jobs=words.jobs, limits=Limits(seconds=words.timeout))
     facts = {
         "file": Path(words.file).name,
         "date": time.strftime("%Y-%m-%d"),
@@ -51,22 +51,22 @@ def main() -> None:
     words.out.parent.mkdir(parents=True, exist_ok=True)
     words.out.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n")
     words.out.with_suffix(".md").write_text(page(found, facts))
-    print(programcheck.counts(found))
+    print(program_checks.counts(found))
 
 
 def page(found: list[ProgramVerdict], facts: dict[str, object]) -> str:
     """The counts, what did not pass and why, then every row."""
-    whole = programcheck.markdown(found, f"{facts['file']} on the functional machine")
+    whole = program_checks.markdown(found, f"{facts['file']} on the functional machine")
     head, table = whole.split("\n\n", 2)[0], whole.split("\n\n", 2)[2]
     failed = [v for v in found if v.verdict != "correct"]
     lines = [
         head,
         "",
-        f"{len(found)} programs: {programcheck.counts(found)}. Each row's own reference program, judged by",
+        f"{len(found)} programs: {program_checks.counts(found)}. Each row's own reference program, judged by",
     ]
     lines += [f"its own comparison; {facts['jobs']} at once on {facts['cores']} cores, {facts['timeout']:g} s a row"]
     lines += [f"after its build; {facts['wall_seconds']} s in all at a load of {facts['load_at_end']}.", ""]
-    lines += ["What did not pass:", "", *(f"- {programcheck.line(v)}" for v in failed), ""] if failed else []
+    lines += ["What did not pass:", "", *(f"- {program_checks.line(v)}" for v in failed), ""] if failed else []
     return "\n".join(lines) + "\n" + table
 
 

@@ -19,7 +19,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from kernelwright import __version__, taskcheck
+from kernelwright import __version__
+from kernelwright.checks import task_checks
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.judge.null_kernel_gate import GATE_PROTOCOL
 from kernelwright.tasks import load_suite
@@ -68,7 +69,7 @@ def main() -> None:
     tasks = load_suite(given.suite, reference_field=given.reference_field, id_field=given.id_field)
     started = time.monotonic()
     with Evaluator(EvalOptions(backend="cpu")) as evaluator:
-        found = taskcheck.check(tasks, evaluator, lambda facts: print(taskcheck.line(facts), file=sys.stderr))
+        found = task_checks.check(tasks, evaluator, lambda facts: print(task_checks.line(facts), file=sys.stderr))
     conditions = _conditions()
     wall = round(time.monotonic() - started, 1)
     head = [
@@ -78,9 +79,9 @@ def main() -> None:
         "Trials are those of CPU judging, five by default.",
     ]
     given.out.mkdir(parents=True, exist_ok=True)
-    page = taskcheck.markdown(found, f"Null-kernel gate: {given.name}", head)
+    page = task_checks.markdown(found, f"Null-kernel gate: {given.name}", head)
     (given.out / f"gate_{given.name}.md").write_text(page, encoding="utf-8")
-    result = {**conditions, "suite": given.name, "wall_s": wall, "states": taskcheck.counts(found)}
+    result = {**conditions, "suite": given.name, "wall_s": wall, "states": task_checks.counts(found)}
     rows = ",\n".join(json.dumps(_row(facts)) for facts in found)
     text = json.dumps(result, indent=1).removesuffix("\n}") + f',\n "tasks": [\n{rows}\n]\n}}\n'
     (given.out / f"gate_{given.name}.json").write_text(text, encoding="utf-8")

@@ -152,7 +152,7 @@ def _paid(reward: str) -> Callable[[Any], float | None]:
     """What an evaluation is worth to a recipe."""
 
     def worth(evaluation: Any) -> float | None:
-        from kernelwright.rewards import load_reward
+        from kernelwright.rewards.functions import load_reward
 
         return load_reward(reward)(evaluation, **REWARDS[reward]).value
 
@@ -161,7 +161,7 @@ def _paid(reward: str) -> Callable[[Any], float | None]:
 
 def _speed(evaluation: Any) -> float | None:
     """Of a right answer, as the rewards see it."""
-    from kernelwright.rewards import kevin
+    from kernelwright.rewards.functions import kevin
 
     return kevin(evaluation).facts.get("speedup") if _right(evaluation) else None
 

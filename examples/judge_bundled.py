@@ -14,9 +14,9 @@ import tomllib
 from importlib import resources
 from pathlib import Path
 
-from kernelwright import report
 from kernelwright.evaluation import EvalOptions
 from kernelwright.records import Evaluation
+from kernelwright.report import terminal
 from kernelwright.runs import batch
 from kernelwright.runs.store import Store
 from kernelwright.tasks import Row, load_candidate, load_task
@@ -42,7 +42,7 @@ def main(run: Path) -> int:
     rows, expected = bundled()
     surprises: list[str] = []
     with Store.open_or_create(run, {"verb": "eval", "input": "bundled candidates"}) as store:
-        with report.BatchView(len(rows), run, lines=True) as view:
+        with terminal.BatchView(len(rows), run, lines=True) as view:
 
             def on_row(row: Row, evaluation: Evaluation | None, note: str) -> None:
                 view.show(row.item_id, evaluation, note)
@@ -53,7 +53,7 @@ def main(run: Path) -> int:
                     surprises.append(f"{row.item_id}: {verdict} ({reason}), expected {wanted}")
 
             summary = batch.judge_rows(rows, store, EvalOptions(), jobs=os.cpu_count() or 1, on_row=on_row)
-    report.print_batch(summary, run, quiet=False)
+    terminal.print_batch(summary, run, quiet=False)
     for line in surprises:
         print(f"not as expected: {line}", file=sys.stderr)
     return 1 if surprises else 0

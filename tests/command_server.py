@@ -17,7 +17,7 @@ from typing import Any
 PRELOADS = (
     "numpy rich.console rich.progress rich.table elftools.elf.elffile kernelwright.bench.tables kernelwright.cli "
     "kernelwright.cli.corpus kernelwright.curation kernelwright.executor.local kernelwright.profile "
-    "kernelwright.report kernelwright.solutions kernelwright.tasks"
+    "kernelwright.report.terminal kernelwright.solutions kernelwright.tasks"
 ).split()
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from running import Command
 
-from kernelwright import page, report
 from kernelwright.errors import StoreError
 from kernelwright.records import (
     Candidate,
@@ -27,6 +26,7 @@ from kernelwright.records import (
     VerdictName,
     WorkloadResult,
 )
+from kernelwright.report import page, terminal
 from kernelwright.runs.store import Store
 
 HOSTILE = (
@@ -200,10 +200,10 @@ def test_a_run_can_be_read_while_it_is_written(run: Path, kernelwright: Command)
 def test_a_training_runs_folder_says_where_its_numbers_are(tmp_path: Path, mark: str) -> None:
     (tmp_path / mark).write_text("")
     with pytest.raises(StoreError, match="holds a training run") as error:
-        report.opened(tmp_path)
+        terminal.opened(tmp_path)
     assert "nothing yet" in str(error.value.hint)
     for name in ("log.jsonl", "curves.html"):
         (tmp_path / name).write_text("")
     with pytest.raises(StoreError, match="holds a training run") as error:
-        report.opened(tmp_path)
+        terminal.opened(tmp_path)
     assert f"{tmp_path / 'curves.html'} and {tmp_path / 'log.jsonl'}" in str(error.value.hint)

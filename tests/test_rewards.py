@@ -25,8 +25,8 @@ from kernelwright.records import (
     Timing,
     WorkloadResult,
 )
-from kernelwright.rewards import REWARDS, annealed_judge_weight, load_reward
-from kernelwright.rewards_judge import SILENT, Judge, judge_messages, read_judgement
+from kernelwright.rewards.functions import REWARDS, annealed_judge_weight, load_reward
+from kernelwright.rewards.opinion import SILENT, Judge, judge_messages, read_judgement
 from kernelwright.training.rl import judge_weight
 
 

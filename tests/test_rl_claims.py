@@ -99,7 +99,7 @@ def test_a_gpu_named_twice_has_two_jobs_but_no_job_has_it_twice(tmp_path: Path) 
 def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     from kernelwright.policies import load_policy
     from kernelwright.records import Task
-    from kernelwright.rewards_judge import Judge
+    from kernelwright.rewards.opinion import Judge
     from kernelwright.tasks import candidate_from_text
 
     kernel = 'import torch\nk = Module(r"""__global__ void relu(float* x) { if (i < n) x[i] = 0; }""")\n'

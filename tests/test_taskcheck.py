@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from running import Command
 
-from kernelwright import taskcheck
+from kernelwright.checks import task_checks
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.judge import null_kernel_gate
 from kernelwright.tasks import load_task, task_folders, write_gate
@@ -61,7 +61,7 @@ def test_states_on_stdout_as_json(suite: Path, kernelwright: Command) -> None:
     done = kernelwright("tasks", "check", suite, "--json")
     assert done.returncode == 1, done.stderr
     facts = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [taskcheck.state(f) for f in facts] == ["sound", "quarantined", "cannot run"]
+    assert [task_checks.state(f) for f in facts] == ["sound", "quarantined", "cannot run"]
     assert {"task_id", "ok", "workloads", "distributions", "gate", "nulls", "seconds"} <= set(facts[0])
     zeros = next(n for n in facts[1]["nulls"] if n["name"] == "zeros")
     assert zeros["passed"] and not zeros["failed"] and "zeros" in facts[1]["gate"]["reason"]
@@ -132,4 +132,4 @@ def test_native_folders_of_a_source(suite: Path) -> None:
 
 
 def test_a_page_s_cells_stay_cells() -> None:
-    assert "\\|" in taskcheck.markdown([{"task_id": "a|b", "ok": False, "reason": "x\ny", "seconds": 1}], "T")
+    assert "\\|" in task_checks.markdown([{"task_id": "a|b", "ok": False, "reason": "x\ny", "seconds": 1}], "T")

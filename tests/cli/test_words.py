@@ -14,8 +14,8 @@ import typer
 from relu_task import RELU
 from running import Command
 
+from kernelwright.checks.program_checks import idle_flags
 from kernelwright.cli import app
-from kernelwright.programcheck import idle_flags
 
 CANDIDATE = RELU.replace("Model", "ModelNew")
 ROW = {"id": "a", "reference": RELU, "candidate": CANDIDATE}

@@ -52,7 +52,7 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
     from safetensors.torch import load_file
 
     from kernelwright.curation import gather
-    from kernelwright.rejection import train_rejection
+    from kernelwright.training.rejection import train_rejection
 
     out, asked = tmp_path / "rft", 0
     ask = Bench.ask
@@ -88,7 +88,7 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
 @pytest.mark.parametrize("done", ["warm_up/training.json", "warm_up/rollouts/step-000000.jsonl", "chosen.jsonl"])
 def test_stages_of_other_settings_are_not_gone_on_with(tmp_path: Path, done: str) -> None:
     from kernelwright.config import dump_config
-    from kernelwright.rejection import train_rejection
+    from kernelwright.training.rejection import train_rejection
 
     begun, other = settings(tmp_path), settings(tmp_path, rollouts=5)
     (tmp_path / "settings.toml").write_text(dump_config(begun))
@@ -102,7 +102,7 @@ def test_stages_of_other_settings_are_not_gone_on_with(tmp_path: Path, done: str
 def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: Path) -> None:
     from kernelwright.curation.samples import Episode, Sample
     from kernelwright.curation.select import rft
-    from kernelwright.rejection import chosen_rows
+    from kernelwright.training.rejection import chosen_rows
 
     def episode(name: str, *turns: tuple[str, str]) -> Episode:
         task = Task(task_id="t", source="x = 1")
@@ -133,7 +133,7 @@ def test_rows_are_what_was_asked_and_answered_and_loops_are_left_out(tmp_path: P
 
 @pytest.mark.slow
 def test_nothing_worth_keeping_is_an_error_that_says_so(undecided: Path, judges: Executor, tmp_path: Path) -> None:
-    from kernelwright.rejection import train_rejection
+    from kernelwright.training.rejection import train_rejection
 
     shutil.copytree(undecided / "base", tmp_path / "warm_up")  # a model whose answers nobody can read
     (tmp_path / "warm_up" / "training.json").write_text("{}")

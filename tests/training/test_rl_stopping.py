@@ -26,7 +26,7 @@ from kernelwright.errors import PolicyError, StoreError
 from kernelwright.executor import Executor, load_executor
 from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation
-from kernelwright.rewards_judge import Judge
+from kernelwright.rewards.opinion import Judge
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl import load_tasks
 from kernelwright.training.rl_rollouts import Rollouts, Row, read_rollouts

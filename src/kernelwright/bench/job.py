@@ -28,7 +28,7 @@ from kernelwright.policies.asking import Asker
 from kernelwright.prompts import ParseFailure, contexts
 from kernelwright.prompts.contexts import CONTEXTS
 from kernelwright.records import Candidate, Evaluation, Message, Provenance, Task, Trajectory, Turn
-from kernelwright.rewards import drkernel
+from kernelwright.rewards.functions import drkernel
 from kernelwright.runs.known_verdicts import remembering
 from kernelwright.runs.store import Store
 from kernelwright.search.rollout import (

@@ -123,9 +123,9 @@ def bench(
 
 def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: Path, quiet: bool) -> None:
     """Draws and judges what the run folder does not hold yet, with progress on stderr."""
-    from kernelwright import report
     from kernelwright.bench.job import exchange_of, play
     from kernelwright.policies import load_policy
+    from kernelwright.report import terminal
     from kernelwright.search.rollout import best_turn
 
     told = options.context is not None
@@ -133,7 +133,7 @@ def _play(suite: BenchSuite, options: BenchOptions, judging: EvalOptions, run: P
     if told:
         suite = replace(suite, exchange=exchange_of(options, policy))
     total = len(suite.tasks) * len(options.numbers())
-    with report.BatchView(total, run, not quiet) as view:
+    with terminal.BatchView(total, run, not quiet) as view:
 
         def show(name: str, trajectory: Trajectory | None, note: str) -> None:
             best = best_turn(trajectory.turns) if trajectory else None
@@ -171,9 +171,9 @@ def _play_grid(
     suite: BenchSuite, shapes: list[Shape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
 ) -> None:
     """A run for each shape in a folder of its own, then one table of them all."""
-    from kernelwright import report
     from kernelwright.bench import grid as benchgrid
     from kernelwright.bench import tables
+    from kernelwright.report import terminal
 
     found = {}
     for shape in shapes:
@@ -183,15 +183,15 @@ def _play_grid(
     if as_json:
         print(json.dumps({"suite": options.suite, "policy": options.policy, "grid": found}))
     else:
-        tables.print_grid(found, report.out)
+        tables.print_grid(found, terminal.out)
     if any(facts["missing"] and not facts["tasks"] for facts in found.values()):
         raise typer.Exit(1)  # as a run of which no sample counts
 
 
 def _show(run: Path, other: Path | None, as_json: bool) -> None:
     """The tables of a finished run, and how it compares with another."""
-    from kernelwright import report
     from kernelwright.bench import numbers, tables
+    from kernelwright.report import terminal
 
     found = _bench_of(run)
     summary = numbers.summarise(found)
@@ -200,19 +200,19 @@ def _show(run: Path, other: Path | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(summary))
     else:
-        tables.print_summary(summary, report.out)
+        tables.print_summary(summary, terminal.out)
         if other is not None:
-            tables.print_comparison(summary["comparison"], (other.name, run.name), report.out)
-        report.out.print(f"[dim]more: kernelwright report {report.escape(str(run))} --html report.html[/]")
+            tables.print_comparison(summary["comparison"], (other.name, run.name), terminal.out)
+        terminal.out.print(f"[dim]more: kernelwright report {terminal.escape(str(run))} --html report.html[/]")
     if summary["counts"]["no_answer"] and not summary["counts"]["samples"]:
         raise typer.Exit(1)
 
 
 def _bench_of(run: Path) -> BenchResults:
-    from kernelwright import report
     from kernelwright.bench import numbers
+    from kernelwright.report import terminal
 
-    with report.opened(run) as store:
+    with terminal.opened(run) as store:
         return numbers.read(store)
 
 
@@ -223,9 +223,9 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two runs of bench on the tasks that both judged: paired tests, intervals of the difference B - A."""
-    from kernelwright import report
     from kernelwright.bench import numbers, tables
     from kernelwright.errors import UsageError
+    from kernelwright.report import terminal
 
     found = numbers.compare(_bench_of(first), _bench_of(second))
     if not found["common_tasks"]:
@@ -236,7 +236,7 @@ def compare(
     if as_json:
         print(json.dumps(found))
     else:
-        tables.print_comparison(found, (str(first), str(second)), report.out)
+        tables.print_comparison(found, (str(first), str(second)), terminal.out)
 
 
 @app.command("export")

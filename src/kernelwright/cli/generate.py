@@ -50,11 +50,12 @@ def tasks_generate(
 
 
 def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
-    from kernelwright import report, taskgen
+    from kernelwright import taskgen
     from kernelwright.evaluation import EvalOptions, Evaluator
     from kernelwright.evaluation.options import gpu_count
+    from kernelwright.report import terminal
 
-    with report.BatchView(wish.count, None, False) as view:
+    with terminal.BatchView(wish.count, None, False) as view:
 
         def show(row: dict[str, Any]) -> None:
             if row.get("state") in (None, "sound", "hardened"):

@@ -38,11 +38,12 @@ def machine_run(
     It runs confined, in an empty folder of its own. Exit status: the program's own; 1 with findings, when it does not
     compile, needs what is not there, or takes too long; 128 and the signal's number after a signal.
     """
-    from kernelwright import programcheck, report
+    from kernelwright.checks import program_checks
     from kernelwright.errors import ConfigError
     from kernelwright.evaluation.judge.programs import Limits
     from kernelwright.evaluation.options import MAX_MEMORY_MB, MAX_SECONDS
     from kernelwright.machine import ORDERS
+    from kernelwright.report import terminal
 
     if sandbox not in ("auto", "strict", "none"):
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
@@ -52,10 +53,10 @@ def machine_run(
         raise ConfigError(f"--timeout {timeout!r} is out of range", hint=f"use more than 0, at most {MAX_SECONDS:g} s")
     if not 64 <= memory_mb <= MAX_MEMORY_MB:
         raise ConfigError(f"--memory-mb {memory_mb} is out of range", hint=f"use a number from 64 to {MAX_MEMORY_MB}")
-    for flag in programcheck.idle_flags(flags or []):
+    for flag in program_checks.idle_flags(flags or []):
         print(f"warning: --flag {flag} changes nothing here", file=sys.stderr)
-    with report.spinner(f"running {file.name}"):
-        complaint, step = programcheck.run_file(
+    with terminal.spinner(f"running {file.name}"):
+        complaint, step = program_checks.run_file(
             file,
             arguments or [],
             files=files or [],
@@ -67,8 +68,8 @@ def machine_run(
             sandbox=sandbox,
         )
     if as_json:
-        print(json.dumps(programcheck.facts(complaint, step)))
+        print(json.dumps(program_checks.facts(complaint, step)))
     else:
-        programcheck.print_run(file, complaint, step)
+        program_checks.print_run(file, complaint, step)
     sys.stdout.flush()
-    raise typer.Exit(programcheck.exit_status(complaint, step))
+    raise typer.Exit(program_checks.exit_status(complaint, step))

@@ -119,7 +119,7 @@ def train_rl(
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
     run = out or Path("runs") / wanted.name
     if wanted.rejection is not None:
-        from kernelwright.rejection import train_rejection
+        from kernelwright.training.rejection import train_rejection
 
         facts = train_rejection(wanted, run, processes)
     else:

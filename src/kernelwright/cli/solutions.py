@@ -92,8 +92,8 @@ def solutions_tune(
 
     On a GPU by time, else by thread instructions of the checked calls. Wrong schedules are listed, too.
     """
-    from kernelwright import report
     from kernelwright.executor import load_executor
+    from kernelwright.report import terminal
     from kernelwright.runs.store import Store
     from kernelwright.search import autotune
 
@@ -103,7 +103,7 @@ def solutions_tune(
     executing = load_executor("local", jobs, options.backend)
     with (
         Store.open_or_create(run, {"verb": "solutions tune", "input": spec}) as store,
-        report.BatchView(len(wanted), run, not as_json) as view,
+        terminal.BatchView(len(wanted), run, not as_json) as view,
         executing as executor,
     ):
 

@@ -167,8 +167,8 @@ def eval_(
 
 
 def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions, fresh: bool, as_json: bool) -> int:
-    from kernelwright import report
     from kernelwright.evaluation import evaluate
+    from kernelwright.report import terminal
     from kernelwright.runs.store import Store
     from kernelwright.tasks import load_candidate, load_task
 
@@ -178,7 +178,7 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
         key = options.key(wanted, given)
         evaluation = store.find_evaluation(key) if store and not fresh else None
         if evaluation is None:
-            with report.spinner(f"judging {candidate.name} on {wanted.task_id}"):
+            with terminal.spinner(f"judging {candidate.name} on {wanted.task_id}"):
                 evaluation = evaluate(wanted, given, options)
             if store:
                 store.add_task(wanted)
@@ -190,15 +190,15 @@ def _eval_one(task: str, candidate: Path, run: Path | None, options: EvalOptions
     if as_json:
         print(json.dumps(public(evaluation)))
     else:
-        report.print_evaluation(evaluation, given)
+        terminal.print_evaluation(evaluation, given)
     return {"correct": 0, "harness_error": 3}.get(evaluation.verdict, 1)
 
 
 def _eval_rows(
     rows: list[Row], origin: str, run: Path, options: EvalOptions, kind: str, jobs: int, fresh: bool, as_json: bool
 ) -> None:
-    from kernelwright import report
     from kernelwright.executor import load_executor
+    from kernelwright.report import terminal
     from kernelwright.runs import batch
     from kernelwright.runs.store import Store
 
@@ -206,7 +206,7 @@ def _eval_rows(
     judging = load_executor(kind, jobs, options.backend)  # first: where it cannot be had, no run folder is made
     with (
         Store.open_or_create(run, meta) as store,
-        report.BatchView(len(rows), run, not as_json) as view,
+        terminal.BatchView(len(rows), run, not as_json) as view,
         judging as executor,
     ):
 
@@ -216,13 +216,13 @@ def _eval_rows(
                 print(json.dumps({**public(evaluation), "item_id": row.item_id}), flush=True)
 
         summary = batch.judge_rows(rows, store, options, on_row=show, fresh=fresh, executor=executor)
-    report.print_batch(summary, run, quiet=as_json)
+    terminal.print_batch(summary, run, quiet=as_json)
 
 
 def _queue_rows(
     rows: list[Row], origin: str, run: Path, options: EvalOptions, priority: int, fresh: bool, as_json: bool
 ) -> None:
-    from kernelwright import report
+    from kernelwright.report import terminal
     from kernelwright.runs import batch
     from kernelwright.runs.store import Store
 
@@ -233,7 +233,7 @@ def _queue_rows(
         names = ("rows", "queued", "resumed", "no_candidate", "bad_tasks")
         print(json.dumps({name: getattr(summary, name) for name in names}))
     else:
-        report.print_queued(summary, run)
+        terminal.print_queued(summary, run)
 
 
 @app.command()
@@ -248,8 +248,8 @@ def worker(
     as_json: Json = False,
 ) -> None:
     """Judge what is queued in a run folder; several workers of one machine may serve one folder."""
-    from kernelwright import report
     from kernelwright.executor import load_executor
+    from kernelwright.report import terminal
     from kernelwright.runs.jobqueue import Leased
     from kernelwright.runs.store import Store
     from kernelwright.runs.worker import serve
@@ -257,7 +257,7 @@ def worker(
     with Store.open(run, shared=True) as store:
         counts = store.queue_counts()
         total = counts.get("queued", 0) + counts.get("leased", 0)
-        with report.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or _cores()) as running:
+        with terminal.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or _cores()) as running:
 
             def show(job: Leased, evaluation: Evaluation | None, note: str) -> None:
                 name = ", ".join(job.items) or job.task.task_id
@@ -266,7 +266,7 @@ def worker(
                     print(json.dumps({**public(evaluation), "item_ids": job.items}), flush=True)
 
             done = serve(store, running, wait_seconds=wait, lease_seconds=lease_seconds, on_job=show)
-        report.print_worked(done, store.queue_counts(), run)
+        terminal.print_worked(done, store.queue_counts(), run)
 
 
 def public(evaluation: Evaluation) -> dict[str, Any]:
@@ -312,10 +312,10 @@ def optimize(
     as_json: Json = False,
 ) -> None:
     """Search for a correct (on a GPU: a faster) kernel for one task."""
-    from kernelwright import report
     from kernelwright.errors import ConfigError
     from kernelwright.evaluation import Evaluator
     from kernelwright.policies import load_policy
+    from kernelwright.report import terminal
     from kernelwright.search import optimize as job
     from kernelwright.search.rollout import Budget
     from kernelwright.tasks import load_task
@@ -330,7 +330,7 @@ def optimize(
     budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
     proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
     with job.open_run(run, meta) as store:  # last: where there is nobody to ask, no run folder is made
-        with Evaluator(options) as evaluator, report.TurnView(wanted.task_id, proposer.name, not as_json) as view:
+        with Evaluator(options) as evaluator, terminal.TurnView(wanted.task_id, proposer.name, not as_json) as view:
             result = job.optimize(
                 wanted,
                 proposer,
@@ -345,7 +345,7 @@ def optimize(
     if as_json:
         print(json.dumps(result.public()))
     else:
-        report.print_optimize(result, run)
+        terminal.print_optimize(result, run)
     if result.evaluation is None:
         raise typer.Exit(1)
 
@@ -368,14 +368,14 @@ def profile_(
 
     On a GPU the candidate runs under the profiler, outside of the judge's sandbox: judge it first.
     """
-    from kernelwright import report
     from kernelwright.profile import profile
     from kernelwright.profile.show import print_profile
+    from kernelwright.report import terminal
     from kernelwright.tasks import load_candidate, load_task
 
     options = _profile_options(backend=backend, rung=rung, arch=arch, seconds=timeout, seed=seed, sandbox=sandbox)
     wanted, given = load_task(task), load_candidate(candidate)
-    with report.spinner(f"profiling {candidate.name} on {wanted.task_id}"):
+    with terminal.spinner(f"profiling {candidate.name} on {wanted.task_id}"):
         found = profile(wanted, given, options)
     if as_json:
         print(json.dumps(found.plain()))
@@ -406,16 +406,16 @@ def report_(
     as_json: Json = False,
 ) -> None:
     """Show what a run found, as a table and as a page."""
-    from kernelwright import report
+    from kernelwright.report import terminal
 
     no_folder("--html", html)
-    with report.opened(run) as store:
+    with terminal.opened(run) as store:
         if as_json:
-            print(json.dumps(report.summary(store)))
+            print(json.dumps(terminal.summary(store)))
         else:
-            report.print_run(store)
+            terminal.print_run(store)
         if html is not None:
-            from kernelwright import page
+            from kernelwright.report import page
 
             page.write(store, html)
             print(f"report: {html}", file=sys.stderr)
@@ -444,7 +444,7 @@ def tasks_list(
     as_json: Json = False,
 ) -> None:
     """List the tasks of a suite; without one, those that ship with the package."""
-    from kernelwright import report
+    from kernelwright.report import terminal
     from kernelwright.tasks import load_suite
 
     found = load_suite(suite, reference_field=reference_field, id_field=id_field)
@@ -452,7 +452,7 @@ def tasks_list(
         for task in found:
             print(json.dumps({"task_id": task.task_id, "policy": task.policy, "description": task.description}))
     else:
-        report.print_tasks(found)
+        terminal.print_tasks(found)
 
 
 @tasks_app.command("show")
@@ -461,17 +461,17 @@ def tasks_show(
     as_json: Json = False,
 ) -> None:
     """Show a task: its reference, and the sizes and value distributions that it is judged at."""
-    from kernelwright import report
     from kernelwright.evaluation import check_task
+    from kernelwright.report import terminal
     from kernelwright.tasks import load_task
 
     wanted = load_task(task)
-    with report.spinner(f"running the reference of {wanted.task_id}"):
+    with terminal.spinner(f"running the reference of {wanted.task_id}"):
         plan = check_task(wanted)
     if as_json:
-        print(json.dumps(report.plan_facts(wanted, plan)))
+        print(json.dumps(terminal.plan_facts(wanted, plan)))
     else:
-        report.print_plan(wanted, plan)
+        terminal.print_plan(wanted, plan)
 
 
 @tasks_app.command("check")
@@ -498,9 +498,10 @@ def tasks_check(
     Rows in CUDABench's format are whole programs: each runs on the functional machine and is asked its own comparison.
     Exit status 1 when a task cannot be judged, or a program does not pass.
     """
-    from kernelwright import programcheck, report, taskcheck
+    from kernelwright.checks import program_checks, task_checks
     from kernelwright.errors import UsageError
     from kernelwright.evaluation import Evaluator
+    from kernelwright.report import terminal
     from kernelwright.runs.folders import write_text
     from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
 
@@ -509,9 +510,9 @@ def tasks_check(
     if backend not in ("auto", "cpu"):
         raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
     no_folder("--out", out)
-    programs = [s for s in sources if programcheck.is_programs(s)]
+    programs = [s for s in sources if program_checks.is_programs(s)]
     sources = [s for s in sources if s not in programs]
-    passed = programcheck.check_files(
+    passed = program_checks.check_files(
         programs, id_field, limit, timeout, jobs or _cores(), sandbox, None if sources else out, as_json
     )
     if not sources:
@@ -521,20 +522,20 @@ def tasks_check(
         single = source in bundled_tasks() or "#" in source
         found += [load_task(source, **fields)] if single else load_suite(source, limit=limit, **fields)
         folders.update(task_folders(source) if write else {})
-    with Evaluator(options) as evaluator, report.BatchView(len(found), None, False) as view:
+    with Evaluator(options) as evaluator, terminal.BatchView(len(found), None, False) as view:
 
         def show(facts: dict[str, Any]) -> None:
-            view.step("" if as_json else taskcheck.line(facts))
+            view.step("" if as_json else task_checks.line(facts))
             if as_json:
                 print(json.dumps(facts), flush=True)
             if facts["ok"] and facts["task_id"] in folders:
                 write_gate(folders[facts["task_id"]], facts["gate"])
 
-        checked = taskcheck.check(found, evaluator, show)
+        checked = task_checks.check(found, evaluator, show)
     if not as_json:
-        taskcheck.print_table(checked)
+        task_checks.print_table(checked)
     if out is not None:
-        write_text(out, taskcheck.markdown(checked, "Null-kernel gate and task lint"))
+        write_text(out, task_checks.markdown(checked, "Null-kernel gate and task lint"))
     raise typer.Exit(0 if all(facts["ok"] for facts in checked) and passed else 1)
 
 

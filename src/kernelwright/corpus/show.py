@@ -13,7 +13,7 @@ from rich.table import Table
 from kernelwright.corpus import build
 from kernelwright.corpus.shards import read_rows
 from kernelwright.errors import UsageError
-from kernelwright.report import err, escape, out, spinner
+from kernelwright.report.terminal import err, escape, out, spinner
 
 __all__ = ["BuildView", "find_row", "print_curated", "print_manifest", "print_report", "print_row", "spinner"]
 

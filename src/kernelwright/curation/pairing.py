@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 from kernelwright.curation.samples import Episode, Sample
 from kernelwright.errors import ConfigError
-from kernelwright.rewards import load_reward
+from kernelwright.rewards.functions import load_reward
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kernelwright.curation.samples import Episode, Sample, by_task
 from kernelwright.errors import ConfigError
-from kernelwright.rewards import load_reward
+from kernelwright.rewards.functions import load_reward
 
 
 def verified(samples: Sequence[Sample]) -> list[Sample]:

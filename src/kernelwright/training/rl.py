@@ -26,8 +26,8 @@ from kernelwright.evaluation.options import EvalOptions, gpu_count
 from kernelwright.executor import Executor, load_executor
 from kernelwright.policies import load_policy
 from kernelwright.records import Task
-from kernelwright.rewards import annealed_judge_weight
-from kernelwright.rewards_judge import Judge
+from kernelwright.rewards.functions import annealed_judge_weight
+from kernelwright.rewards.opinion import Judge
 from kernelwright.runs.known_verdicts import remembering
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json

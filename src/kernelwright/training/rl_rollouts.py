@@ -35,8 +35,8 @@ from kernelwright.policies.starter import ConversationPolicy
 from kernelwright.policies.streaming import Stream
 from kernelwright.prompts.contexts import converse, opening
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
-from kernelwright.rewards import Reward, load_reward
-from kernelwright.rewards_judge import Judge
+from kernelwright.rewards.functions import Reward, load_reward
+from kernelwright.rewards.opinion import Judge
 from kernelwright.runs.known_verdicts import question
 from kernelwright.search.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.training.filters import varied_groups

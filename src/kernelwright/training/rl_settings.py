@@ -241,7 +241,7 @@ class RlSettings(RlTable):
 
     @model_validator(mode="after")
     def _known(self) -> RlSettings:
-        from kernelwright.rewards import load_reward
+        from kernelwright.rewards.functions import load_reward
 
         try:
             _check_reward(self)
@@ -257,7 +257,7 @@ def _check_reward(settings: RlSettings) -> None:
     """Refuses what would fail, or silently pay for less, once answers have been played and judged."""
     from kernelwright.evaluation.options import EvalOptions
     from kernelwright.records import Evaluation, Timing, WorkloadResult
-    from kernelwright.rewards import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
+    from kernelwright.rewards.functions import BASELINES, PER_ANSWER, annealed_judge_weight, load_reward
 
     reward, judging, parameters = settings.reward, settings.judging, settings.reward.parameters
     pays = load_reward(reward.name)
@@ -307,7 +307,7 @@ def _check_reward(settings: RlSettings) -> None:
 
 def judge_start(settings: RlSettings) -> float:
     """What the judge's opinion weighs before execution pays."""
-    from kernelwright.rewards import load_reward
+    from kernelwright.rewards.functions import load_reward
 
     default = _keywords(load_reward(settings.reward.name))["judge_weight"].default
     return float(settings.reward.parameters.get("judge_weight", default))

@@ -17,7 +17,6 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright import report
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
 from kernelwright.evaluation.judge.program_answers import check_program
 from kernelwright.evaluation.judge.programs import (
@@ -33,6 +32,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
 from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags
+from kernelwright.report import terminal
 from kernelwright.runs.folders import write_text
 from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.tasks.files import MAX_BYTES
@@ -92,7 +92,7 @@ def check_files(
     tasks = [task for source in sources for task in read(source, id_field=id_field, limit=limit)]
     if not tasks:
         return True
-    with report.BatchView(len(tasks), None, False) as view:
+    with terminal.BatchView(len(tasks), None, False) as view:
 
         def show(verdict: ProgramVerdict) -> None:
             view.step(line(verdict))
@@ -149,13 +149,18 @@ def counts(found: Sequence[ProgramVerdict]) -> str:
 
 def print_table(found: Sequence[ProgramVerdict], console: Console | None = None) -> None:
     """All rows as a table, and the counts."""
-    out = console or report.out
+    out = console or terminal.out
     table = Table(box=None, header_style="dim")
     for name in ("task", "name", "verdict", "reason", "instructions", "s"):
         table.add_column(name, overflow="fold", no_wrap=name in ("task", "verdict", "s"))
     for v in found:
         style = STYLES.get(v.verdict, "red")
-        cells = [report.escape(v.task_id), report.escape(v.name), f"[{style}]{v.verdict}[/]", report.escape(v.reason)]
+        cells = [
+            terminal.escape(v.task_id),
+            terminal.escape(v.name),
+            f"[{style}]{v.verdict}[/]",
+            terminal.escape(v.reason),
+        ]
         table.add_row(*cells, f"{v.instructions:.3g}" if v.instructions else "", f"{v.seconds:.1f}")
     out.print(table)
     out.print(f"{len(found)} programs: {counts(found)}", soft_wrap=True)
@@ -167,7 +172,7 @@ def markdown(found: Sequence[ProgramVerdict], title: str) -> str:
     lines += ["| task | name | verdict | reason | instructions | s |", "|---|---|---|---|---|---|"]
     for v in found:
         cells = [v.task_id, v.name, v.verdict, v.reason, f"{v.instructions:.3g}", f"{v.seconds:.1f}"]
-        lines.append("| " + " | ".join(report.plain(c).replace("\n", " ").replace("|", "\\|") for c in cells) + " |")
+        lines.append("| " + " | ".join(terminal.plain(c).replace("\n", " ").replace("|", "\\|") for c in cells) + " |")
     return "\n".join(lines) + "\n"
 
 

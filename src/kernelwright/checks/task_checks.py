@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from kernelwright import report
 from kernelwright.errors import TaskError
 from kernelwright.records import Task
+from kernelwright.report import terminal
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import Evaluator
@@ -38,7 +38,7 @@ def check(tasks: Sequence[Task], evaluator: Evaluator, show: Callable[[Facts], N
         started = time.monotonic()
         try:
             checked = evaluator.check_gate(task)
-            facts = report.plan_facts(task, evaluator.check_task(task))
+            facts = terminal.plan_facts(task, evaluator.check_task(task))
             facts["gate"] = checked.gate.plain()
             facts["nulls"] = [
                 {"name": t.name, "passed": t.passed, "failed": t.failed, "worst": _finite(t.worst)}
@@ -89,15 +89,15 @@ def print_table(found: Iterable[Facts], console: Console | None = None) -> None:
         table.add_column(name, overflow="fold", no_wrap=name in ("task", "state", "s"))
     for facts in found:
         mark = f"[{STYLES[state(facts)]}]{state(facts)}[/]"
-        name, seconds = report.escape(facts["task_id"]), f"{facts['seconds']:.1f}"
+        name, seconds = terminal.escape(facts["task_id"]), f"{facts['seconds']:.1f}"
         if not facts["ok"]:
-            table.add_row(name, mark, "", "", "", report.escape(facts["reason"]), seconds)
+            table.add_row(name, mark, "", "", "", terminal.escape(facts["reason"]), seconds)
             continue
-        where = "\n".join(map(report.escape, passes(facts)))
+        where = "\n".join(map(terminal.escape, passes(facts)))
         notes = [r for r in (facts["gate"]["reason"],) if r] + facts["gate"]["notes"]
         sizes, values = str(len(facts["workloads"])), " ".join(facts["distributions"])
-        table.add_row(name, mark, sizes, values, where, "\n".join(map(report.escape, notes)), seconds)
-    (console or report.out).print(table)
+        table.add_row(name, mark, sizes, values, where, "\n".join(map(terminal.escape, notes)), seconds)
+    (console or terminal.out).print(table)
 
 
 def counts(found: Sequence[Facts]) -> dict[str, int]:
@@ -130,4 +130,4 @@ def markdown(found: Sequence[Facts], title: str, head: Sequence[str] = ()) -> st
 
 
 def _cell(text: str) -> str:
-    return report.plain(text).replace("\n", " ").replace("|", "\\|")
+    return terminal.plain(text).replace("\n", " ").replace("|", "\\|")

@@ -1,0 +1,1 @@
+"""Checks tasks and whole programs before they are used."""

@@ -1,0 +1,1 @@
+"""Shows runs and verdicts: in the terminal, and as a page."""

@@ -1,0 +1,1 @@
+"""Turns a verdict into a number with its parts."""
