@@ -19,9 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from kernelwright import taskgen
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.tasks.generate import generate
+from kernelwright.generate import generate, writing
 
 RESULTS = Path(__file__).parent / "results" / "generated_gate.json"
 
@@ -48,18 +47,18 @@ def _examined(given: argparse.Namespace) -> list[dict[str, Any]]:
         lines = given.rows.read_text(encoding="utf-8").splitlines()
         known = {r["sha256"]: r for r in map(json.loads, lines)}
     tasks = list(generate(given.seed, given.count))
-    wanted = [taskgen.row_of(t)["sha256"] for t in tasks]
+    wanted = [writing.row_of(t)["sha256"] for t in tasks]
     missing = [t for t, digest in zip(tasks, wanted, strict=True) if digest not in known]
     print(f"{len(tasks) - len(missing)} of {len(tasks)} are done", file=sys.stderr)
     options = EvalOptions(backend="cpu")
     with Evaluator(options) as evaluator, ThreadPoolExecutor(given.jobs) as threads:
         evaluator.pool.warm()
         with open(given.rows, "a", encoding="utf-8") as stream:
-            for number, row in enumerate(threads.map(lambda t: taskgen.examine(t, evaluator), missing), 1):
+            for number, row in enumerate(threads.map(lambda t: writing.examine(t, evaluator), missing), 1):
                 known[row["sha256"]] = row
                 stream.write(json.dumps(row) + "\n")
                 stream.flush()
-                print(f"{number}/{len(missing)} {taskgen.line(row)}", file=sys.stderr)
+                print(f"{number}/{len(missing)} {writing.line(row)}", file=sys.stderr)
     return [known[digest] for digest in wanted]
 
 

@@ -73,9 +73,9 @@ def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace, 
     """Fills in what is measured, and says each part once it is known."""
     from safetensors.torch import load_file
 
+    from kernelwright.generate import generate
     from kernelwright.inference.sampling import Sampling
     from kernelwright.records import Message
-    from kernelwright.tasks.generate import generate
 
     tasks = generate(17, asked.tasks)
     prompts = [backend.tokenizer.prompt([Message(role="user", content=task.source)]) for task in tasks]

@@ -29,6 +29,7 @@ from typing import Any
 import torch
 
 from kernelwright.evaluation import EvalOptions, evaluate_many
+from kernelwright.generate import GeneratedTask, generate
 from kernelwright.inference.chat import heading, task_prompt
 from kernelwright.prompts.contexts import verdict_line
 from kernelwright.records import Evaluation, Task
@@ -36,7 +37,6 @@ from kernelwright.solutions import Schedule, schedules, write
 from kernelwright.solutions.mistakes import mistakes
 from kernelwright.solutions.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.generate import GeneratedTask, generate
 
 FAMILIES = (
     "layer_norm", "gelu", "batch_norm2d", "instance_norm1d", "sum", "argmax", "instance_norm2d", "rms_norm", "mean",

@@ -58,7 +58,7 @@ def made_up_times(folder: Path) -> None:
 
 def suites(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """Held-out generated tasks, training tasks to draw pairs on, and suites that are given as files."""
-    from kernelwright.tasks.generate import generate
+    from kernelwright.generate import generate
 
     place = out / "suites"
     place.mkdir(exist_ok=True)

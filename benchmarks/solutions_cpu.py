@@ -35,7 +35,7 @@ def tasks(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:
             row = json.loads(line)
             yield f"row {row.get('problem_id', i)}", "row", row["reference"]
         return
-    from kernelwright.tasks.generate import generate
+    from kernelwright.generate import generate
 
     families = args.families.split(",") if args.families else None
     for task in generate(args.seed, args.count, families=families, split=args.split):

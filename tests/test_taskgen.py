@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from running import Command
 
-from kernelwright import taskgen
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.taskgen import Wish
+from kernelwright.generate import GeneratedTask, writing
+from kernelwright.generate.writing import Wish
 from kernelwright.tasks import load_suite, load_task
-from kernelwright.tasks.generate import GeneratedTask
 
 CONSTANT = """import torch
 import torch.nn as nn
@@ -35,17 +34,17 @@ def get_init_inputs():
 
 def test_a_killed_run_continues_where_it_was(tmp_path: Path) -> None:
     whole, cut = tmp_path / "whole.jsonl", tmp_path / "cut.jsonl"
-    taskgen.write(Wish(30, seed=4), whole)
+    writing.write(Wish(30, seed=4), whole)
     text = whole.read_text()
     cut.write_text(text[: len(text) // 2])  # killed in the middle of a line
-    outcome = taskgen.write(Wish(30, seed=4), cut)
+    outcome = writing.write(Wish(30, seed=4), cut)
     assert cut.read_text() == text
     assert 0 < outcome.resumed < outcome.kept == 30
 
 
 def test_suites_read_files_and_folders(tmp_path: Path) -> None:
-    taskgen.write(Wish(12, seed=1), tmp_path / "tasks.jsonl")
-    taskgen.write(Wish(12, seed=1), tmp_path / "folder")
+    writing.write(Wish(12, seed=1), tmp_path / "tasks.jsonl")
+    writing.write(Wish(12, seed=1), tmp_path / "folder")
     rows, files = load_suite(tmp_path / "tasks.jsonl"), load_suite(tmp_path / "folder")
     assert {t.task_id: t.source for t in rows} == {t.task_id: t.source for t in files}
     assert len(rows) == 12
@@ -58,16 +57,16 @@ def test_suites_read_files_and_folders(tmp_path: Path) -> None:
 
 
 def test_other_tasks_are_not_mixed_in(tmp_path: Path) -> None:
-    taskgen.write(Wish(5, seed=1), tmp_path / "tasks.jsonl")
+    writing.write(Wish(5, seed=1), tmp_path / "tasks.jsonl")
     with pytest.raises(UsageError, match="other tasks"):
-        taskgen.write(Wish(5, seed=2), tmp_path / "tasks.jsonl")
+        writing.write(Wish(5, seed=2), tmp_path / "tasks.jsonl")
     (tmp_path / "foreign.jsonl").write_text('{"a": 1}\n')
     with pytest.raises(UsageError, match="did not write"):
-        taskgen.write(Wish(5, seed=2), tmp_path / "foreign.jsonl")
+        writing.write(Wish(5, seed=2), tmp_path / "foreign.jsonl")
 
 
 def test_a_full_disk_is_a_clear_error() -> None:
-    output = taskgen.Output.__new__(taskgen.Output)
+    output = writing.Output.__new__(writing.Output)
     output.folder, output.kept, output.rejected = None, Path("/dev/full"), Path("/dev/full")
     with pytest.raises(UsageError, match="No space left"):
         output.keep({"task_id": "x", "reference": ""})
@@ -76,10 +75,10 @@ def test_a_full_disk_is_a_clear_error() -> None:
 def test_the_gate_keeps_a_good_task_and_turns_a_constant_one_down(tmp_path: Path) -> None:
     bad = GeneratedTask("bad_0", "softmax", ("softmax",), "softmax", CONSTANT, 1.0, "train")
     with Evaluator(EvalOptions(backend="cpu")) as evaluator:
-        row = taskgen.examine(bad, evaluator)
+        row = writing.examine(bad, evaluator)
         assert row["state"] in ("quarantined", "degenerate")
         assert "constant-output" in row["reason"] or "passes" in row["reason"]
-        outcome = taskgen.write(Wish(1, seed=3, families=("gelu",)), tmp_path / "good.jsonl", evaluator=evaluator)
+        outcome = writing.write(Wish(1, seed=3, families=("gelu",)), tmp_path / "good.jsonl", evaluator=evaluator)
     kept = json.loads((tmp_path / "good.jsonl").read_text())
     assert kept["state"] in ("sound", "hardened") and outcome.kept == 1
 
@@ -91,9 +90,9 @@ def _timed(device: str | None) -> dict[str, object]:
     task = GeneratedTask("small_0", "softmax", ("softmax",), "softmax", SMALL, 1.0, "train")
     with (
         Evaluator(EvalOptions(backend="cpu")) as evaluator,
-        Evaluator(EvalOptions.model_validate(taskgen.TIMING), device=device) as timer,
+        Evaluator(EvalOptions.model_validate(writing.TIMING), device=device) as timer,
     ):
-        return taskgen.examine(task, evaluator, timer)
+        return writing.examine(task, evaluator, timer)
 
 
 def test_a_task_that_passes_is_timed() -> None:

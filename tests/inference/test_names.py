@@ -14,10 +14,10 @@ pytest.importorskip("torch")
 
 import torch
 
+from kernelwright.generate import generate
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.names import familiar, restored
 from kernelwright.solutions import write
-from kernelwright.tasks.generate import generate
 
 SOURCE = """
 import torch

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 pytest.importorskip("torch")
 
+from kernelwright.generate import generate
 from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.repeating import CLASS, FORWARD, Asking, asking, with_constructor
 from kernelwright.solutions import write
-from kernelwright.tasks.generate import generate
 
 TASK = """
 import math

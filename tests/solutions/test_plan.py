@@ -12,13 +12,13 @@ from shaped_tasks import task
 from kernelwright.corpus.pairs import pairs
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.generate import generate
 from kernelwright.records import Task
 from kernelwright.solutions import schedules, write
 from kernelwright.solutions.mistakes import mistakes
 from kernelwright.solutions.plan import Plan, without_plan
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.generate import generate
 from kernelwright.tasks.normal import normal_form
 
 

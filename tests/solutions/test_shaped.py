@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from shaped_tasks import CONVOLUTIONS, EVERY, PRODUCTS, pair, task
 
+from kernelwright import generate
 from kernelwright.errors import UsageError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
@@ -15,7 +16,7 @@ from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, schedules, write
 from kernelwright.solutions.reading import Unreadable
 from kernelwright.solutions.schedule import named
-from kernelwright.tasks import candidate_from_text, generate
+from kernelwright.tasks import candidate_from_text
 
 SCHEDULED = {
     "epilogue": ("product=naive", "product=shared32", "product=register64", "product=double128"),

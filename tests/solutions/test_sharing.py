@@ -9,12 +9,12 @@ from shaped_tasks import task
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.generate import generate
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.solutions.plan import without_plan
 from kernelwright.solutions.sharing import shared
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.generate import generate
 from kernelwright.tasks.normal import normal_form
 
 LAYERS = "self.a = nn.Linear(32, 32)\nself.b = nn.Linear(32, 32)\nself.c = nn.Linear(32, 8)\nself.n = nn.LayerNorm(8)"

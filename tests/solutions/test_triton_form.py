@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import pytest
 from shaped_tasks import CONVOLUTIONS, PRODUCTS, task
 
+from kernelwright import generate
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.solutions.reading import Unreadable
-from kernelwright.tasks import candidate_from_text, generate
+from kernelwright.tasks import candidate_from_text
 
 CHAIN = task("return torch.tanh(F.leaky_relu(x, 0.2) * self.s + torch.sigmoid(x)) - x / 3", "torch.randn(6, 200)",
              init="self.s = 2")  # fmt: skip

@@ -14,12 +14,13 @@ from random import Random
 
 import pytest
 
+from kernelwright import generate
 from kernelwright.errors import UsageError
-from kernelwright.tasks import check_reference, generate
-from kernelwright.tasks.generate import registry, sizes, splits
-from kernelwright.tasks.generate.draft import Draft, is_atom, size_of
-from kernelwright.tasks.generate.style import draw
-from kernelwright.tasks.generate.text import render
+from kernelwright.generate import registry, sizes, splits
+from kernelwright.generate.draft import Draft, is_atom, size_of
+from kernelwright.generate.style import draw
+from kernelwright.generate.text import render
+from kernelwright.tasks import check_reference
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "generated_tasks.md"
 
@@ -108,7 +109,7 @@ def test_tensors_are_bounded() -> None:
 
 def test_the_same_seed_makes_the_same_tasks_in_another_process() -> None:
     code = (
-        "import hashlib; from kernelwright.tasks.generate import generate;"
+        "import hashlib; from kernelwright.generate import generate;"
         "print(hashlib.sha256(''.join(t.source for t in generate(3, 60)).encode()).hexdigest())"
     )
     environment = os.environ | {"PYTHONHASHSEED": "123"}

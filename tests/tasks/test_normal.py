@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.tasks.generate import generate
+from kernelwright.generate import generate
 from kernelwright.tasks.normal import normal_form
 
 WORDY = '''

@@ -13,8 +13,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from kernelwright.tasks.generate import generate
-from kernelwright.tasks.generate.spelling import functional, gathered, respelt
+from kernelwright.generate import generate
+from kernelwright.generate.spelling import functional, gathered, respelt
 
 SOURCE = """import torch
 import torch.nn as nn

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.tasks.generate import generate
+from kernelwright.generate import generate
 from kernelwright.tasks.steps import in_steps
 
 

@@ -161,7 +161,9 @@ def print_table(found: Sequence[ProgramVerdict], console: Console | None = None)
             f"[{style}]{v.verdict}[/]",
             terminal.escape(v.reason),
         ]
-        table.add_row(*cells, f"{v.instructions:.3g}" if v.instructions else "", f"{v.seconds:.1f}")
+        table.add_row(
+            *cells, terminal.escape(v.reason), f"{v.instructions:.3g}" if v.instructions else "", f"{v.seconds:.1f}"
+        )
     out.print(table)
     out.print(f"{len(found)} programs: {counts(found)}", soft_wrap=True)
 

@@ -30,29 +30,29 @@ def tasks_generate(
 
     Without --out they are printed. The format of the file, the families and the splits: docs/generated_tasks.md.
     """
-    from kernelwright import taskgen
+    from kernelwright import generate
     from kernelwright.errors import UsageError
-    from kernelwright.tasks import generate
+    from kernelwright.generate import writing
 
     if list_families:
         for name, group in generate.families():
             print(json.dumps({"family": name, "group": group}) if as_json else f"{group:14} {name}")
         return
     wanted = tuple(name.strip() for name in families.split(",") if name.strip()) or None
-    wish = taskgen.Wish(count, seed, wanted, split)
+    wish = writing.Wish(count, seed, wanted, split)
     if out is not None:
         _write(wish, out, check, jobs, as_json)
         return
     if check:
         raise UsageError("--check needs --out, where the tasks go", hint="add --out tasks.jsonl")
     for task in generate.generate(seed, count, families=wanted, split=split):
-        print(json.dumps(taskgen.row_of(task)) if as_json else f"# {task.name}: {task.signature}\n{task.source}\n")
+        print(json.dumps(writing.row_of(task)) if as_json else f"# {task.name}: {task.signature}\n{task.source}\n")
 
 
 def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
-    from kernelwright import taskgen
     from kernelwright.evaluation import EvalOptions, Evaluator
     from kernelwright.evaluation.options import gpu_count
+    from kernelwright.generate import writing
     from kernelwright.report import terminal
 
     with terminal.BatchView(wish.count, None, False) as view:
@@ -61,17 +61,17 @@ def _write(wish: Any, out: Path, check: bool, jobs: int, as_json: bool) -> None:
             if row.get("state") in (None, "sound", "hardened"):
                 view.step("")
             else:
-                print(taskgen.line(row), file=sys.stderr)
+                print(writing.line(row), file=sys.stderr)
 
         if check:
             workers = jobs or len(os.sched_getaffinity(0))
             with contextlib.ExitStack() as stack:
                 evaluator = stack.enter_context(Evaluator(EvalOptions(backend="cpu")))
-                options = EvalOptions.model_validate(taskgen.TIMING)
+                options = EvalOptions.model_validate(writing.TIMING)
                 timer = stack.enter_context(Evaluator(options)) if gpu_count() else None
-                outcome = taskgen.write(wish, out, evaluator=evaluator, timer=timer, jobs=workers, show=show)
+                outcome = writing.write(wish, out, evaluator=evaluator, timer=timer, jobs=workers, show=show)
         else:
-            outcome = taskgen.write(wish, out, show=show)
+            outcome = writing.write(wish, out, show=show)
     if as_json:
         print(json.dumps({"out": str(out), "seed": wish.seed, "split": wish.split} | dataclasses.asdict(outcome)))
         return

@@ -33,7 +33,7 @@ def finish_manifest(
         "kernelwright": __version__,
         "versions": _versions(),
         "licence": LICENCE,
-        "provenance": "tasks: kernelwright.tasks.generate; answers and mistakes: kernelwright.solutions; traces: "
+        "provenance": "tasks: kernelwright.generate; answers and mistakes: kernelwright.solutions; traces: "
         "kernelwright.corpus.traces. No third party's code or model output.",
         **{k: asked[k] for k in ("recipe", "format", "share_judged")},
         "tasks_asked": asked["tasks"],

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self, get_args
 from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
 from kernelwright.errors import ConfigError, UsageError
-from kernelwright.tasks.generate import GeneratedTask, generate
+from kernelwright.generate import GeneratedTask, generate
 from kernelwright.tasks.normal import normal_form
 
 CHUNK = 32

@@ -18,7 +18,7 @@ from typing import Any
 
 from kernelwright.corpus.pairs import Chunk, Pair, Recipe, as_fields, from_fields, make_chunk
 from kernelwright.errors import HarnessError
-from kernelwright.tasks.generate import GeneratedTask
+from kernelwright.generate import GeneratedTask
 
 AHEAD = 2
 """Chunks asked of each process before the first is read, so that none waits for the reader."""

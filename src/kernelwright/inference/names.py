@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeGuard
 
 from kernelwright import syntax
-from kernelwright.tasks.generate import words
+from kernelwright.generate import words
 
 Names = Mapping[str, str]
 """Names in the prompt -> names in the task, only of those that differ."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from kernelwright import generate
 from kernelwright.errors import TaskError, UsageError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor
@@ -17,7 +18,7 @@ from kernelwright.runs.batch import judge_rows
 from kernelwright.runs.store import Store
 from kernelwright.solutions import schedules, write
 from kernelwright.solutions.reading import Unreadable
-from kernelwright.tasks import Row, candidate_from_text, generate, load_task
+from kernelwright.tasks import Row, candidate_from_text, load_task
 
 
 @dataclass(frozen=True)

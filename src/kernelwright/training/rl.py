@@ -61,7 +61,7 @@ def load_tasks(settings: TaskSettings) -> list[Task]:
     """The tasks to train on. Raises `ConfigError` and `TaskError`."""
     if settings.suite is not None:
         return load_suite(settings.suite, limit=settings.limit)
-    from kernelwright.tasks.generate import generate
+    from kernelwright.generate import generate
 
     made = generate(settings.seed, settings.count, families=settings.families, split=settings.split)
     return [Task(task_id=task.name, source=task.source) for task in made][: settings.limit]

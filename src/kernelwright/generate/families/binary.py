@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import sizes, unary
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import unary
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.registry import Family, rows
 
 SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 _SCALARS = (2, 0.5, 2.0, 3.0, 0.1, 1.5, 0.25, 1.0, 4.0, 0.7, 1.2, 10.0, 0.01)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from kernelwright.tasks.generate import binary, unary
-from kernelwright.tasks.generate.draft import Extent, size_of
-from kernelwright.tasks.generate.program import Program, number
+from kernelwright.generate.draft import Extent, size_of
+from kernelwright.generate.families import binary, unary
+from kernelwright.generate.programs.program import Program, number
 
 _PARTIAL = frozenset("log sqrt rsqrt reciprocal log2 log1p".split())
 """Functions that some numbers have no value under."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import convolution, norms, pooling, sizes, softmaxes, unary
-from kernelwright.tasks.generate.convolution import SPATIAL, Window
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.fused import Flow, choose_activation, extend, linear, linear_anchor
-from kernelwright.tasks.generate.matmul import product
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import Unary
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import convolution, norms, pooling, softmaxes, unary
+from kernelwright.generate.families.convolution import SPATIAL, Window
+from kernelwright.generate.families.fused import Flow, choose_activation, extend, linear, linear_anchor
+from kernelwright.generate.families.matmul import product
+from kernelwright.generate.families.unary import Unary
+from kernelwright.generate.registry import Family, rows
 
 
 def main_activation(t: Draft) -> Unary:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.convolution import INPUT_ROLE, SPATIAL
-from kernelwright.tasks.generate.draft import Draft
-from kernelwright.tasks.generate.pooling import pool_input
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft
+from kernelwright.generate.families.convolution import INPUT_ROLE, SPATIAL
+from kernelwright.generate.families.pooling import pool_input
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.registry import Family, rows
 
 
 def _total(t: Draft) -> float:

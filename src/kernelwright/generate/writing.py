@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import TaskError, UsageError
+from kernelwright.generate import GeneratedTask, generate
 from kernelwright.records import Provenance, Task
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.generate import GeneratedTask, generate
 
 if TYPE_CHECKING:
     from kernelwright.evaluation import Evaluator

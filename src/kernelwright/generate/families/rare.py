@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import norms, pooling, sizes, softmaxes, unary
-from kernelwright.tasks.generate.blocks import image_input, main_activation
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.fused import linear
-from kernelwright.tasks.generate.networks import WEIGHT
-from kernelwright.tasks.generate.program import Program
-from kernelwright.tasks.generate.programs import extend
-from kernelwright.tasks.generate.registry import Family, rows
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import norms, pooling, softmaxes, unary
+from kernelwright.generate.families.blocks import image_input, main_activation
+from kernelwright.generate.families.fused import linear
+from kernelwright.generate.families.networks import WEIGHT
+from kernelwright.generate.programs.program import Program
+from kernelwright.generate.programs.programs import extend
+from kernelwright.generate.registry import Family, rows
 
 
 def _rows(t: Draft, low: float = 16, high: float = 1024) -> tuple[Tensor, Dim, Dim]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelwright.tasks.generate import words
-from kernelwright.tasks.generate.draft import Dim, Draft, Extent, Input, Param, size_of
-from kernelwright.tasks.generate.style import Style
+from kernelwright.generate import words
+from kernelwright.generate.draft import Dim, Draft, Extent, Input, Param, size_of
+from kernelwright.generate.style import Style
 
 
 def render(draft: Draft) -> str:

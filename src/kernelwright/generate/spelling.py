@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 
 from kernelwright import syntax
-from kernelwright.tasks.generate import words
+from kernelwright.generate import words
 
 _DIMS = "sum mean amax amin logsumexp"
 _ORDER: dict[str, tuple[str, ...]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernelwright.tasks.generate import (
+from kernelwright.generate.families import (
     binary,
     blocks,
     convolution,
@@ -13,14 +13,14 @@ from kernelwright.tasks.generate import (
     networks,
     norms,
     pooling,
-    programs,
     rare,
     reductions,
     scans,
     softmaxes,
     unary,
 )
-from kernelwright.tasks.generate.registry import Family
+from kernelwright.generate.programs import programs
+from kernelwright.generate.registry import Family
 
 
 def families() -> list[Family]:

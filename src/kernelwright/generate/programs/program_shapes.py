@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 
-from kernelwright.tasks.generate import convolution, pooling, sizes
-from kernelwright.tasks.generate.draft import Dim, Tensor
-from kernelwright.tasks.generate.fused import linear
-from kernelwright.tasks.generate.matmul import product
-from kernelwright.tasks.generate.program import Program, number
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Tensor
+from kernelwright.generate.families import convolution, pooling
+from kernelwright.generate.families.fused import linear
+from kernelwright.generate.families.matmul import product
+from kernelwright.generate.programs.program import Program, number
 
 
 def layer_line(p: Program) -> bool:

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kernelwright.errors import UsageError
-from kernelwright.tasks.generate import registry, spelling, splits, text, words
-from kernelwright.tasks.generate.draft import Dim, Draft, Param, Stale
-from kernelwright.tasks.generate.registry import Family
-from kernelwright.tasks.generate.style import draw
+from kernelwright.generate import registry, spelling, splits, text, words
+from kernelwright.generate.draft import Dim, Draft, Param, Stale
+from kernelwright.generate.registry import Family
+from kernelwright.generate.style import draw
 
 __all__ = ["SPLITS", "GeneratedTask", "families", "generate"]
 

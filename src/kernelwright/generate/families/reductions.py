@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Draft, Tensor
-from kernelwright.tasks.generate.registry import Family
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.registry import Family
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Draft, Option, Tensor
-from kernelwright.tasks.generate.registry import Family
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft, Option, Tensor
+from kernelwright.generate.registry import Family
 
 
 @dataclass(frozen=True)

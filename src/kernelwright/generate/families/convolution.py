@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Dim, Draft, Option, Param, Tensor, size_of
-from kernelwright.tasks.generate.registry import Family, rows
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Option, Param, Tensor, size_of
+from kernelwright.generate.registry import Family, rows
 
 Axes = tuple[int, ...]
 SPATIAL = {1: ("length",), 2: ("height", "width"), 3: ("depth", "height", "width")}

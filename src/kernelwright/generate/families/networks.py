@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import convolution, norms, pooling, sizes, softmaxes, unary
-from kernelwright.tasks.generate.blocks import (
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import convolution, norms, pooling, softmaxes, unary
+from kernelwright.generate.families.blocks import (
     add_residual,
     image_input,
     main_activation,
@@ -16,10 +18,9 @@ from kernelwright.tasks.generate.blocks import (
     row_input,
     same_window,
 )
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.fused import linear
-from kernelwright.tasks.generate.matmul import product
-from kernelwright.tasks.generate.registry import Family, rows
+from kernelwright.generate.families.fused import linear
+from kernelwright.generate.families.matmul import product
+from kernelwright.generate.registry import Family, rows
 
 WEIGHT = 1e-9
 """Never drawn among all families, so that suites of a seed stay what they are."""

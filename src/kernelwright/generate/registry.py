@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from kernelwright.errors import UsageError
-from kernelwright.tasks.generate.draft import Draft
+from kernelwright.generate.draft import Draft
 
 Make = Callable[[Draft], None]
 
@@ -34,7 +34,7 @@ def rows(group: str, weight: float, makers: Iterable[tuple[str, Make]]) -> list[
 @cache
 def table() -> tuple[Family, ...]:
     """All families, in a fixed order."""
-    from kernelwright.tasks.generate import catalogue
+    from kernelwright.generate import catalogue
 
     return tuple(catalogue.families())
 

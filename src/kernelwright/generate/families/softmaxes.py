@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import sizes, unary
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.matmul import product
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import unary
+from kernelwright.generate.families.matmul import product
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.registry import Family, rows
 
 CLASSES = {"softmax": "Softmax", "log_softmax": "LogSoftmax", "softmin": "Softmin"}
 

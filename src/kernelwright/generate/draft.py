@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from kernelwright.tasks.generate import words
-from kernelwright.tasks.generate.style import Style
+from kernelwright.generate import words
+from kernelwright.generate.style import Style
 
 RESERVED = frozenset("F nn torch math Model self get_inputs get_init_inputs in is as if or and not def del for".split())
 MAX_ARGUMENTS = 9

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from kernelwright.tasks.generate.draft import Draft, Extent, Tensor
+from kernelwright.generate.draft import Draft, Extent, Tensor
 
 
 @dataclass

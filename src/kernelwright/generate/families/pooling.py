@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.convolution import INPUT_ROLE, SPATIAL, Axes, axis_text, short
-from kernelwright.tasks.generate.draft import Draft, Tensor
-from kernelwright.tasks.generate.registry import Family, rows
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft, Tensor
+from kernelwright.generate.families.convolution import INPUT_ROLE, SPATIAL, Axes, axis_text, short
+from kernelwright.generate.registry import Family, rows
 
 
 def _number(t: Draft, rank: int, choices: tuple[int, ...], uneven: float) -> Axes:

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import norms, sizes
-from kernelwright.tasks.generate import program_rows as along
-from kernelwright.tasks.generate import program_shapes as shapes
-from kernelwright.tasks.generate import program_values as values
-from kernelwright.tasks.generate.draft import Draft, size_of
-from kernelwright.tasks.generate.program import Program
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft, size_of
+from kernelwright.generate.families import norms
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.programs import program_rows as along
+from kernelwright.generate.programs import program_shapes as shapes
+from kernelwright.generate.programs import program_values as values
+from kernelwright.generate.programs.program import Program
+from kernelwright.generate.registry import Family, rows
 
 _LONGEST = 9
 

@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kernelwright.tasks.generate import binary, convolution, graph, norms, pooling, reductions, sizes, softmaxes, unary
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.matmul import extents, product, uniform
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import Unary
+from kernelwright.generate import graph, sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families import binary, convolution, norms, pooling, reductions, softmaxes, unary
+from kernelwright.generate.families.matmul import extents, product, uniform
+from kernelwright.generate.families.unary import Unary
+from kernelwright.generate.registry import Family, rows
 
 
 @dataclass(frozen=True)

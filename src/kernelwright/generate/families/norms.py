@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.convolution import INPUT_ROLE, SPATIAL
-from kernelwright.tasks.generate.draft import Dim, Draft, Tensor
-from kernelwright.tasks.generate.registry import Family, rows
-from kernelwright.tasks.generate.unary import memory_bound_input
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Dim, Draft, Tensor
+from kernelwright.generate.families.convolution import INPUT_ROLE, SPATIAL
+from kernelwright.generate.families.unary import memory_bound_input
+from kernelwright.generate.registry import Family, rows
 
 _EPS = (1e-5, 1e-6, 1e-3, 1e-4, 1e-8)
 

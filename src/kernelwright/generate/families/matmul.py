@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernelwright.tasks.generate import sizes
-from kernelwright.tasks.generate.draft import Draft, Extent, Tensor
-from kernelwright.tasks.generate.registry import Family, rows
+from kernelwright.generate import sizes
+from kernelwright.generate.draft import Draft, Extent, Tensor
+from kernelwright.generate.registry import Family, rows
 
 
 def product(t: Draft, a: Tensor, b: Tensor, *, a_t: bool = False, b_t: bool = False, batched: bool = False) -> Tensor:

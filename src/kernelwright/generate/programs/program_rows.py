@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 
-from kernelwright.tasks.generate import norms, reductions, scans, softmaxes
-from kernelwright.tasks.generate.draft import Dim
-from kernelwright.tasks.generate.program import Program
+from kernelwright.generate.draft import Dim
+from kernelwright.generate.families import norms, reductions, scans, softmaxes
+from kernelwright.generate.programs.program import Program
 
 _STATS = tuple("mean mean sum amax max amin min std var norm_l2 norm_l1 logsumexp mean_square".split())
 

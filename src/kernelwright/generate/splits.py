@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from kernelwright.tasks.generate.registry import Family
+from kernelwright.generate.registry import Family
 
 SPLITS = ("train", "combos", "fused", "families")
 HELD_OUT_SHARE = 16

@@ -1,0 +1,1 @@
+"""Families of generated tasks: each module holds functions that fill a draft."""

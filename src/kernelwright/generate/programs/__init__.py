@@ -1,0 +1,1 @@
+"""Programs: forwards drawn operator by operator."""
