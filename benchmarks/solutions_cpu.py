@@ -25,7 +25,7 @@ from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
 from kernelwright.solutions.reading import FAULT, Unreadable
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 
 def tasks(args: argparse.Namespace) -> Iterator[tuple[str, str, str]]:

@@ -14,7 +14,7 @@ from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict, named
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
 from kernelwright.runs.store import Store
-from kernelwright.tasks.cudabench import DataFile, ProgramTask, shared_files
+from kernelwright.tasks.formats.cudabench import DataFile, ProgramTask, shared_files
 
 KERNEL = """
 #include <cuda_runtime.h>

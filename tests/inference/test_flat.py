@@ -12,7 +12,7 @@ import torch
 
 from kernelwright.inference.flat import flattened
 from kernelwright.inference.repeating import asking
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 HEAD = "import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n\n"
 TAIL = "\ndef get_inputs():\n    return [torch.randn(3, 8)]\n\ndef get_init_inputs():\n    return [8]\n"

@@ -13,7 +13,7 @@ from kernelwright.records import Task
 from kernelwright.solutions import APART, CANONICAL, write
 from kernelwright.solutions.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 SQUARE = "torch.randn(3, 12, 12)"
 IDS = "torch.randn(6, 9), torch.randint(0, 9, (6,))"

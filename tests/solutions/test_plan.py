@@ -19,7 +19,7 @@ from kernelwright.solutions.mistakes import mistakes
 from kernelwright.solutions.plan import Plan, without_plan
 from kernelwright.solutions.reading import Node, Unreadable
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 
 def _lines(answer: str, start: str) -> list[str]:

@@ -15,7 +15,7 @@ from kernelwright.solutions import write
 from kernelwright.solutions.plan import without_plan
 from kernelwright.solutions.sharing import shared
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 LAYERS = "self.a = nn.Linear(32, 32)\nself.b = nn.Linear(32, 32)\nself.c = nn.Linear(32, 8)\nself.n = nn.LayerNorm(8)"
 FORWARD = "x = torch.relu(self.a(x))\nx = torch.relu(self.b(x))\nreturn self.n(self.c(x))"

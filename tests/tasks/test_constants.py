@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.tasks.constants import Unknown, value_of, written
+from kernelwright.tasks.normal_form.constants import Unknown, value_of, written
 
 
 def value(text: str, **known: Any) -> Any:

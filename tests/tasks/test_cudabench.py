@@ -15,7 +15,7 @@ import pytest
 from running import Command
 
 from kernelwright.errors import TaskError
-from kernelwright.tasks.cudabench import is_cudabench, read_programs
+from kernelwright.tasks.formats.cudabench import is_cudabench, read_programs
 
 PROGRAM = r"""
 #include <cuda_runtime.h>

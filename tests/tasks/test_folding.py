@@ -10,7 +10,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
 TAIL = """

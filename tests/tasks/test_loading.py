@@ -22,13 +22,13 @@ from kernelwright.tasks import (
     bundled_tasks,
     check_reference,
     detect_language,
-    hub,
     load_candidate,
     load_suite,
     load_task,
     read_rows,
 )
 from kernelwright.tasks.candidates import suffix_of
+from kernelwright.tasks.formats import hub
 
 REFERENCE = '''import torch
 

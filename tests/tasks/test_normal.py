@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.generate import generate
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 WORDY = '''
 """A file."""

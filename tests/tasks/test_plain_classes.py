@@ -17,8 +17,8 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
-from kernelwright.tasks.normal import normal_form
-from kernelwright.tasks.plain_classes import MOST, plain_classes
+from kernelwright.tasks.normal_form.normal import normal_form
+from kernelwright.tasks.normal_form.plain_classes import MOST, plain_classes
 
 FILE = """
 import torch

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kernelwright.generate import generate
-from kernelwright.tasks.steps import in_steps
+from kernelwright.tasks.normal_form.steps import in_steps
 
 
 def stepped(body: str, arguments: str = "self, x") -> str:

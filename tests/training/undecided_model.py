@@ -40,7 +40,7 @@ CONTEXT = 512
 
 
 def make_undecided(home: Path) -> Path:
-    """Writes `rows.jsonl`, `tasks.jsonl`, the random model `base` and the trained one, `model`."""
+    """Writes `rows.jsonl`, `tasks.formats.jsonl`, the random model `base` and the trained one, `model`."""
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 

@@ -35,7 +35,7 @@ from kernelwright.records import (
     WorkloadResult,
 )
 from kernelwright.search.rollout import CONTEXT_CHARACTERS, Exchange
-from kernelwright.tasks.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
+from kernelwright.tasks.formats.cudabench import COMPARER, PREFIX, DataFile, ProgramTask, is_cudabench, read_programs
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.judge.programs import ProgramVerdict

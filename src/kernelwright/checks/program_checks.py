@@ -34,8 +34,8 @@ from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags
 from kernelwright.report import terminal
 from kernelwright.runs.folders import write_text
-from kernelwright.tasks.cudabench import ProgramTask, is_cudabench, read_programs
 from kernelwright.tasks.files import MAX_BYTES
+from kernelwright.tasks.formats.cudabench import ProgramTask, is_cudabench, read_programs
 
 STYLES = {"correct": "green", "wrong": "red", "unsupported": "yellow", "harness_error": "magenta"}
 MAX_FILE_MB = 1024

@@ -14,7 +14,7 @@ from kernelwright.corpus.shards import MANIFEST, read_rows, unwritable, write_wh
 from kernelwright.errors import TaskError
 from kernelwright.runs.folders import check_replaceable
 from kernelwright.tasks import load_suite
-from kernelwright.tasks.jsonl import json_lines, row_name
+from kernelwright.tasks.formats.jsonl import json_lines, row_name
 
 
 def clean(

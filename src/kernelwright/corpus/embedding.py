@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernelwright.corpus.decontaminate import Embed
 from kernelwright.errors import ConfigError
-from kernelwright.tasks.hub import offline_where_silent
+from kernelwright.tasks.formats.hub import offline_where_silent
 
 MAX_TOKENS = 2048
 

@@ -39,14 +39,14 @@ def suite_texts(suites: Sequence[str], reference_field: str = "reference") -> di
 
 def of_programs(suite: str) -> bool:
     """Whether a suite is one of whole programs, in CUDABench's format."""
-    from kernelwright.tasks.cudabench import PREFIX, is_cudabench
+    from kernelwright.tasks.formats.cudabench import PREFIX, is_cudabench
 
     return suite.startswith(PREFIX) or is_cudabench(suite)
 
 
 def suite_programs(suite: str) -> list[Program]:
     """The programs of `cudabench:FILE[:LEVEL]`, or of the file. Raises `TaskError`."""
-    from kernelwright.tasks.cudabench import PREFIX, read_programs
+    from kernelwright.tasks.formats.cudabench import PREFIX, read_programs
 
     file = re.sub(r":[123]$", "", suite.removeprefix(PREFIX))
     return [Program(t.task_id, t.name, t.program) for t in read_programs(file) if not t.problem]

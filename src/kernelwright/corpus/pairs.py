@@ -18,7 +18,7 @@ from kernelwright.corpus.answers import Answer, answers_for
 from kernelwright.corpus.guard import Watch, guard
 from kernelwright.errors import ConfigError, UsageError
 from kernelwright.generate import GeneratedTask, generate
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 CHUNK = 32
 """Tasks of one chunk: small enough that a stream begins at once, large enough that processes rarely wait."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from kernelwright.errors import ConfigError, PolicyError
 from kernelwright.records import Message
-from kernelwright.tasks.hub import offline_where_silent
+from kernelwright.tasks.formats.hub import offline_where_silent
 
 
 def place_of(spec: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from kernelwright.records import Message
 from kernelwright.solutions.schedule import named
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.normal import normal_form
 
 END_OF_TEXT = "<|endoftext|>"
 TURN = "<|im_start|>"
@@ -48,7 +48,7 @@ _MODEL = re.compile(r"^class\s+Model\b", re.MULTILINE)
 
 
 def task_prompt(source: str) -> str:
-    """What the user's turn holds for a task: its source in normal form (`tasks.normal`)."""
+    """What the user's turn holds for a task: its source in normal form (`tasks.normal_form.normal`)."""
     return normal_form(source)
 
 

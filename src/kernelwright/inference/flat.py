@@ -14,8 +14,8 @@ from collections.abc import Sequence
 
 from kernelwright import syntax
 from kernelwright.inference.names import Names
-from kernelwright.tasks.expressions import bound, is_attribute, stored_names
-from kernelwright.tasks.normal import normal_form
+from kernelwright.tasks.normal_form.expressions import bound, is_attribute, stored_names
+from kernelwright.tasks.normal_form.normal import normal_form
 
 MOST_MODULES, MOST_CALLS, LONGEST = 24, 96, 40
 """Modules that are opened at most, calls of them that are written out, nodes of an argument: a text grows with each."""

@@ -12,7 +12,7 @@ import copy
 import re
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import Unknown, value_of
+from kernelwright.tasks.normal_form.constants import Unknown, value_of
 
 Shape = tuple[str, ...]
 """Extents as they are written: numbers, or arguments of the constructor."""

@@ -91,8 +91,8 @@ def either(source: str, use: Callable[[Parts], Any]) -> Any:
     """
     from kernelwright import syntax
     from kernelwright.solutions.reading import Unreadable, readable
-    from kernelwright.tasks.normal import normal_form
-    from kernelwright.tasks.plain_classes import plain_classes
+    from kernelwright.tasks.normal_form.normal import normal_form
+    from kernelwright.tasks.normal_form.plain_classes import plain_classes
 
     first: Unreadable | None = None
     for form in (None, normal_form, lambda text: plain_classes(normal_form(text))):

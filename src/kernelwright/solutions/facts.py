@@ -27,7 +27,7 @@ from kernelwright.solutions.declared import (
 )
 from kernelwright.solutions.names import MODULE_ARGUMENTS
 from kernelwright.solutions.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
-from kernelwright.tasks.layers import ENCODER, encoder_parts
+from kernelwright.tasks.normal_form.layers import ENCODER, encoder_parts
 
 
 @dataclass

@@ -26,7 +26,7 @@ from kernelwright.solutions.names import (
 from kernelwright.solutions.numbers import rewritten
 from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
 from kernelwright.solutions.settling import piece, settled
-from kernelwright.tasks.layers import ENCODER
+from kernelwright.tasks.normal_form.layers import ENCODER
 
 Value = Any
 """What a name of forward stands for: a `Node`, a tuple of values, or None."""

@@ -24,7 +24,7 @@ _MARK, _TITLE = "\x01", "\x02"
 """Characters that no text of a kernel has: before an operator's name behind a statement; before names above a kernel.
 They become comments at the end, for until then kernels are told apart by their text."""
 NAME = re.compile(r"[tu]\d+")
-"""What an operator is called: as forward calls it (`tasks.steps`), or what is no name there."""
+"""What an operator is called: as forward calls it (`tasks.normal_form.steps`), or what is no name there."""
 _COMMENTS = re.compile(
     r"^(?:# [\w.\[\]]+: (?:\d+d|number|tensor)| *(?:#|//) [tu]\d+(?: = .*|(?:, [tu]\d+)*))\n", re.MULTILINE
 )

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from kernelwright import syntax
-from kernelwright.tasks.layers import ENCODER, encoder_parts, layers_of
+from kernelwright.tasks.normal_form.layers import ENCODER, encoder_parts, layers_of
 
 
 class Unreadable(Exception):

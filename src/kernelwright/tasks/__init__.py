@@ -16,10 +16,16 @@ from pathlib import Path
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Policy, Task
 from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
-from kernelwright.tasks.folder import is_task_folder, load_folder, write_gate
-from kernelwright.tasks.jsonl import Row, read_rows
-from kernelwright.tasks.kernelbench import check_reference, load_file, tasks_of
-from kernelwright.tasks.robust_kbench import DIRECTIONS, is_robust_folder, load_robust, robust_tasks, split_direction
+from kernelwright.tasks.formats.folder import is_task_folder, load_folder, write_gate
+from kernelwright.tasks.formats.jsonl import Row, read_rows
+from kernelwright.tasks.formats.kernelbench import check_reference, load_file, tasks_of
+from kernelwright.tasks.formats.robust_kbench import (
+    DIRECTIONS,
+    is_robust_folder,
+    load_robust,
+    robust_tasks,
+    split_direction,
+)
 
 __all__ = [
     "Row",
@@ -138,7 +144,7 @@ def load_suite(
     path = Path(text)
     there = _exists(path)
     if text.startswith(("hub:", "kernelbench:")) and not there:
-        from kernelwright.tasks.hub import load_hub
+        from kernelwright.tasks.formats.hub import load_hub
 
         return load_hub(text, policy, limit, _warn, reference_field, id_field)
     folder = _robust(text)

@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation.options import MAX_SECONDS, MAX_TRIALS
-from kernelwright.tasks.hub import offline_where_silent
+from kernelwright.tasks.formats.hub import offline_where_silent
 from kernelwright.training.losses.cuset import SampleWeight, Scope
 from kernelwright.training.losses.reduction import Reduction
 from kernelwright.training.settings import MOST, MOST_JOBS, SEEDS, Numbers

@@ -36,7 +36,15 @@ from kernelwright.evaluation.judge.programs import (
 )
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder
-from kernelwright.tasks.cudabench import COMPARER, FOLDER, GENERATOR, PROGRAM, ProgramTask, kept_back, shared_files
+from kernelwright.tasks.formats.cudabench import (
+    COMPARER,
+    FOLDER,
+    GENERATOR,
+    PROGRAM,
+    ProgramTask,
+    kept_back,
+    shared_files,
+)
 
 SCRIPT_LIMITS = Limits(seconds=300.0)
 """What the generator and the comparison of a row may use together."""

@@ -30,7 +30,7 @@ from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
 from kernelwright.machine.texture import TextureEntry
 from kernelwright.records import Finding
-from kernelwright.tasks.cudabench import COMPARER, ProgramTask
+from kernelwright.tasks.formats.cudabench import COMPARER, ProgramTask
 
 BUILD_SECONDS = 300.0
 """For a first build, which compiles our runtime as well."""

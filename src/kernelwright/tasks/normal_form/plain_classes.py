@@ -18,8 +18,8 @@ import copy
 from collections.abc import Callable, Iterator
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import is_known
-from kernelwright.tasks.expressions import bound, is_attribute, is_self, names_in, replaced, stored_names
+from kernelwright.tasks.normal_form.constants import is_known
+from kernelwright.tasks.normal_form.expressions import bound, is_attribute, is_self, names_in, replaced, stored_names
 
 MOST = 48
 """Classes that are written at most: texts can ask for any number."""

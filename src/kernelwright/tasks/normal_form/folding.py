@@ -13,8 +13,17 @@ import copy
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
-from kernelwright.tasks.constants import MAX_ROUNDS, ROOTS, Unknown, is_known, is_small, is_value, value_of, written
-from kernelwright.tasks.expressions import (
+from kernelwright.tasks.normal_form.constants import (
+    MAX_ROUNDS,
+    ROOTS,
+    Unknown,
+    is_known,
+    is_small,
+    is_value,
+    value_of,
+    written,
+)
+from kernelwright.tasks.normal_form.expressions import (
     entry,
     has_integers,
     is_attribute,
@@ -30,7 +39,7 @@ from kernelwright.tasks.expressions import (
     spread_out,
     stored_names,
 )
-from kernelwright.tasks.layers import chained, last_name, layers_of
+from kernelwright.tasks.normal_form.layers import chained, last_name, layers_of
 
 MAX_WRITTEN = 256
 """Rounds of all loops of a model that are written out, one loop inside another counted as often as it runs."""

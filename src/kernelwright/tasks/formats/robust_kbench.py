@@ -24,8 +24,8 @@ from kernelwright import syntax
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Policy, Provenance, Task, Workload
 from kernelwright.tasks.files import read_text
-from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
-from kernelwright.tasks.robust_adapters import BACKWARD, COMMON, DEFAULT, FORWARD
+from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
+from kernelwright.tasks.formats.robust_adapters import BACKWARD, COMMON, DEFAULT, FORWARD
 
 Direction = Literal["forward", "backward"]
 

@@ -15,7 +15,7 @@ from kernelwright.errors import TaskError
 from kernelwright.records import Candidate, Policy, Provenance, Task
 from kernelwright.tasks.candidates import candidate_from_text, suffix_of
 from kernelwright.tasks.files import MAX_BYTES
-from kernelwright.tasks.kernelbench import check_reference, description_of
+from kernelwright.tasks.formats.kernelbench import check_reference, description_of
 
 ID_FIELDS = ("task_id", "problem_id", "id", "name", "task_name")
 

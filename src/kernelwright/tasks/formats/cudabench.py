@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelwright.errors import TaskError
 from kernelwright.tasks.files import MAX_BYTES
-from kernelwright.tasks.jsonl import json_lines, row_name
+from kernelwright.tasks.formats.jsonl import json_lines, row_name
 
 PROGRAM, GENERATOR, COMPARER = "bench.cu", "gen.py", "compare.py"
 PREFIX = "cudabench:"

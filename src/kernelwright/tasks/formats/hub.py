@@ -22,8 +22,8 @@ from typing import Any
 from kernelwright.config import number_of_environment
 from kernelwright.errors import TaskError
 from kernelwright.records import Policy, Provenance, Task
-from kernelwright.tasks.jsonl import ID_FIELDS
-from kernelwright.tasks.kernelbench import check_reference, description_of, tasks_of
+from kernelwright.tasks.formats.jsonl import ID_FIELDS
+from kernelwright.tasks.formats.kernelbench import check_reference, description_of, tasks_of
 
 SOURCE_FIELDS = ("code", "reference", "ref_code", "pytorch_code")
 PROBE_SECONDS = 10.0

@@ -28,7 +28,7 @@ from kernelwright.config import dump_config
 from kernelwright.errors import TaskError, did_you_mean
 from kernelwright.records import Gate, Policy, Provenance, Record, Task, Workload
 from kernelwright.tasks.files import read_text
-from kernelwright.tasks.kernelbench import check_reference, defined_names, description_of
+from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
 
 _KEYS = ("name", "description", "policy", "tolerance", "licence", "origin", "workloads", "gate")
 _WORKLOAD_KEYS = ("name", "constants", "purpose")

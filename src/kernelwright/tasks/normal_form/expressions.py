@@ -7,7 +7,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from kernelwright.tasks.constants import ROOTS, is_known, is_value, value_of
+from kernelwright.tasks.normal_form.constants import ROOTS, is_known, is_value, value_of
 
 
 def entry(table: ast.Dict, key: Any) -> ast.expr | None:

@@ -15,9 +15,9 @@ from collections import Counter
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.tasks.constants import Unknown, is_known, value_of, written
-from kernelwright.tasks.folding import fold
-from kernelwright.tasks.steps import in_steps
+from kernelwright.tasks.normal_form.constants import Unknown, is_known, value_of, written
+from kernelwright.tasks.normal_form.folding import fold
+from kernelwright.tasks.normal_form.steps import in_steps
 
 IMPORTS = ("import torch", "import torch.nn as nn", "import torch.nn.functional as F")
 _SAME = ("from torch import nn", "from torch.nn import functional as F")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 
-from kernelwright.tasks.constants import written
+from kernelwright.tasks.normal_form.constants import written
 
 
 def layers_of(node: ast.expr | None) -> list[ast.expr] | None:
