@@ -24,9 +24,9 @@ from kernelwright.evaluation.processes import oracle_pool
 from kernelwright.records import Candidate, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
-from kernelwright.training.post_settings import recipe_path
-from kernelwright.training.rl import load_tasks
-from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.fine_tune.settings import recipe_path
+from kernelwright.training.rl.loop import load_tasks
+from kernelwright.training.rl.settings import RlSettings
 
 WAYS = {"kept": oracle_pool.KEPT_FOR_EACH, "fresh": 0}
 

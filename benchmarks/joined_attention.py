@@ -1,4 +1,5 @@
-"""Forward and backward over joined samples: attention without a mask (`training/joined.py`) against transformers' own.
+"""Forward and backward over joined samples: attention without a mask (`training/fine_tune/joined.py`) against
+transformers' own.
 
     python benchmarks/joined_attention.py [--tokens 4096] [--sample 1024] [--rounds 3] [--out FILE.json]
 
@@ -24,7 +25,7 @@ import torch
 import transformers
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from kernelwright.training.joined import register
+from kernelwright.training.fine_tune.joined import register
 
 SHAPE = {
     "vocab_size": 4096,

@@ -26,9 +26,9 @@ from starter import hardware
 
 from kernelwright.config import load_config
 from kernelwright.executor import Executor, Job, load_executor
-from kernelwright.training.post_settings import recipe_path
-from kernelwright.training.rl import judging_jobs, train_rl
-from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.fine_tune.settings import recipe_path
+from kernelwright.training.rl.loop import judging_jobs, train_rl
+from kernelwright.training.rl.settings import RlSettings
 
 WAYS = ("local", "apart")
 SECONDS = ("ask_s", "judge_s", "only_judge_s", "update_s", "step_s")

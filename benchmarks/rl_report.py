@@ -284,7 +284,7 @@ def rollout_counts(out: Path) -> dict[str, Any]:
 
 def processes(runs: Path) -> dict[str, Any] | None:
     """Advantages of one process and of two on the same rollouts, and of two against what one computes of theirs."""
-    from kernelwright.training.advantages import ADVANTAGES
+    from kernelwright.training.rl.advantages import ADVANTAGES
 
     if not (runs / "two" / "training.json").is_file():
         return None

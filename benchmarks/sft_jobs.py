@@ -107,18 +107,18 @@ def arm(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     model = params["base"]
     if params["settings"] is not None:
-        from kernelwright.training.progress import read_log
+        from kernelwright.training.pretrain.progress import read_log
 
         model = str(folder / "run")
         began = time.monotonic()
         if params["trainer"] == "dpo":
-            from kernelwright.training.dpo import train_dpo
-            from kernelwright.training.post_settings import DpoSettings
+            from kernelwright.training.fine_tune.dpo import train_dpo
+            from kernelwright.training.fine_tune.settings import DpoSettings
 
             facts = train_dpo(DpoSettings.model_validate(params["settings"]), folder / "run").facts
         else:
-            from kernelwright.training.post_settings import SftSettings
-            from kernelwright.training.sft import train_sft
+            from kernelwright.training.fine_tune.settings import SftSettings
+            from kernelwright.training.fine_tune.sft import train_sft
 
             facts = train_sft(SftSettings.model_validate(params["settings"]), folder / "run").facts
         facts["wall_seconds"] = round(time.monotonic() - began, 1)
@@ -174,9 +174,9 @@ def confidence(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from kernelwright.training.post_run import load_model
-    from kernelwright.training.post_settings import SftSettings
-    from kernelwright.training.samples import CUDA, TARGET, prepare
+    from kernelwright.training.fine_tune.run import load_model
+    from kernelwright.training.fine_tune.samples import CUDA, TARGET, prepare
+    from kernelwright.training.fine_tune.settings import SftSettings
 
     settings = SftSettings.model_validate(params["settings"])
     samples, _ = prepare(settings)
@@ -203,8 +203,8 @@ def cost(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     data included, by turns, so that what else the machine does meets all alike; peak memory of each alone. Ratios are
     medians over turns of a step to TRL's of the same turn."""
     from kernelwright.bench import metrics
-    from kernelwright.training.post_settings import SftSettings
-    from kernelwright.training.samples import prepare
+    from kernelwright.training.fine_tune.samples import prepare
+    from kernelwright.training.fine_tune.settings import SftSettings
 
     if params.get("shape"):
         random_model(Path(params["settings"]["model"]["path"]), params["base"], params["shape"])
@@ -236,7 +236,7 @@ def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from kernelwright.training.merging import save_tokenizer_files
+    from kernelwright.training.fine_tune.merging import save_tokenizer_files
 
     if (folder / "config.json").is_file():
         return
@@ -251,8 +251,8 @@ def random_model(folder: Path, tokenizer: str, shape: Params) -> None:
 
 def made(name: str, settings: Any, samples: Any, folder: Path) -> Any:
     """TRL's own trainer, or ours with a loss of this name."""
-    from kernelwright.training.post_settings import LossSettings
-    from kernelwright.training.sft import arguments, make_trainer
+    from kernelwright.training.fine_tune.settings import LossSettings
+    from kernelwright.training.fine_tune.sft import arguments, make_trainer
 
     if name == "trl":
         return trl_trainer(settings, samples, folder)
@@ -344,9 +344,9 @@ def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:
     from datasets import Dataset
     from trl import SFTTrainer
 
-    from kernelwright.training import post_run
-    from kernelwright.training.samples import TARGET, load_tokenizer
-    from kernelwright.training.sft import arguments
+    from kernelwright.training.fine_tune import run as post_run
+    from kernelwright.training.fine_tune.samples import TARGET, load_tokenizer
+    from kernelwright.training.fine_tune.sft import arguments
 
     rows = []
     for number in range(len(samples)):
@@ -367,9 +367,9 @@ def trl_trainer(settings: Any, samples: Any, folder: Path) -> Any:
 def several(out: Path, folder: Path, params: Params) -> dict[str, Any]:
     """Tokens a second on one device and on several, the global batch the same; and sharded, where that can be."""
     from kernelwright.errors import KernelwrightError
-    from kernelwright.training.post_settings import SftSettings
+    from kernelwright.training.fine_tune.settings import SftSettings
+    from kernelwright.training.pretrain.progress import read_log
     from kernelwright.training.processes import train_in_processes
-    from kernelwright.training.progress import read_log
 
     found: dict[str, Any] = {}
     for name, count, fsdp in params["runs"]:

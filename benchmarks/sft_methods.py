@@ -45,7 +45,7 @@ from sft_judging import PAIRS, STOP, TIMED, numbers
 
 from kernelwright.config import load_config
 from kernelwright.evaluation.options import visible_gpus
-from kernelwright.training.post_settings import SftSettings, recipe_path
+from kernelwright.training.fine_tune.settings import SftSettings, recipe_path
 
 PARTS = ("losses", "vanilla", "selection", "deciles", "dpo", "confidence", "cost", "gpus", "judge", "times")
 LOSSES: dict[str, dict[str, Any]] = {

@@ -32,11 +32,11 @@ from kernelwright.inference.sampling import Sampling
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.training.checkpoint import load_state, save_model
 from kernelwright.training.model import Decoder, Shape
-from kernelwright.training.preparing import prepare_data
-from kernelwright.training.pretrain import pretrain
-from kernelwright.training.progress import read_log
-from kernelwright.training.settings import PretrainSettings, config_path
-from kernelwright.training.shards import Shards
+from kernelwright.training.pretrain.job import pretrain
+from kernelwright.training.pretrain.preparing import prepare_data
+from kernelwright.training.pretrain.progress import read_log
+from kernelwright.training.pretrain.settings import PretrainSettings, config_path
+from kernelwright.training.pretrain.shards import Shards
 
 PUBLISHED = 1.41e6
 """Tokens a second of a decoder of 28 M parameters on an H200 (bf16, torch.compile, length 1024), to hold against."""

@@ -37,7 +37,7 @@ def random_checkpoint(folder: Path) -> Path:
     from kernelwright.corpus.pairs import pairs
     from kernelwright.training.checkpoint import save_model
     from kernelwright.training.model import Decoder, Shape
-    from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
+    from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
     texts = [text for pair in pairs(1, 300, traces=False) for text in (pair.task.source, pair.answer)]
     save_tokenizer(train_tokenizer(texts, 4096), folder / "tokenizer", 4096)

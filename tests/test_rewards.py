@@ -27,7 +27,7 @@ from kernelwright.records import (
 )
 from kernelwright.rewards.functions import REWARDS, annealed_judge_weight, load_reward
 from kernelwright.rewards.opinion import SILENT, Judge, judge_messages, read_judgement
-from kernelwright.training.rl import judge_weight
+from kernelwright.training.rl.loop import judge_weight
 
 
 def evaluation(

@@ -120,8 +120,8 @@ def test_every_variant_is_a_run_that_can_be_begun(
     from rl_claims import PARTS, Plan, arguments
 
     from kernelwright.config import load_config
-    from kernelwright.training.post_settings import SftSettings, recipe_path
-    from kernelwright.training.rl_settings import RlSettings
+    from kernelwright.training.fine_tune.settings import SftSettings, recipe_path
+    from kernelwright.training.rl.settings import RlSettings
 
     monkeypatch.setattr(sys, "argv", ["rl_claims.py", "model", str(tmp_path), "--steps", "3", *more])
     asked = arguments()

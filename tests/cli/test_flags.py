@@ -10,8 +10,8 @@ from running import Command
 
 from kernelwright.config import load_config
 from kernelwright.errors import ConfigError
-from kernelwright.training.post_settings import recipe_path
-from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.fine_tune.settings import recipe_path
+from kernelwright.training.rl.settings import RlSettings
 
 SEEDED = {
     "eval": ("task.py", "candidate.py"),

@@ -11,7 +11,7 @@ from training.sample_pairs import pair
 
 from kernelwright.training.checkpoint import save_model
 from kernelwright.training.model import Decoder, Shape
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
+from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
 
 def random_checkpoint(

@@ -14,7 +14,7 @@ pytest.importorskip("tokenizers")
 from kernelwright.inference.repeating import CLASS, FORWARD, Asking
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.serve.text import TextStream
-from kernelwright.training.tokenizer import train_tokenizer
+from kernelwright.training.pretrain.tokenizer import train_tokenizer
 
 rng = random.Random(0)
 TOKENIZER = ChatTokenizer(train_tokenizer([text for _ in range(30) for text in pair(rng)], 500))

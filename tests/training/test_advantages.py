@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.advantages import ADVANTAGES, load_advantage
+from kernelwright.training.rl.advantages import ADVANTAGES, load_advantage
 
 # The toy: in state 0 the policy stops (probability p) or goes on to state 1, where it goes up (probability q) or down.
 # A trajectory is a list of (parameter that acted, d log pi / d parameter, score of the turn).

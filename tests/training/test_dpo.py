@@ -18,10 +18,10 @@ from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.inference.chat import task_prompt  # noqa: E402
 from kernelwright.runs.store import Store  # noqa: E402
-from kernelwright.training.dpo import train_dpo  # noqa: E402
-from kernelwright.training.pairs import read_pairs, split_pairs  # noqa: E402
-from kernelwright.training.post_settings import DpoSettings, recipe_path  # noqa: E402
-from kernelwright.training.progress import read_log  # noqa: E402
+from kernelwright.training.fine_tune.dpo import train_dpo  # noqa: E402
+from kernelwright.training.fine_tune.pairs import read_pairs, split_pairs  # noqa: E402
+from kernelwright.training.fine_tune.settings import DpoSettings, recipe_path  # noqa: E402
+from kernelwright.training.pretrain.progress import read_log  # noqa: E402
 
 
 def say(role: str, content: str) -> dict[str, str]:
@@ -51,9 +51,9 @@ A, B = ROWS[0]["answer"], ROWS[1]["answer"]
 
 
 def test_only_the_policy_s_own_turns_count(home: Path, tmp_path: Path) -> None:
-    from kernelwright.training.dpo import dataset
-    from kernelwright.training.dpo_trainer import PairCollator
-    from kernelwright.training.samples import load_tokenizer
+    from kernelwright.training.fine_tune.dpo import dataset
+    from kernelwright.training.fine_tune.dpo_trainer import PairCollator
+    from kernelwright.training.fine_tune.samples import load_tokenizer
 
     rollout = row("mdpo", A, B)
     rollout["chosen"] = [say("assistant", B), say("user", "It is wrong."), say("assistant", A)]
@@ -182,8 +182,8 @@ def test_pairs_teach_what_was_judged_right(undecided: Path, tmp_path: Path) -> N
 def test_when_it_is_measured_and_what_cannot_be(undecided: Path, tmp_path: Path) -> None:
     from transformers import TrainerControl, TrainerState
 
-    from kernelwright.training.execution import ExecutionCallback
-    from kernelwright.training.post_settings import BaseModelSettings, BenchSettings
+    from kernelwright.training.fine_tune.execution import ExecutionCallback
+    from kernelwright.training.fine_tune.settings import BaseModelSettings, BenchSettings
 
     bench = BenchSettings(suite=str(undecided / "tasks.jsonl"), every=4)
     model = BaseModelSettings(path=str(undecided / "model"))

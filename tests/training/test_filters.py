@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.filters import (
+from kernelwright.training.rl.filters import (
     dynamic_sampling,
     mismatch_rejection,
     profiling_rejection,

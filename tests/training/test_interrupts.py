@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tiny_model import log, make_home, settings, settings_table, weights
 
-from kernelwright.training.merging import write_model
-from kernelwright.training.sft import train_sft
+from kernelwright.training.fine_tune.merging import write_model
+from kernelwright.training.fine_tune.sft import train_sft
 
 
 @pytest.fixture(scope="module")
@@ -30,8 +30,8 @@ def begin(home: Path, out: Path) -> subprocess.Popen[str]:
     (home / "settings.json").write_text(json.dumps(table))
     code = (
         "import json, pathlib, signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from kernelwright.training.post_settings import SftSettings\n"
-        "from kernelwright.training.sft import train_sft\n"
+        "from kernelwright.training.fine_tune.settings import SftSettings\n"
+        "from kernelwright.training.fine_tune.sft import train_sft\n"
         f"table = json.loads(pathlib.Path({str(home / 'settings.json')!r}).read_text())\n"
         f"try:\n    train_sft(SftSettings.model_validate(table), pathlib.Path({str(out)!r}))\n"
         "except KeyboardInterrupt:\n    sys.exit(130)\n"

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from kernelwright.training.joined import NAME, attention, one_by_one, register
+from kernelwright.training.fine_tune.joined import NAME, attention, one_by_one, register
 
 SIZES = {
     "vocab_size": 97,

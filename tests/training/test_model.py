@@ -11,8 +11,8 @@ torch = pytest.importorskip("torch")
 from kernelwright.training.attention import KINDS, Spans, choose, prepare  # noqa: E402
 from kernelwright.training.checkpoint import save_model  # noqa: E402
 from kernelwright.training.model import IGNORE, Decoder, Shape  # noqa: E402
-from kernelwright.training.muon import Muon, orthogonalised  # noqa: E402
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
+from kernelwright.training.pretrain.muon import Muon, orthogonalised  # noqa: E402
+from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
 
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "feed_forward": 96, "context": 128}
 

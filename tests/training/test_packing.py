@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 pytest.importorskip("tokenizers")
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.packing import IGNORE, Packing, arrays, epoch, label_count, most_documents, updates
-from kernelwright.training.shards import Shards, write_shard
+from kernelwright.training.pretrain.packing import IGNORE, Packing, arrays, epoch, label_count, most_documents, updates
+from kernelwright.training.pretrain.shards import Shards, write_shard
 
 
 def made(lengths: list[tuple[int, int]], sizes: tuple[int, ...] = ()) -> Shards:

@@ -18,15 +18,15 @@ pytest.importorskip("trl")
 from tiny_model import ROWS, log, settings, settings_table  # noqa: E402
 
 from kernelwright.errors import ConfigError, StoreError  # noqa: E402
-from kernelwright.training.explain import explain, write_page  # noqa: E402
+from kernelwright.training.fine_tune.explain import explain, write_page  # noqa: E402
+from kernelwright.training.fine_tune.pairs import read_pairs  # noqa: E402
+from kernelwright.training.fine_tune.run import _mean_loss, begin, last_checkpoint  # noqa: E402
+from kernelwright.training.fine_tune.samples import TARGET, encoder_of, prepare  # noqa: E402
+from kernelwright.training.fine_tune.settings import DpoSettings, SftSettings, TextSettings  # noqa: E402
+from kernelwright.training.fine_tune.sft import arguments, make_trainer, train_sft  # noqa: E402
+from kernelwright.training.fine_tune.texts import BadRow, Report, conversation, named_rows  # noqa: E402
 from kernelwright.training.losses import LOSSES, regions, top_k_entropy  # noqa: E402
-from kernelwright.training.pairs import read_pairs  # noqa: E402
-from kernelwright.training.post_run import _mean_loss, begin, last_checkpoint  # noqa: E402
-from kernelwright.training.post_settings import DpoSettings, SftSettings, TextSettings  # noqa: E402
 from kernelwright.training.processes import train_in_processes  # noqa: E402
-from kernelwright.training.samples import TARGET, encoder_of, prepare  # noqa: E402
-from kernelwright.training.sft import arguments, make_trainer, train_sft  # noqa: E402
-from kernelwright.training.texts import BadRow, Report, conversation, named_rows  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -390,8 +390,8 @@ def test_a_resumed_run_has_the_same_mean_weight_and_counts_all_updates(home: Pat
 
 
 def test_other_settings_are_named_with_what_they_were(tmp_path: Path) -> None:
-    from kernelwright.training.post_run import keep_settings
-    from kernelwright.training.rl_settings import RlSettings
+    from kernelwright.training.fine_tune.run import keep_settings
+    from kernelwright.training.rl.settings import RlSettings
 
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
     keep_settings(RlSettings.model_validate(table), tmp_path)
@@ -411,8 +411,8 @@ def test_other_settings_are_named_with_what_they_were(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["./none", "../none", "/none/model"])
 def test_a_folder_that_is_not_there_is_not_asked_of_the_hub(place: str) -> None:
-    from kernelwright.training.post_run import load_model
-    from kernelwright.training.post_settings import BaseModelSettings
+    from kernelwright.training.fine_tune.run import load_model
+    from kernelwright.training.fine_tune.settings import BaseModelSettings
 
     with pytest.raises(ConfigError, match="there is no folder"):
         load_model(BaseModelSettings(path=place))

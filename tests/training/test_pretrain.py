@@ -25,10 +25,10 @@ from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError, TaskError  # noqa: E402
 from kernelwright.inference.tokenizer import ChatTokenizer  # noqa: E402
 from kernelwright.training.card import write_card  # noqa: E402
-from kernelwright.training.pretrain import pretrain  # noqa: E402
-from kernelwright.training.progress import read_log  # noqa: E402
-from kernelwright.training.settings import DataSettings, PretrainSettings, config_path  # noqa: E402
-from kernelwright.training.sources import Corpus, Generated, open_source  # noqa: E402
+from kernelwright.training.pretrain.job import pretrain  # noqa: E402
+from kernelwright.training.pretrain.progress import read_log  # noqa: E402
+from kernelwright.training.pretrain.settings import DataSettings, PretrainSettings, config_path  # noqa: E402
+from kernelwright.training.pretrain.sources import Corpus, Generated, open_source  # noqa: E402
 
 SMALL = """
 name: small

@@ -17,7 +17,7 @@ from tiny_model import log, settings_table, weights
 
 from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import gpu_count
-from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.fine_tune.settings import SftSettings
 from kernelwright.training.processes import launch, train_in_processes
 
 TWO = Path(__file__).with_name("two_processes.py")

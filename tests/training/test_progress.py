@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.errors import StoreError
-from kernelwright.training.progress import Log, LoggedStep, read_log
+from kernelwright.training.pretrain.progress import Log, LoggedStep, read_log
 
 ROWS = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}]
 TEXT = "".join(json.dumps(row) + "\n" for row in ROWS)

@@ -20,7 +20,7 @@ from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, WorkloadResult  # noqa: E402
 from kernelwright.runs.store import Store  # noqa: E402
-from kernelwright.training.rl_settings import RlSettings  # noqa: E402
+from kernelwright.training.rl.settings import RlSettings  # noqa: E402
 
 
 @pytest.fixture(scope="module")

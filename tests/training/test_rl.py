@@ -31,11 +31,11 @@ from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.inference.engine import _has_bf16_units  # noqa: E402
 from kernelwright.prompts.contexts import converse, shown_turns  # noqa: E402
 from kernelwright.records import Evaluation, Message, Provenance, Task, Turn  # noqa: E402
-from kernelwright.training.advantages import ADVANTAGES  # noqa: E402
-from kernelwright.training.policy_loss import policy_loss  # noqa: E402
-from kernelwright.training.post_settings import recipe_path  # noqa: E402
-from kernelwright.training.rl_rollouts import Rollouts, Row, read_rollouts  # noqa: E402
-from kernelwright.training.rl_settings import RlSettings  # noqa: E402
+from kernelwright.training.fine_tune.settings import recipe_path  # noqa: E402
+from kernelwright.training.rl.advantages import ADVANTAGES  # noqa: E402
+from kernelwright.training.rl.policy_loss import policy_loss  # noqa: E402
+from kernelwright.training.rl.rollouts import Rollouts, Row, read_rollouts  # noqa: E402
+from kernelwright.training.rl.settings import RlSettings  # noqa: E402
 
 ROUNDING = 2e-2 if _has_bf16_units() else 1e-3
 """How far a mean ratio of trainer and sampler may be from 1: the engine computes in bfloat16 where it can."""
@@ -101,7 +101,7 @@ def update_norms(undecided: Path, rewards: list[float | None], **more: Any) -> t
     from kernelwright.inference.chat import task_prompt
     from kernelwright.inference.tokenizer import ChatTokenizer
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl_state import State
+    from kernelwright.training.rl.state import State
 
     wanted = rl_settings(undecided, advantage={"name": "mean"}, **more)
     state = State.open(wanted, undecided / "none", Ranks())
@@ -235,7 +235,7 @@ def judges() -> Iterator[Executor]:
 @pytest.fixture(scope="module")
 def whole(undecided: Path, judges: Executor, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """A run that nothing stopped: its folder and its facts."""
-    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl.loop import train_rl
 
     out = tmp_path_factory.mktemp("whole") / "run"
     return out, train_rl(rl_settings(undecided), out, judges).facts
@@ -252,8 +252,8 @@ def test_no_two_answers_of_a_step_are_drawn_with_one_seed(undecided: Path, judge
     """A later turn whose context was too short to show the earlier ones would repeat another rollout's first answer."""
     from kernelwright.policies.starter import ConversationPolicy
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl import load_tasks
-    from kernelwright.training.rl_state import State
+    from kernelwright.training.rl.loop import load_tasks
+    from kernelwright.training.rl.state import State
 
     seeds: list[int] = []
 
@@ -272,7 +272,7 @@ def test_no_two_answers_of_a_step_are_drawn_with_one_seed(undecided: Path, judge
 
 def test_speedups_come_from_a_gpu_that_times_eager(undecided: Path, judges: Executor) -> None:
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl_state import State
+    from kernelwright.training.rl.state import State
 
     policy = State.open(rl_settings(undecided), undecided / "none", Ranks()).policy
 
@@ -290,7 +290,7 @@ def test_a_large_epsilon_spares_weights_of_small_gradients(
 ) -> None:
     from safetensors.torch import load_file
 
-    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl.loop import train_rl
 
     train_rl(rl_settings(undecided, train={"adam_epsilon": 1.0}), tmp_path, judges)
     before, *after = (load_file(folder / "model.safetensors") for folder in (undecided / "model", whole[0], tmp_path))
@@ -340,7 +340,7 @@ def test_a_stopped_run_loses_and_repeats_nothing(
 ) -> None:
     from safetensors.torch import load_file
 
-    from kernelwright.training import rl
+    from kernelwright.training.rl import loop
 
     out, count, over = tmp_path / "stopped", 0, False
     keep = Rollouts._keep
@@ -363,9 +363,9 @@ def test_a_stopped_run_loses_and_repeats_nothing(
         patch.setattr(Rollouts, "_keep", stopping)
         for _ in range(3):
             with pytest.raises(KeyboardInterrupt):
-                rl.train_rl(rl_settings(undecided), out, judges)
+                loop.train_rl(rl_settings(undecided), out, judges)
             over = False
-        facts = rl.train_rl(rl_settings(undecided), out, judges).facts
+        facts = loop.train_rl(rl_settings(undecided), out, judges).facts
     assert {name: facts[name] for name in ("steps", "rollouts", "updates")} == {
         "steps": 2,
         "rollouts": 16,
@@ -469,7 +469,7 @@ def test_a_process_whose_peer_dies_says_so(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(("advantage", "kept"), [("trloo", (1,)), ("grpo", (0, 1)), ("kevin", (0, 1))])
 def test_a_group_is_replaced_where_its_estimator_learns_nothing(advantage: str, kept: tuple[int, ...]) -> None:
     """Rollouts that are paid from turn to turn alike: who compares turn with turn learns nothing of them."""
-    from kernelwright.training.rl_update import groups_that_teach
+    from kernelwright.training.rl.update import groups_that_teach
 
     paid = {0: [(0.1, 0.3), (0.1, 0.3), (0.1, 0.3)], 1: [(0.1, 0.3), (0.1, 0.3), (0.1, 1.3)], 2: [(0.3, 0.3)] * 3}
     rows = [
@@ -488,7 +488,7 @@ def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_th
     undecided: Path, judges: Executor, tmp_path: Path
 ) -> None:
     """Every answer is cut off before it can be read, so that all rewards are alike: groups are redrawn in vain."""
-    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl.loop import train_rl
 
     wanted = rl_settings(
         undecided,
@@ -513,7 +513,7 @@ def test_groups_that_teach_nothing_are_replaced_and_an_alarm_that_stands_ends_th
 def test_a_judge_is_asked_until_execution_pays_and_its_failures_are_counted_by_step(
     undecided: Path, judges: Executor, tmp_path: Path
 ) -> None:
-    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl.loop import train_rl
 
     opinion = {"reasoning": "fine", "compilability": 1, "correctness": 0.5, "speed": 0}
     script = tmp_path / "opinions.jsonl"
@@ -544,8 +544,8 @@ def test_an_adapter_is_trained_and_resumed_and_the_engine_plays_with_it(
     from safetensors.torch import load_file
 
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl import train_rl
-    from kernelwright.training.rl_state import State, weights_of
+    from kernelwright.training.rl.loop import train_rl
+    from kernelwright.training.rl.state import State, weights_of
 
     wanted = rl_settings(
         undecided,
@@ -580,7 +580,7 @@ def test_a_model_that_our_engine_does_not_know_is_played_by_transformers(
     """The same weights under another architecture's name: transformers draws what our engine draws."""
     from safetensors.torch import load_file
 
-    from kernelwright.training.rl import train_rl
+    from kernelwright.training.rl.loop import train_rl
 
     shutil.copytree(undecided / "model", tmp_path / "model")
     path = tmp_path / "model" / "config.json"
@@ -609,8 +609,8 @@ def test_adapters_of_transposed_weights_are_merged_as_peft_merges_them() -> None
     from peft import LoraConfig, get_peft_model
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from kernelwright.training.post_settings import LoraSettings
-    from kernelwright.training.rl_state import weights_of
+    from kernelwright.training.fine_tune.settings import LoraSettings
+    from kernelwright.training.rl.state import weights_of
 
     torch.manual_seed(0)
     base = GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=8, n_layer=1, n_head=2))
@@ -627,7 +627,7 @@ def test_a_full_disk_is_an_error_and_keeps_the_last_state(
     from safetensors import SafetensorError
 
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl_state import State
+    from kernelwright.training.rl.state import State
 
     state = State.open(rl_settings(undecided), tmp_path, Ranks())
     state.save(tmp_path)
@@ -644,8 +644,8 @@ def test_a_full_disk_is_an_error_and_keeps_the_last_state(
 
 
 def test_a_credit_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
-    from kernelwright.training.rl import keep_credit
-    from kernelwright.training.rl_update import Trained
+    from kernelwright.training.rl.loop import keep_credit
+    from kernelwright.training.rl.update import Trained
 
     (tmp_path / "credit").write_text("")
     with pytest.raises(StoreError, match="cannot be written"):
@@ -653,7 +653,7 @@ def test_a_credit_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_with_the_tasks_that_it_was_begun_with(tmp_path: Path) -> None:
-    from kernelwright.training.rl import keep_tasks
+    from kernelwright.training.rl.loop import keep_tasks
 
     tasks = [Task(task_id=str(i), source="x") for i in range(2)]
     keep_tasks(tasks, tmp_path)
@@ -671,7 +671,7 @@ def test_a_run_goes_on_with_the_tasks_that_it_was_begun_with(tmp_path: Path) -> 
 
 
 def test_tasks_of_a_step_go_round_and_fresh_ones_differ() -> None:
-    from kernelwright.training.rl import fresh_tasks, tasks_of_step
+    from kernelwright.training.rl.loop import fresh_tasks, tasks_of_step
 
     tasks = [Task(task_id=str(i), source="x") for i in range(5)]
     seen = [t.task_id for step in range(5) for t in tasks_of_step(tasks, 2, 0, step)]
@@ -684,7 +684,7 @@ def test_tasks_of_a_step_go_round_and_fresh_ones_differ() -> None:
 
 def test_adapters_on_modules_that_the_model_lacks_are_refused(undecided: Path, tmp_path: Path) -> None:
     from kernelwright.training.ranks import Ranks
-    from kernelwright.training.rl_state import State
+    from kernelwright.training.rl.state import State
 
     lora = {"tune": "lora", "lora": {"targets": "no_such_module"}}
     model = {**rl_settings(undecided).model_dump(mode="json")["model"], **lora}

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from kernelwright.errors import StoreError
-from kernelwright.training.progress import finite, read_log
-from kernelwright.training.rl_curves import write_curves
-from kernelwright.training.rl_facts import (
+from kernelwright.training.pretrain.progress import finite, read_log
+from kernelwright.training.rl.curves import write_curves
+from kernelwright.training.rl.facts import (
     LoggedRow,
     alarms,
     chance_drift,
@@ -26,9 +26,9 @@ from kernelwright.training.rl_facts import (
     repetition,
     standing,
 )
-from kernelwright.training.rl_rollouts import Clock, Row, mend, read_rollouts, without_opinions
-from kernelwright.training.rl_settings import AlarmSettings
-from kernelwright.training.rl_view import StepView, table
+from kernelwright.training.rl.rollouts import Clock, Row, mend, read_rollouts, without_opinions
+from kernelwright.training.rl.settings import AlarmSettings
+from kernelwright.training.rl.view import StepView, table
 
 
 def row(n: int, **more: Any) -> Row:

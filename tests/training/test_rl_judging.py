@@ -27,9 +27,9 @@ from kernelwright.records import Evaluation, Provenance, Task
 from kernelwright.runs.store import Store
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
-from kernelwright.training import rl_rollouts
-from kernelwright.training.rl_rollouts import Rollouts, Row
-from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.rl import rollouts as rl_rollouts
+from kernelwright.training.rl.rollouts import Rollouts, Row
+from kernelwright.training.rl.settings import RlSettings
 
 RIGHT = write(RELU)
 TASK = Task(task_id="relu", source=RELU, provenance=Provenance(origin="test", licence="Apache-2.0"))
@@ -92,13 +92,13 @@ def test_rollouts_of_another_task_are_not_gone_on_with(judges: Noting, tmp_path:
 def test_a_gpu_that_is_not_there_is_missed_before_the_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str, wished: str
 ) -> None:
-    from kernelwright.training import rl
+    from kernelwright.training.rl import loop
 
-    monkeypatch.setattr(rl, "gpu_count", lambda: 0)
+    monkeypatch.setattr(loop, "gpu_count", lambda: 0)
     monkeypatch.setenv("KERNELWRIGHT_BACKEND", wished)
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "judging": {"backend": backend}}
     with pytest.raises(ConfigError, match="no NVIDIA GPU") as error:
-        rl.train_rl(RlSettings.model_validate(table), tmp_path / "run")
+        loop.train_rl(RlSettings.model_validate(table), tmp_path / "run")
     assert "judging.backend=cpu" in str(error.value.hint) and not (tmp_path / "run").exists()
 
 
@@ -175,7 +175,7 @@ def test_bench_filters_as_training_does(judges: Noting, tmp_path: Path) -> None:
 
 
 def test_no_step_is_begun_that_would_pass_the_runs_seconds() -> None:
-    from kernelwright.training.rl import _out_of_time
+    from kernelwright.training.rl.loop import _out_of_time
 
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
 

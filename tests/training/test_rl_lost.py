@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from undecided_model import rl_table  # noqa: E402
 
-from kernelwright.training import rl_rollouts  # noqa: E402
+from kernelwright.training.rl import rollouts  # noqa: E402
 
 LOST = """
 import json, sys, time
@@ -26,9 +26,9 @@ from kernelwright.evaluation.processes.gpu_faults import Faults
 from kernelwright.executor import load_executor
 from kernelwright.training import rl_rollouts
 from kernelwright.training.ranks import Ranks
-from kernelwright.training.rl import load_tasks
-from kernelwright.training.rl_settings import RlSettings
-from kernelwright.training.rl_state import State
+from kernelwright.training.rl.loop import load_tasks
+from kernelwright.training.rl.settings import RlSettings
+from kernelwright.training.rl.state import State
 wanted, out = RlSettings.model_validate(json.loads(sys.argv[1])), Path(sys.argv[2])
 rl_rollouts.WATCH_SECONDS, rl_rollouts.LOST_SECONDS = 0.1, 0.5
 policy, faults = State.open(wanted, out / "none", Ranks()).policy, Faults(out / "gpu-0.fault")
@@ -58,9 +58,9 @@ def test_a_run_that_would_wait_for_ever_ends_and_says_so(undecided: Path, tmp_pa
 
 
 def test_faults_are_those_of_the_card_that_the_back_end_computes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rl_rollouts, "visible_gpus", lambda: ("3", "GPU-7"))
+    monkeypatch.setattr(rollouts, "visible_gpus", lambda: ("3", "GPU-7"))
     for device, name in (("cuda", "gpu-3.fault"), ("cuda:1", "gpu-GPU-7.fault")):
-        faults = rl_rollouts.faults_of(SimpleNamespace(device=torch.device(device)))
+        faults = rollouts.faults_of(SimpleNamespace(device=torch.device(device)))
         assert faults is not None and faults._path.name == name
-    assert rl_rollouts.faults_of(SimpleNamespace(device=torch.device("cpu"))) is None
-    assert rl_rollouts.faults_of(None) is None
+    assert rollouts.faults_of(SimpleNamespace(device=torch.device("cpu"))) is None
+    assert rollouts.faults_of(None) is None

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.rewards.functions import BASELINES, REWARDS
-from kernelwright.training.rl_settings import RlSettings, judge_start
+from kernelwright.training.rl.settings import RlSettings, judge_start
 
 
 def settings(**more: Any) -> RlSettings:
@@ -242,7 +242,7 @@ STATED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("recipe", list(STATED))
 def test_recipes_have_the_numbers_of_their_papers(recipe: str) -> None:
     from kernelwright.config import load_config
-    from kernelwright.training.post_settings import recipe_path
+    from kernelwright.training.fine_tune.settings import recipe_path
 
     found = load_config(recipe_path(recipe), [], RlSettings).model_dump()
     for name, value in STATED[recipe].items():

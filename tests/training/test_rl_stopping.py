@@ -28,10 +28,10 @@ from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation
 from kernelwright.rewards.opinion import Judge
 from kernelwright.training.ranks import Ranks
-from kernelwright.training.rl import load_tasks
-from kernelwright.training.rl_rollouts import Rollouts, Row, read_rollouts
-from kernelwright.training.rl_settings import RlSettings
-from kernelwright.training.rl_state import State
+from kernelwright.training.rl.loop import load_tasks
+from kernelwright.training.rl.rollouts import Rollouts, Row, read_rollouts
+from kernelwright.training.rl.settings import RlSettings
+from kernelwright.training.rl.state import State
 
 SOON = 15.0
 """Seconds within which a run has to end: a question to a dead endpoint takes 31, one to a silent one half an hour."""

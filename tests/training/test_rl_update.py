@@ -18,12 +18,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from undecided_model import rl_table  # noqa: E402
 
-from kernelwright.training.progress import Log, read_log  # noqa: E402
+from kernelwright.training.pretrain.progress import Log, read_log  # noqa: E402
 from kernelwright.training.ranks import Ranks  # noqa: E402
-from kernelwright.training.rl_curves import write_curves  # noqa: E402
-from kernelwright.training.rl_rollouts import Row  # noqa: E402
-from kernelwright.training.rl_settings import RlSettings  # noqa: E402
-from kernelwright.training.rl_state import State  # noqa: E402
+from kernelwright.training.rl.curves import write_curves  # noqa: E402
+from kernelwright.training.rl.rollouts import Row  # noqa: E402
+from kernelwright.training.rl.settings import RlSettings  # noqa: E402
+from kernelwright.training.rl.state import State  # noqa: E402
 
 _SOUND = Row("t", 0, 0, 0, (5, 6, 7), (), (), 0.0, {}, {}, "wrong", "stop")
 _IDS = [tuple(range(20, 24 + 9 * n)) for n in range(8)]

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.advantages import ADVANTAGES
-from kernelwright.training.filters import dynamic_sampling, profiling_rejection, shares, varied_groups
-from kernelwright.training.rows import as_numpy, numbered, read_rows
+from kernelwright.training.rl.advantages import ADVANTAGES
+from kernelwright.training.rl.filters import dynamic_sampling, profiling_rejection, shares, varied_groups
+from kernelwright.training.rl.rows import as_numpy, numbered, read_rows
 
 PAIRS: list[tuple[Any, Any]] = [
     (2**63 + 1, 2**63 + 2),  # of no more than 64 bits, but float64 beside a negative one

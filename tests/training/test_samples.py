@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kernelwright.training.samples import Encoder
-from kernelwright.training.texts import Conversation
+from kernelwright.training.fine_tune.samples import Encoder
+from kernelwright.training.fine_tune.texts import Conversation
 
 
 class Template:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from kernelwright.training.post_settings import BenchSettings, DpoSettings, SftSettings
-from kernelwright.training.rl_settings import RejectionSettings, RlSettings
-from kernelwright.training.settings import PretrainSettings
+from kernelwright.training.fine_tune.settings import BenchSettings, DpoSettings, SftSettings
+from kernelwright.training.pretrain.settings import PretrainSettings
+from kernelwright.training.rl.settings import RejectionSettings, RlSettings
 
 
 def whole_numbers(table: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

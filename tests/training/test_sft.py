@@ -20,12 +20,12 @@ from kernelwright.config import load_config  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.inference.chat import task_prompt  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
-from kernelwright.training.explain import explain, page  # noqa: E402
-from kernelwright.training.post_run import begin, last_checkpoint  # noqa: E402
-from kernelwright.training.post_settings import SftSettings, recipe_path  # noqa: E402
-from kernelwright.training.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
-from kernelwright.training.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
-from kernelwright.training.texts import Conversation  # noqa: E402
+from kernelwright.training.fine_tune.explain import explain, page  # noqa: E402
+from kernelwright.training.fine_tune.run import begin, last_checkpoint  # noqa: E402
+from kernelwright.training.fine_tune.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
+from kernelwright.training.fine_tune.settings import SftSettings, recipe_path  # noqa: E402
+from kernelwright.training.fine_tune.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
+from kernelwright.training.fine_tune.texts import Conversation  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -43,8 +43,8 @@ def test_plain_sft_is_trl_s_own_to_the_last_digits(home: Path, tmp_path: Path) -
     ]
     from datasets import Dataset
 
-    from kernelwright.training.post_run import load_model
-    from kernelwright.training.samples import load_tokenizer
+    from kernelwright.training.fine_tune.run import load_model
+    from kernelwright.training.fine_tune.samples import load_tokenizer
 
     args = arguments(wanted, tmp_path / "theirs").to_dict()
     keep = ("per_device_train_batch_size", "gradient_accumulation_steps", "max_steps", "learning_rate", "seed")
@@ -135,7 +135,7 @@ def test_held_out_numbers_do_not_go_by_micro_batches(
 
 
 def test_the_mean_sample_weight_of_an_update_is_over_its_samples() -> None:
-    from kernelwright.training.sft_trainer import _RunningMean
+    from kernelwright.training.fine_tune.sft_trainer import _RunningMean
 
     mean = _RunningMean()
     mean.add(0, torch.tensor(0.5), torch.tensor(3))

@@ -18,9 +18,9 @@ pytest.importorskip("tokenizers")
 from failing_source import Failing, slow
 
 from kernelwright.errors import HarnessError, StoreError
-from kernelwright.training.shards import Shards, make_shards, read_skipped
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
-from kernelwright.training.workers import run_jobs
+from kernelwright.training.pretrain.shards import Shards, make_shards, read_skipped
+from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
+from kernelwright.training.pretrain.workers import run_jobs
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_closing_ends_processes(tokenizer: Path) -> None:
 
 PARENT = """
 from failing_source import hanging
-from kernelwright.training.workers import run_jobs
+from kernelwright.training.pretrain.workers import run_jobs
 list(run_jobs(hanging, range(2), 2, 600.0))
 """
 
@@ -106,7 +106,7 @@ def test_processes_that_hang_end_with_a_killed_parent(tokenizer: Path) -> None:
 def workers() -> list[psutil.Process]:
     """The processes that make shards for this one, which may have others."""
     children = psutil.Process().children(recursive=True)
-    return [c for c in children if alive(c) and "kernelwright.training.workers" in c.cmdline()]
+    return [c for c in children if alive(c) and "kernelwright.training.pretrain.workers" in c.cmdline()]
 
 
 def alive(process: psutil.Process) -> bool:

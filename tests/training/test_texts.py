@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kernelwright.errors import ConfigError
-from kernelwright.training.post_settings import TextSettings
-from kernelwright.training.texts import BadRow, Conversation, Report, conversation, named_rows
+from kernelwright.training.fine_tune.settings import TextSettings
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, Report, conversation, named_rows
 
 USER, ASSISTANT = {"role": "user", "content": "task"}, {"role": "assistant", "content": "file"}
 SETTINGS = TextSettings(path="data")

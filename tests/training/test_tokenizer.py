@@ -17,8 +17,8 @@ from kernelwright.inference.chat import SPECIAL_TOKENS, source_of, task_prompt
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.prompts import initial_messages
 from kernelwright.records import Message, Task
-from kernelwright.training.shards import tokenise
-from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
+from kernelwright.training.pretrain.shards import tokenise
+from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
 
 def texts(count: int = 60) -> list[str]:

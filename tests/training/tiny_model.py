@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernelwright.training.post_settings import SftSettings
+from kernelwright.training.fine_tune.settings import SftSettings
 
 REFERENCE = "import torch.nn as nn\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n        return {}\n"
 ANSWER = '''import torch
@@ -45,7 +45,7 @@ def make_home(folder: Path) -> Path:
     import torch
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
-    from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
+    from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
     save_tokenizer(train_tokenizer([text for row in ROWS for text in row.values()], 400), folder / "base", 1024)
     torch.manual_seed(0)

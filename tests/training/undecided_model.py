@@ -47,7 +47,7 @@ def make_undecided(home: Path) -> Path:
     from kernelwright.inference.chat import task_prompt
     from kernelwright.inference.tokenizer import ChatTokenizer
     from kernelwright.records import Message
-    from kernelwright.training.tokenizer import save_tokenizer, train_tokenizer
+    from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
     tasks = [{"task_id": name, "reference": REFERENCE.format(body)} for name, body in TASKS.items()]
     (home / "tasks.jsonl").write_text("".join(json.dumps(task) + "\n" for task in tasks))

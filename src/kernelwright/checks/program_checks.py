@@ -155,15 +155,9 @@ def print_table(found: Sequence[ProgramVerdict], console: Console | None = None)
         table.add_column(name, overflow="fold", no_wrap=name in ("task", "verdict", "s"))
     for v in found:
         style = STYLES.get(v.verdict, "red")
-        cells = [
-            terminal.escape(v.task_id),
-            terminal.escape(v.name),
-            f"[{style}]{v.verdict}[/]",
-            terminal.escape(v.reason),
-        ]
-        table.add_row(
-            *cells, terminal.escape(v.reason), f"{v.instructions:.3g}" if v.instructions else "", f"{v.seconds:.1f}"
-        )
+        cells = [terminal.escape(v.task_id), terminal.escape(v.name), f"[{style}]{v.verdict}[/]"]
+        instructions = f"{v.instructions:.3g}" if v.instructions else ""
+        table.add_row(*cells, terminal.escape(v.reason), instructions, f"{v.seconds:.1f}")
     out.print(table)
     out.print(f"{len(found)} programs: {counts(found)}", soft_wrap=True)
 

@@ -37,7 +37,7 @@ def train_sft(
     goes on from the last checkpoint. With --processes N the batch of an update stays as it is, N GPUs share it.
     """
     from kernelwright.config import load_config
-    from kernelwright.training.post_settings import SftSettings, recipe_path
+    from kernelwright.training.fine_tune.settings import SftSettings, recipe_path
 
     wanted = load_config(recipe_path(config), settings or [], SftSettings)
     run = out or Path("runs") / wanted.name
@@ -62,7 +62,7 @@ def train_dpo(
     Bad pairs are counted and named, in bad_rows.jsonl. Stopped at any moment, the same command goes on.
     """
     from kernelwright.config import load_config
-    from kernelwright.training.post_settings import DpoSettings, recipe_path
+    from kernelwright.training.fine_tune.settings import DpoSettings, recipe_path
     from kernelwright.training.processes import train
 
     wanted = load_config(recipe_path(config), settings or [], DpoSettings)
@@ -86,8 +86,8 @@ def _show(facts: dict[str, Any], folder: Path, held_out: str, as_json: bool) -> 
 
 
 def _explain(settings: object, folder: Path, number: int, as_json: bool) -> None:
-    from kernelwright.training.explain import explain, write_page
-    from kernelwright.training.post_settings import SftSettings
+    from kernelwright.training.fine_tune.explain import explain, write_page
+    from kernelwright.training.fine_tune.settings import SftSettings
 
     assert isinstance(settings, SftSettings)
     trained = str(folder) if (folder / "training.json").is_file() and (folder / "config.json").is_file() else None
@@ -113,8 +113,8 @@ def train_rl(
     --processes N a step stays what it is, N GPUs share its rollouts and its rows.
     """
     from kernelwright.config import load_config
-    from kernelwright.training.post_settings import recipe_path
-    from kernelwright.training.rl_settings import RlSettings
+    from kernelwright.training.fine_tune.settings import recipe_path
+    from kernelwright.training.rl.settings import RlSettings
 
     wanted = load_config(recipe_path(config), settings or [], RlSettings)
     run = out or Path("runs") / wanted.name

@@ -34,8 +34,8 @@ def train_pretrain(
     the same command goes on. For several GPUs: accelerate launch -m kernelwright.cli train pretrain ...
     """
     from kernelwright.config import load_config
-    from kernelwright.training.pretrain import pretrain
-    from kernelwright.training.settings import PretrainSettings, config_path
+    from kernelwright.training.pretrain.job import pretrain
+    from kernelwright.training.pretrain.settings import PretrainSettings, config_path
 
     wanted = load_config(config_path(config), settings or [], PretrainSettings)
     result = pretrain(wanted, out)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelwright.errors import StoreError
 from kernelwright.runs.folders import full
-from kernelwright.training.progress import cannot_write, writing
+from kernelwright.training.pretrain.progress import cannot_write, writing
 
 if TYPE_CHECKING:
     from kernelwright.training.model import Decoder

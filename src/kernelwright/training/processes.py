@@ -25,9 +25,9 @@ from kernelwright.errors import ConfigError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.options import EvalOptions, visible_gpus
 from kernelwright.executor import Executor
 from kernelwright.runs.folders import claim, make
-from kernelwright.training.post_run import SETTINGS
-from kernelwright.training.post_settings import DpoSettings, SftSettings, micro_batches
-from kernelwright.training.rl_settings import RlSettings
+from kernelwright.training.fine_tune.run import SETTINGS
+from kernelwright.training.fine_tune.settings import DpoSettings, SftSettings, micro_batches
+from kernelwright.training.rl.settings import RlSettings
 
 _PR_SET_PDEATHSIG = 1
 _PATIENCE = 5.0
@@ -225,14 +225,14 @@ def _train(folder: Path) -> None:
 def _alone(settings: Settings, out: Path, executor: Executor | None = None) -> dict[str, Any]:
     """As one process does it, be it the only one or one of several."""
     if isinstance(settings, SftSettings):
-        from kernelwright.training.sft import train_sft
+        from kernelwright.training.fine_tune.sft import train_sft
 
         return train_sft(settings, out).facts
     if isinstance(settings, RlSettings):
-        from kernelwright.training.rl import train_rl
+        from kernelwright.training.rl.loop import train_rl
 
         return train_rl(settings, out, executor).facts
-    from kernelwright.training.dpo import train_dpo
+    from kernelwright.training.fine_tune.dpo import train_dpo
 
     return train_dpo(settings, out).facts
 

@@ -1,6 +1,6 @@
 """Rejection fine-tuning, the warm-up of CUDA Agent (arXiv 2602.24286): one stage after another, each resumable.
 
-    warm_up/     reinforcement learning on single turns: `training.rl`
+    warm_up/     reinforcement learning on single turns: `training.rl.loop`
     collected/   rollouts of what came of it, of several turns: a run folder, as `bench` writes it
     chosen.jsonl the answers of the rollouts that paid off, each with what it was asked: `curation.select.rft`
     fine_tune/   supervised fine-tuning of the warmed-up model on them: the result
@@ -26,9 +26,9 @@ from kernelwright.errors import ConfigError, StoreError
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import Executor, load_executor
 from kernelwright.training.checkpoint import write_json
-from kernelwright.training.post_settings import BaseModelSettings, SftSettings, TextSettings
-from kernelwright.training.progress import writing
-from kernelwright.training.rl_settings import RejectionSettings, RlSettings
+from kernelwright.training.fine_tune.settings import BaseModelSettings, SftSettings, TextSettings
+from kernelwright.training.pretrain.progress import writing
+from kernelwright.training.rl.settings import RejectionSettings, RlSettings
 
 WARM_UP, COLLECTED, CHOSEN, FINE_TUNE = "warm_up", "collected", "chosen.jsonl", "fine_tune"
 _BEGUN = (f"{WARM_UP}/rollouts", f"{WARM_UP}/training.json", COLLECTED, "collected.json", CHOSEN, FINE_TUNE)
@@ -43,7 +43,7 @@ def train_rejection(
     `processes` train together; `executor` judges where it is given. Raises `ConfigError` where no rollout was worth
     keeping.
     """
-    from kernelwright.training.post_run import begin
+    from kernelwright.training.fine_tune.run import begin
 
     wanted = settings.rejection
     assert wanted is not None
@@ -78,8 +78,8 @@ def _train(
 
 def _collect(settings: RlSettings, wanted: RejectionSettings, out: Path, executor: Executor | None) -> dict[str, Any]:
     """Plays the rollouts that are not there yet."""
-    from kernelwright.training.rl import judging_jobs, load_tasks
-    from kernelwright.training.rl_rollouts import fitting
+    from kernelwright.training.rl.loop import judging_jobs, load_tasks
+    from kernelwright.training.rl.rollouts import fitting
 
     done = out / "collected.json"
     if done.is_file():

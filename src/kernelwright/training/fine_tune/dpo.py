@@ -1,0 +1,118 @@
+"""`kernelwright train dpo`: direct preference optimisation on pairs of answers, or of whole rollouts (M-DPO).
+
+Rows become pairs of tokens, TRL's DPO trainer trains, the result is saved as a model that policies can use. The
+reference is the model before training: with an adapter the base without it, else a frozen copy. The folder holds what
+that of `train sft` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from kernelwright.training.fine_tune import run
+from kernelwright.training.fine_tune.pairs import Pair, fingerprint, read_pairs, split_pairs
+from kernelwright.training.fine_tune.samples import load_tokenizer
+from kernelwright.training.fine_tune.settings import DpoSettings
+
+
+def train_dpo(settings: DpoSettings, out: Path) -> run.Result:
+    """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
+    run.begin(settings, out)
+    args = arguments(settings, out)
+    pairs, report = read_pairs(settings)
+    training, held_out = split_pairs(pairs, settings.data.held_out)
+    if run.is_main():
+        data = {"rows": report.rows, "bad_rows": report.counts, **data_facts(training), "held_out": len(held_out)}
+        data["fingerprint"] = fingerprint(pairs)
+        run.keep_data(out, data, report)
+    trainer = make_trainer(settings, out, args, training, held_out)
+    facts = run.train(trainer, settings, out)
+    facts |= {"loss_name": f"dpo-{settings.loss.kind}", "pairs": len(training), "bad_rows": report.counts}
+    if held_out:
+        found = trainer.evaluate()
+        facts["held_out_loss"] = float(found["eval_loss"])
+        facts["held_out_accuracy"] = float(found["eval_rewards/accuracies"])
+    run.finish(trainer, settings.model, out, facts)
+    return run.Result(facts)
+
+
+def data_facts(pairs: list[Pair]) -> dict[str, Any]:
+    """What a run is trained on, in numbers. `own_share`: of the tokens after the prompt, the policy's own."""
+    sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
+    tokens = sum(len(side.ids) for side in sides)
+    return {
+        "training": len(pairs),
+        "prompts": len({pair.key for pair in pairs}),
+        "tokens": tokens,
+        "own_share": round(sum(sum(side.own) for side in sides) / max(tokens, 1), 4),
+        "longest": max(len(pair.prompt) + max(len(pair.chosen.ids), len(pair.rejected.ids)) for pair in pairs),
+    }
+
+
+def arguments(settings: DpoSettings, out: Path) -> Any:
+    """TRL's configuration for these settings. Raises `ConfigError` where rows do not divide over processes."""
+    from trl import DPOConfig
+
+    loss = settings.loss
+    common = run.arguments(
+        settings.train, settings.model, settings.bench, settings.seed, out, bool(settings.data.held_out)
+    )
+    with run.refusals("the trainer's arguments"):
+        return DPOConfig(
+            **common,
+            beta=loss.beta,
+            label_smoothing=loss.label_smoothing,
+            loss_type=[loss.kind, "sft"] if loss.sft_weight else [loss.kind],
+            loss_weights=[1.0, loss.sft_weight] if loss.sft_weight else None,
+        )
+
+
+def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pair], held_out: list[Pair]) -> Any:
+    """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
+    from kernelwright.training.fine_tune.callbacks import callbacks, settle
+    from kernelwright.training.fine_tune.dpo_trainer import PairCollator, PairTrainer
+
+    tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
+    full = settings.model.tune == "full"
+    model = run.load_model(settings.model)
+    run.check_fits(model, *_largest([*training, *held_out]))
+    reference = run.load_model(settings.model).requires_grad_(False) if full else None
+    called = callbacks(settings, out)
+    with run.refusals("the trainer"):
+        trainer = PairTrainer(
+            model=model,
+            ref_model=reference,
+            args=args,
+            data_collator=PairCollator(pad_token_id=tokenizer.pad_token_id),
+            train_dataset=dataset(training),
+            eval_dataset=dataset(held_out) if held_out else None,
+            processing_class=tokenizer,
+            peft_config=run.adapter(settings.model),
+            callbacks=called,
+        )
+    run.check_targets(trainer.model, settings.model)
+    return settle(trainer)
+
+
+def _largest(pairs: list[Pair]) -> tuple[int, int]:
+    """The largest token, and how many the longest side has with its prompt."""
+    rows = [[*pair.prompt, *side.ids] for pair in pairs for side in (pair.chosen, pair.rejected)]
+    return max(max(row) for row in rows), max(len(row) for row in rows)
+
+
+def dataset(pairs: list[Pair]) -> Any:
+    """Pairs as a `datasets.Dataset`."""
+    from datasets import Dataset
+
+    rows = [
+        {
+            "prompt_ids": pair.prompt,
+            "chosen_ids": pair.chosen.ids,
+            "rejected_ids": pair.rejected.ids,
+            "chosen_own": pair.chosen.own,
+            "rejected_own": pair.rejected.own,
+        }
+        for pair in pairs
+    ]
+    return Dataset.from_list(rows)

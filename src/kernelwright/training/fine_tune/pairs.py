@@ -1,0 +1,122 @@
+"""Rows of preferences as tokens: a prompt, a preferred answer and a rejected one, and which tokens the policy said.
+
+A row has a prompt, `chosen` and `rejected`: texts, or lists of messages as `curate` writes them. A list may be a whole
+rollout, in which messages of the user stand between the policy's own; only the policy's own tokens are trained on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.errors import ConfigError
+from kernelwright.prompts.spans import token_mask
+from kernelwright.training.fine_tune.samples import Encoder, load_tokenizer
+from kernelwright.training.fine_tune.settings import DpoSettings, TextSettings
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, Messages, Report, conversation, named_rows
+
+
+@dataclass(frozen=True)
+class Said:
+    """What follows the prompt: tokens, and which of them are the policy's own."""
+
+    ids: list[int]
+    own: list[bool]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One row of preferences."""
+
+    name: str
+    prompt: list[int]
+    chosen: Said
+    rejected: Said
+    key: int
+    """Hash of the prompt: pairs of one task have the same."""
+
+
+def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
+    """All pairs of a run, with the report of the rows that are none. Raises `ConfigError`."""
+    report = Report()
+    tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
+    encoder = Encoder(tokenizer, settings.data.length, settings.data.style, True, True)
+    found: list[Pair] = []
+    for name, row in named_rows(settings.data, report):
+        pair = encoded(row, name, encoder, settings.data)
+        if isinstance(pair, BadRow):
+            report.bad.append(pair)
+        else:
+            found.append(pair)
+    if not found:
+        raise ConfigError(f"no pairs to train on in {settings.data.path!r}: {report.why_none(settings.data.where)}")
+    return found, report
+
+
+def fingerprint(pairs: list[Pair]) -> str:
+    """Of the tokens of all pairs: other data has another one."""
+    digest = hashlib.sha256()
+    for pair in pairs:
+        sides = [(side.ids, side.own) for side in (pair.chosen, pair.rejected)]
+        digest.update(json.dumps([pair.prompt, sides]).encode())
+    return digest.hexdigest()[:32]
+
+
+def split_pairs(pairs: list[Pair], held_out: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and held-out pairs; all pairs of a prompt are on one side. Raises `ConfigError` where none is left."""
+    if not held_out:
+        return pairs, []
+    border = sorted(pair.key for pair in pairs)[min(held_out, len(pairs)) - 1]
+    out = [pair for pair in pairs if pair.key <= border]
+    if len(out) == len(pairs):
+        raise ConfigError(f"data.held_out = {held_out} leaves none of {len(pairs)} pairs to train on")
+    return [pair for pair in pairs if pair.key > border], out
+
+
+def encoded(row: Mapping[str, Any], name: str, encoder: Encoder, data: TextSettings) -> Pair | BadRow:
+    """A row as tokens, or what is wrong with it."""
+    sides: dict[str, Said] = {}
+    prompt: list[int] = []
+    for side in ("chosen", "rejected"):
+        read = conversation(row, name, data.model_copy(update={"answer": side}))
+        if isinstance(read, BadRow):
+            return BadRow(name, read.reason, f"{side}: {read.detail}".removesuffix(": "))
+        said = row[side]
+        count = 1 if isinstance(said, str) else len(said)
+        made = dialogue(encoder, read, len(read.messages) - count)
+        if isinstance(made, BadRow):
+            return BadRow(name, made.reason, f"{side}: {made.detail}".removesuffix(": "))
+        prompt, sides[side] = made
+        if side == "chosen" and data.without_cuda == "drop" and not _has_cuda(read.messages):
+            return BadRow(name, "no-cuda", side)
+        if len(prompt) + len(sides[side].ids) > encoder.length:
+            return BadRow(name, "too-long", f"{side}: {len(prompt) + len(sides[side].ids)} tokens")
+        if not any(sides[side].own):
+            return BadRow(name, "all-masked", side)
+    if sides["chosen"] == sides["rejected"]:
+        return BadRow(name, "same-answers")
+    key = hashlib.sha256(json.dumps(prompt).encode()).digest()
+    return Pair(name, prompt, sides["chosen"], sides["rejected"], int.from_bytes(key[:8], "big"))
+
+
+def _has_cuda(messages: Messages) -> bool:
+    answer = messages[-1]["content"]
+    return bool(token_mask(answer, [(i, i + 1) for i in range(len(answer))]).any())
+
+
+def dialogue(encoder: Encoder, row: Conversation, asked: int) -> tuple[list[int], Said] | BadRow:
+    """The tokens of the first `asked` messages, and of what follows them."""
+    bad = encoder.misspelt(row)
+    if bad is not None:
+        return bad
+    own = [at for at in range(asked, len(row.messages)) if row.messages[at]["role"] == "assistant"]
+    if any(not row.messages[at]["content"].strip() for at in own):
+        return BadRow(row.name, "empty-answer")
+    found = encoder.segments(row, own)
+    if isinstance(found, BadRow):
+        return found
+    ids = [token for segment in found[1:] for token in segment.ids]
+    return found[0].ids, Said(ids, [segment.own for segment in found[1:] for _ in segment.ids])

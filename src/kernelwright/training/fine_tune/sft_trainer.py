@@ -1,0 +1,379 @@
+"""TRL's SFT trainer with our losses: token weights from flags of each token, without ever building the logits.
+
+The forward pass is TRL's fused head, which gives the gold tokens' log-probabilities (and the entropy) in tiles. What is
+ours is the loss on them, the collator that carries flags, and what is logged. Import this only to train: it loads TRL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from trl import SFTTrainer
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
+
+from kernelwright.errors import ConfigError
+from kernelwright.training.fine_tune.run import diverged
+from kernelwright.training.fine_tune.samples import CUDA, TARGET, THOUGHT
+from kernelwright.training.fine_tune.settings import LossSettings
+from kernelwright.training.fine_tune.short_runs import ShortRuns
+from kernelwright.training.losses import LossOutput, load_loss, top_k_entropy
+
+IGNORE = -100
+SAMPLE_WEIGHT = "sample_weight.json"
+"""Of a checkpoint: what normalised sample weights are divided by in the next update."""
+_TILE = 1024
+_COUNTS = ("tokens", "non_finite", "samples", "windowed", "seen")
+"""Of what is noted of a micro-batch, what adds up; the rest are means."""
+_OF_SAMPLES = ("hardest", "sample_weight", "raw_sample_weight")
+"""Means over samples that have a window; others are over target tokens."""
+_DIVISORS = {"token_mean": "tokens", "sample_mean": "samples"}
+"""What the losses of micro-batches are divided by, of those reductions that add up to one over all of them."""
+
+
+@dataclass
+class FlagCollator(DataCollatorForLanguageModeling):
+    """Pads or joins rows of `input_ids` and `flags`; labels are the targets' ids. With `padding_free`, the rows of a
+    batch become one, with positions that begin anew at each sample."""
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        flags = [torch.from_numpy(np.array(row["flags"], np.uint8)) for row in examples]
+        batch = super().torch_call([_labelled(row) for row in examples])
+        if self.padding_free:
+            joined = torch.cat(flags)[None]
+            batch["flags"] = torch.nn.functional.pad(joined, (0, batch["input_ids"].shape[1] - joined.shape[1]))
+        else:
+            batch["flags"] = torch.zeros(batch["input_ids"].shape, dtype=torch.uint8)
+            for row, values in zip(batch["flags"], flags, strict=True):
+                row[: len(values)] = values
+        return batch
+
+
+def _labelled(row: dict[str, Any]) -> dict[str, Any]:
+    """A row as TRL's collator takes it, as arrays: lists of Python's numbers cost a millisecond a row."""
+    ids = np.asarray(row["input_ids"], np.int64)
+    labels = np.where(np.asarray(row["flags"]) & TARGET, ids, IGNORE)
+    made = {"input_ids": ids, "labels": labels}
+    return made | ({"seq_lengths": np.asarray(row["seq_lengths"]).tolist()} if "seq_lengths" in row else {})
+
+
+def by_sample(values: Tensor, inputs: dict[str, Any], fill: float | bool) -> Tensor:
+    """Values of predicted tokens `(1, length - 1)` of joined samples as a row a sample; others are as they were.
+
+    Differentiable. Where samples were joined, `inputs` has their bounds (`cu_seq_lens_q`) and each token's position.
+    """
+    if "cu_seq_lens_q" not in inputs:
+        return values
+    samples, longest = inputs["cu_seq_lens_q"].numel() - 1, int(inputs["max_length_q"])
+    rows = values.new_full((samples, longest), fill)
+    place = (inputs["seq_idx"][0, 1:].long(), inputs["position_ids"][0, 1:].long())
+    return rows.index_put(place, values[0])
+
+
+class _Doubt:
+    """The entropy of the most probable tokens, which TRL's head does not give: within, the last hidden states of
+    `model` are kept, and `entropy` puts them through the head once more, in tiles and without a gradient."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model.get_base_model() if hasattr(model, "get_base_model") else model
+        self._hidden: Tensor | None = None
+
+    def __enter__(self) -> None:
+        self._hook = self._model.base_model.register_forward_hook(self._keep)
+
+    def __exit__(self, *_error: Any) -> None:
+        self._hook.remove()
+
+    def _keep(self, _module: Any, _inputs: Any, outputs: Any) -> None:
+        self._hidden = outputs.last_hidden_state.detach()
+
+    @torch.no_grad()
+    def entropy(self, label_mask: Tensor) -> Tensor:
+        """Of each predicted token in the mask; 0 elsewhere."""
+        assert self._hidden is not None
+        head, scale, cap = self._model.get_output_embeddings(), *_of_logits(self._model.config.get_text_config())
+        weight, bias = (p.full_tensor() if hasattr(p, "full_tensor") else p for p in (head.weight, head.bias))
+        hidden, self._hidden = self._hidden[:, :-1][label_mask], None
+        found = [hidden.new_zeros(0, dtype=torch.float32)]
+        for tile in hidden.split(_TILE):
+            logits = torch.nn.functional.linear(tile.to(weight.dtype), weight, bias).float() * scale
+            found.append(top_k_entropy(cap * torch.tanh(logits / cap) if cap else logits))
+        return torch.zeros(label_mask.shape, device=hidden.device).masked_scatter(label_mask, torch.cat(found))
+
+
+def _of_logits(config: Any) -> tuple[float, float | None]:
+    """What a model multiplies its logits by, and where it caps them, by the names that TRL's head knows."""
+    scale = next((s for n in _SCALES if (s := getattr(config, n, None)) is not None), None)
+    divisor = getattr(config, "logits_scaling", None)
+    if scale is None and divisor is not None:
+        scale = divisor if config.model_type == "hyperclovax" else 1 / divisor
+    return 1.0 if scale is None else float(scale), getattr(config, "final_logit_softcapping", None)
+
+
+_SCALES = ("logit_scale", "output_multiplier", "lm_head_multiplier")
+
+
+_REFUSED = (ValueError, RuntimeError, TypeError, AttributeError, NotImplementedError)
+
+
+def check_runs(trainer: Any) -> None:
+    """Raises `ConfigError` for a model that the fused head does not fit, found out with a few tokens."""
+    try:
+        _tried(trainer, np.zeros(4, np.int64), [4])
+    except _REFUSED as error:
+        raise ConfigError(
+            f"the model cannot be trained with TRL's fused head: {_first_line(error)}",
+            hint="use a model whose class has its backbone as `base_model` and its head as output embeddings",
+        ) from error
+
+
+def check_apart(trainer: Any, room: int) -> None:
+    """Raises `ConfigError` for a model in which a sample sees the one before it in a joined row of `room` tokens: one
+    that takes no notice of where samples begin, or that cannot be given such rows."""
+    model, size = trainer.model, 12
+    hint = "set train.packing=false"
+    weight = next(model.parameters())
+    if weight.device != trainer.args.device:  # a model that is still to be sharded waits on the processor, where rows
+        room = 2 * size  # are slow
+    vocabulary = model.get_input_embeddings().num_embeddings
+    count = max(2, room // size)
+    others = torch.arange((count - 1) * size) % vocabulary
+    try:
+        found = [
+            _tried(trainer, torch.cat([(others[:size] + shift) % vocabulary, others]).numpy(), [size] * count)[size:]
+            for shift in (1, vocabulary // 2 + 1)
+        ]
+    except _REFUSED as error:
+        raise ConfigError(f"the model cannot keep packed samples apart: {_first_line(error)}", hint=hint) from error
+    moved = float((found[0] - found[1]).abs().max())
+    if not moved <= (1e-4 if weight.dtype == torch.float32 else 0.05):
+        raise ConfigError(
+            f"the model cannot keep packed samples apart: log-probabilities of one move by {moved:.2g} with the tokens "
+            "of the one before it",
+            hint=hint,
+        )
+
+
+@torch.no_grad()
+def _tried(trainer: Any, ids: Any, sizes: list[int]) -> Tensor:
+    """Log-probabilities that the untrained model gives a row of samples, as the collator makes it."""
+    model, training = trainer.model, trainer.model.training
+    batch = trainer.data_collator(
+        [{"input_ids": ids, "flags": np.full(len(ids), TARGET, np.uint8), "seq_lengths": sizes}]
+    )
+    del batch["flags"]
+    device = next(model.parameters()).device
+    inputs = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in batch.items()}
+    model.eval()
+    try:
+        log_probs: Tensor = model(**inputs, use_cache=False, fused_lm_head=True).log_probs
+    finally:
+        model.train(training)
+    return log_probs[0].float()
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)[:200]
+
+
+class WeightedSFTTrainer(ShortRuns, SFTTrainer):
+    """`SFTTrainer` with a loss of ours. Rows are `input_ids` and `flags`, prepared; the collator is `FlagCollator`."""
+
+    def __init__(self, *args: Any, loss: LossSettings, reference: Any = None, **more: Any) -> None:
+        """`reference`: for asft with full tuning, the model before training (with an adapter, that is its base)."""
+        self.loss_settings = loss
+        self.loss_function = load_loss(loss.name, loss.parameters())
+        self._stats: dict[str, dict[str, list[Tensor]]] = {"train": {}, "eval": {}}
+        self._sample_weights = _RunningMean()
+        super().__init__(*args, **more)
+        self.reference = self.accelerator.prepare_model(reference, evaluation_mode=True) if reference else None
+
+    def _set_signature_columns_if_needed(self) -> None:
+        self._signature_columns: Any = ["input_ids", "flags", "seq_lengths"]
+
+    def compute_loss(
+        self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> Any:
+        """The loss of one micro-batch. `num_items_in_batch`: what `_get_num_items_in_batch` counts in an update."""
+        flags = inputs.pop("flags")
+        inputs["use_cache"] = False
+        doubt = _Doubt(self.accelerator.unwrap_model(model)) if self.loss_settings.name == "eaft" else None
+        with doubt or contextlib.nullcontext():
+            outputs = model(**inputs, fused_lm_head=True)
+        entropy = doubt.entropy(outputs.label_mask) if doubt is not None else None
+        out = self._loss(model, inputs, flags, outputs, entropy, num_items_in_batch)
+        self._note(inputs, outputs, out)
+        return (out.loss, outputs) if return_outputs else out.loss
+
+    def _loss(
+        self, model: Any, inputs: dict[str, Any], flags: Tensor, outputs: Any, entropy: Tensor | None, items: Any
+    ) -> LossOutput:
+        settings = self.loss_settings
+        parameters = settings.parameters()
+        if entropy is not None:
+            parameters["entropy"] = by_sample(entropy, inputs, 0.0)
+        if settings.name == "asft":
+            parameters["reference_log_probs"] = by_sample(self._reference(model, inputs), inputs, 0.0)
+        flags = by_sample(flags[:, 1:], inputs, 0)
+        if settings.name == "cuset":
+            parameters["window_mask"] = (flags & THOUGHT) == 0
+            if parameters.get("sample_weight") == "normalised":
+                parameters["mean_sample_weight"] = self._sample_weights.before(self.state.global_step)
+        reduction = parameters.get("reduction", "token_mean")
+        if reduction in ("token_mean", "sample_mean") and items is not None:
+            parameters["denominator"] = items
+        out = self.loss_function(
+            by_sample(outputs.log_probs, inputs, 0.0),
+            by_sample(outputs.label_mask, inputs, False),
+            (flags & CUDA) != 0,
+            **parameters,
+        )
+        return LossOutput(out.loss * self._scale(reduction, items), out.stats, out.token_weights)
+
+    def _scale(self, reduction: str, items: Any) -> float:
+        """What makes the micro-batches of an update, over all processes, add up to one reduction.
+
+        Where `items` is given, Trainer leaves the division to the loss, and processes' gradients are averaged.
+        """
+        if items is None:
+            return 1.0
+        if reduction != "mask_mean":
+            return float(self.accelerator.num_processes) if self.args.average_tokens_across_devices else 1.0
+        return 1.0 / self.current_gradient_accumulation_steps  # each micro-batch is a mean of its own
+
+    def _get_num_items_in_batch(self, batch_samples: list[Any], device: Any) -> Any:
+        """What the losses of an update's micro-batches are divided by, over all processes: the target tokens that are
+        predicted, or with `sample_mean` the samples that have some."""
+        counted = []
+        for batch in batch_samples:
+            targets = by_sample(batch["labels"][:, 1:], batch, IGNORE) != IGNORE
+            counted.append(targets.any(dim=1) if self.loss_settings.reduction == "sample_mean" else targets)
+        as_labels = [torch.where(targets, 0, IGNORE) for targets in counted]
+        return super()._get_num_items_in_batch([{"labels": one, "shift_labels": one} for one in as_labels], device)
+
+    @torch.no_grad()
+    def _reference(self, model: Any, inputs: dict[str, Any]) -> Tensor:
+        """The gold tokens' log-probabilities under the model before training."""
+        with self._base_model(model) as base:
+            log_probs: Tensor = base(**inputs, fused_lm_head=True).log_probs
+        return log_probs
+
+    @contextlib.contextmanager
+    def _base_model(self, model: Any) -> Iterator[Any]:
+        if self.reference is not None:
+            yield self.reference
+            return
+        adapted = self.accelerator.unwrap_model(model)
+        if not hasattr(adapted, "disable_adapter"):
+            raise ConfigError("asft with full tuning needs the model before training as `reference`")
+        was_training = model.training
+        model.eval()
+        with adapted.disable_adapter():
+            yield model
+        model.train(was_training)
+
+    def _mode(self) -> str:
+        model: Any = self.model
+        return "train" if model.training else "eval"
+
+    def _note(self, inputs: dict[str, Any], outputs: Any, out: LossOutput) -> None:
+        """Keeps what to log on the device: nothing here waits for it."""
+        mode = self._mode()
+        tokens = out.stats["tokens"].clamp(min=1)
+        found = dict(out.stats)
+        found["entropy"] = outputs.entropy.detach().sum() / tokens
+        found["mean_token_accuracy"] = outputs.is_top1.sum() / tokens
+        if mode == "eval" and self._weight_of("loss") in found:
+            found["loss"] = out.loss
+        if "attention_mask" in inputs:
+            found["seen"] = inputs["attention_mask"].sum()
+        else:  # filled there: a copy would wait for the device
+            found["seen"] = torch.full((), inputs["input_ids"].numel(), device=tokens.device)
+        for name, value in found.items():
+            self._stats[mode].setdefault(name, []).append(value.detach().float())
+        if mode == "train" and self.loss_settings.sample_weight == "normalised":
+            self._sample_weights.add(self.state.global_step, out.stats["raw_sample_weight"], out.stats["windowed"])
+
+    def _weight_of(self, name: str) -> str:
+        """The count by which a mean of a micro-batch weighs in the mean of many; empty where it does not."""
+        if name == "loss":
+            return _DIVISORS.get(self.loss_settings.reduction or "token_mean", "")
+        return "windowed" if name in _OF_SAMPLES else "tokens"
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        if self.loss_settings.sample_weight == "normalised":
+            mean = self._sample_weights.before(self.state.global_step)
+            folder = Path(str(self.args.output_dir)) / f"checkpoint-{self.state.global_step}"
+            if self.is_world_process_zero() and mean is not None:
+                folder.mkdir(parents=True, exist_ok=True)
+                (folder / SAMPLE_WEIGHT).write_text(json.dumps({"mean": float(mean)}), encoding="utf-8")
+        super()._save_checkpoint(model, trial)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        kept = Path(resume_from_checkpoint) / SAMPLE_WEIGHT
+        if kept.is_file():
+            mean = json.loads(kept.read_text(encoding="utf-8"))["mean"]
+            self._sample_weights.take(torch.tensor(mean, device=self.args.device))
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Adds the means of what was noted since the last time. Raises `ConfigError` where training has diverged."""
+        mode = self._mode()
+        stats, self._stats[mode] = self._stats[mode], {}
+        if stats:
+            kept = {name: torch.stack(values).double() for name, values in stats.items()}
+            names = sorted(kept)
+            weighted = {name: self._weight_of(name) for name in names if name not in _COUNTS}
+            local = torch.stack(
+                [(kept[name] * kept[weighted[name]] if name in weighted else kept[name]).sum() for name in names]
+            )
+            found = dict(zip(names, self.accelerator.gather(local[None]).sum(dim=0).tolist(), strict=True))
+            means = {name: found[name] / max(found[weight], 1.0) for name, weight in weighted.items()}
+            tokens, non_finite = found["tokens"], found["non_finite"]
+            prefix = "eval_" if mode == "eval" else ""
+            shown = means | {"non_finite": non_finite, "tokens": tokens}
+            logs.update({f"{prefix}{name}": value for name, value in shown.items()})
+            if mode == "train":
+                self._total_train_tokens += int(found["seen"])
+                logs["num_tokens"] = self._total_train_tokens
+            if non_finite > 0.5 * tokens or not math.isfinite(logs.get("loss", 0.0)):
+                what = "the loss is" if not math.isfinite(logs.get("loss", 0.0)) else "most log-probabilities are"
+                raise diverged(f"{what} not finite", self.state.global_step)
+        super().log(logs, start_time)
+
+
+class _RunningMean:
+    """The mean sample weight of the last whole update: what normalised sample weights are divided by in the next."""
+
+    def __init__(self) -> None:
+        self._value: Tensor | None = None
+        self._step = -1
+        self._found: list[Tensor] = []
+
+    def before(self, step: int) -> Tensor | None:
+        """That of the update before `step`; None in the first one. All processes ask for a new step together."""
+        if step != self._step:
+            if self._found:
+                total = torch.stack(self._found).sum(dim=0)
+                if torch.distributed.is_available() and torch.distributed.is_initialized():
+                    torch.distributed.all_reduce(total)
+                self._value = total[0] / total[1].clamp(min=1)
+            self._step, self._found = step, []
+        return self._value
+
+    def take(self, value: Tensor) -> None:
+        """Goes on from that of a checkpoint."""
+        self._value, self._found = value, []
+
+    def add(self, step: int, mean: Tensor, samples: Tensor) -> None:
+        """Notes one micro-batch of update `step`: the mean over its samples, and how many these are."""
+        self.before(step)
+        self._found.append(torch.stack([mean * samples, samples.to(mean.dtype)]))

@@ -1,0 +1,1 @@
+"""Pre-training from scratch: tokenizer, shards, packing, Muon and AdamW."""

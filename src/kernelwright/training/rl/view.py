@@ -1,0 +1,131 @@
+"""What a run of reinforcement learning shows while it trains: a table of its last steps, or a line a step."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from rich.console import Console
+from rich.live import Live as LiveTable
+from rich.table import Table
+
+from kernelwright.training.pretrain.progress import Live
+
+Row = Mapping[str, Any]
+STEPS = 10
+"""Steps that the table shows."""
+
+
+def _share(name: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        value = row.get(name)
+        return "" if value is None else f"{value:.0%}"
+
+    return cell
+
+
+def _reward(row: Row) -> str:
+    return "none" if row["reward"] is None else f"{row['reward']:.3f}"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "reward": _reward,
+    "parts": lambda row: " ".join("none" if value is None else f"{value:.2f}" for value in row["parts"].values()),
+    "correct": _share("correct"),
+    "fast_1": _share("fast_1"),
+    "hacked": _share("hacked"),
+    "tokens": lambda row: f"{row['length']:.0f}",
+    "cut": _share("cut"),
+    "no code": _share("unreadable"),
+    "no judge": _share("judge_failed_share"),
+    "MRS": _share("mismatch_rejected"),
+    "PRS": _share("profiling_rejected"),
+    "s": lambda row: f"{row['step_s']:.0f}",
+}
+"""The table's columns behind the step; those that are empty in all rows are left out. `no judge`: of the candidates
+that a judge was asked about, those on which it gave no opinion; `MRS`, `PRS`: rows that these
+filters rejected. Names are short: 80 columns are to be enough, if need be with the parts in several lines."""
+
+
+class StepView:
+    """Shows a run's steps on stderr: a live table on a terminal, else a line every ten seconds and one at the end."""
+
+    def __init__(self, total: int, shown: bool, console: Console | None = None) -> None:
+        console = console or Console(stderr=True, highlight=False)
+        self.total = total
+        self.rows: deque[Row] = deque(maxlen=STEPS)
+        self._told = not shown
+        """Whether why a judge gave no opinion was said, or is not to be."""
+        whole = shown and console.is_terminal and not console.is_dumb_terminal
+        self._table = LiveTable(console=console, auto_refresh=False) if whole else None
+        self._line = Live(shown and not whole)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        if self._table is not None:
+            self._table.stop()
+        self._line.close()
+
+    def add(self, row: Row, *, last: bool = False) -> None:
+        """One more step is done. One with an alarm that the step before had not is always shown, and why a judge
+        failed is said once."""
+        new = set(row["alarms"]) - set(self.rows[-1]["alarms"] if self.rows else ())
+        self.rows.append(row)
+        if row.get("judge_reason") and not self._told:
+            self._told = True
+            self._say(
+                f"the judge gave no opinion on {row['judge_failed']} of {row['judge_asked']} candidates of step "
+                f"{row['step']}: {row['judge_reason']}"
+            )
+        if self._table is None:
+            self._line.say(line(row, self.total), last=last or bool(new))
+            return
+        self._table.start()  # with the first step: before it there is nothing to show
+        self._table.update(table(list(self.rows), self.total), refresh=True)
+
+    def _say(self, text: str) -> None:
+        """Says something besides, above the table where there is one, without the control characters of others."""
+        text = "".join(c if c.isprintable() else "?" for c in text)
+        if self._table is not None:
+            self._table.console.print(text, markup=False, highlight=False)
+        else:
+            self._line.close()
+            print(text, file=sys.stderr, flush=True)
+
+
+def table(rows: list[Row], total: int) -> Table:
+    """Steps as a table."""
+    names = sorted({name for row in rows for name in row["parts"]})
+    rows = [{**row, "parts": {name: row["parts"].get(name, 0.0) for name in names}} for row in rows]
+    cells = {name: [cell(row) for row in rows] for name, cell in COLUMNS.items()}
+    cells = {name: column for name, column in cells.items() if any(column)}
+    caption = f"step {rows[-1]['step']} of {total}" + (f"; parts: {', '.join(names)}" if names else "")
+    alarmed = next((row for row in reversed(rows) if row["alarms"]), None)
+    if alarmed is not None:
+        caption += f"; alarms of step {alarmed['step']}: {', '.join(alarmed['alarms'])}"
+    found = Table(box=None, header_style="dim", padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    for name in ("step", *cells):
+        # Where there is no room for all, rich takes it from columns that wrap: numbers would be cut in the others.
+        found.add_column(name.replace("no ", "no\n"), justify="right", no_wrap=name != "parts")
+    for row, *values in zip(rows, *cells.values(), strict=True):
+        found.add_row(str(row["step"]), *values, style="yellow" if row["alarms"] else None)
+    return found
+
+
+def line(row: Row, total: int) -> str:
+    """One step in a line."""
+    text = f"step {row['step']}/{total} · reward {_reward(row)} · correct {row['correct']:.0%} · "
+    text += f"hacked {row['hacked']:.0%}"
+    if row["fast_1"] is not None:
+        text += f" · fast_1 {row['fast_1']:.0%}"
+    if row.get("judge_failed"):
+        text += f" · no opinion {row['judge_failed_share']:.0%}"
+    if row.get("redrawn"):
+        text += f" · {row['redrawn']} groups redrawn"
+    text += f" · {row['trained_rows']:.0f} rows trained · {row['play_s']:.0f} + {row['update_s']:.0f} s"
+    return text + (f" · alarm: {', '.join(row['alarms'])}" if row["alarms"] else "")
