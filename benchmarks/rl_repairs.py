@@ -18,7 +18,7 @@ from typing import Any
 from kernelwright.inference.chat import task_prompt
 from kernelwright.prompts.contexts import verdict_line
 from kernelwright.solutions import write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 
 
 def rows_of(row: dict[str, Any]) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ from kernelwright.prompts.contexts import verdict_line
 from kernelwright.records import Evaluation, Task
 from kernelwright.solutions import Schedule, schedules, write
 from kernelwright.solutions.mistakes import mistakes
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 
 FAMILIES = (

@@ -23,7 +23,7 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, schedules, write
-from kernelwright.solutions.reading import FAULT, Unreadable
+from kernelwright.solutions.read.reading import FAULT, Unreadable
 from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.normal_form.normal import normal_form
 

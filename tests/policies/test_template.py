@@ -12,7 +12,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.policies.template import TemplatePolicy
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write
-from kernelwright.solutions.schedule import TUNED, Schedule, best_conv, best_product, choices, named, schedule
+from kernelwright.solutions.kernels.schedule import TUNED, Schedule, best_conv, best_product, choices, named, schedule
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import math\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"

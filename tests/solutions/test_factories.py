@@ -11,7 +11,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import APART, CANONICAL, write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.normal_form.normal import normal_form
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.solutions.facts import read_facts
-from kernelwright.solutions.reading import read
+from kernelwright.solutions.read.facts import read_facts
+from kernelwright.solutions.read.reading import read
 
 TEXT = """
 import torch

@@ -20,9 +20,9 @@ from kernelwright.errors import CandidateError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
-from kernelwright.solutions.annotate import annotated
 from kernelwright.solutions.forms import export
-from kernelwright.solutions.signature import Signatures
+from kernelwright.solutions.kernels.annotate import annotated
+from kernelwright.solutions.kernels.signature import Signatures
 from kernelwright.tasks import candidate_from_text, load_task
 
 DATA = Path(__file__).parents[2] / "src" / "kernelwright" / "data" / "candidates"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from kernelwright.solutions import write
-from kernelwright.solutions.declared import Declared
-from kernelwright.solutions.facts import read_facts
-from kernelwright.solutions.forward import expression
-from kernelwright.solutions.reading import Node, Unreadable, read
+from kernelwright.solutions.read.declared import Declared
+from kernelwright.solutions.read.facts import read_facts
+from kernelwright.solutions.read.forward import expression
+from kernelwright.solutions.read.reading import Node, Unreadable, read
 
 TASK = """
 import math

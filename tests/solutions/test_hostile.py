@@ -53,7 +53,7 @@ FOLLOWING = """
 import json, resource, sys
 from kernelwright.errors import KernelwrightError
 from kernelwright.solutions import write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks.normal_form.normal import normal_form
 source = json.load(sys.stdin)
 resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))

@@ -12,8 +12,8 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, write
-from kernelwright.solutions.reading import Unreadable
-from kernelwright.solutions.schedule import TUNED
+from kernelwright.solutions.kernels.schedule import TUNED
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 
 FILE = """

@@ -15,9 +15,9 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.generate import generate
 from kernelwright.records import Task
 from kernelwright.solutions import schedules, write
+from kernelwright.solutions.kernels.plan import Plan, without_plan
 from kernelwright.solutions.mistakes import mistakes
-from kernelwright.solutions.plan import Plan, without_plan
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.reading import Node, Unreadable
 from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.normal_form.normal import normal_form
 

@@ -14,8 +14,8 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import CANONICAL, Schedule, schedules, write
-from kernelwright.solutions.reading import Unreadable
-from kernelwright.solutions.schedule import named
+from kernelwright.solutions.kernels.schedule import named
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 
 SCHEDULED = {

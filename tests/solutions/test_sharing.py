@@ -12,8 +12,8 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.generate import generate
 from kernelwright.records import Task
 from kernelwright.solutions import write
-from kernelwright.solutions.plan import without_plan
-from kernelwright.solutions.sharing import shared
+from kernelwright.solutions.kernels.plan import without_plan
+from kernelwright.solutions.kernels.sharing import shared
 from kernelwright.tasks import candidate_from_text
 from kernelwright.tasks.normal_form.normal import normal_form
 

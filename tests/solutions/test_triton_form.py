@@ -14,7 +14,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import candidate_from_text
 
 CHAIN = task("return torch.tanh(F.leaky_relu(x, 0.2) * self.s + torch.sigmoid(x)) - x / 3", "torch.randn(6, 200)",

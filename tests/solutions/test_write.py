@@ -11,7 +11,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Task
 from kernelwright.solutions import APART, CANONICAL, schedules, write
-from kernelwright.solutions.style import STYLES
+from kernelwright.solutions.kernels.style import STYLES
 from kernelwright.tasks import candidate_from_text
 
 TASK = """

@@ -46,8 +46,8 @@ def solutions_write(
     from kernelwright.errors import UsageError
     from kernelwright.runs.folders import write_text
     from kernelwright.solutions import schedules, write
-    from kernelwright.solutions.reading import Unreadable
-    from kernelwright.solutions.schedule import named
+    from kernelwright.solutions.kernels.schedule import named
+    from kernelwright.solutions.read.reading import Unreadable
     from kernelwright.tasks import load_task
 
     _check_form(form)

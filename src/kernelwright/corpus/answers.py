@@ -11,7 +11,7 @@ from kernelwright.corpus.traces import trace
 from kernelwright.inference.chat import heading
 from kernelwright.solutions import Schedule
 from kernelwright.solutions.mistakes import LATENT, mistakes
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 
 MIXED = (0.35, 0.3)
 """Of `mixed` answers the share with the canonical schedule, and that with every operator apart; the others have one of
@@ -57,10 +57,10 @@ def answers_for(
     """The answers for a task, each text once; none where the library cannot read it.
 
     With `schedules` `all`, one for each schedule that gives another text, `per_task` at most; with `mixed` one that is
-    drawn, named in the text's first line; else the one it names.
-    `share` is the chance of an answer to get a mistake on purpose, where one can be planted in it; those that no test
-    would see (`LATENT`) are not. With `plan`, comments tell what is computed where (`solutions.plan`). A fault of the
-    library costs its task, not the corpus: it is counted.
+    drawn, named in the text's first line; else the one it names. `share` is the chance of an answer to get a mistake on
+    purpose, where one can be planted in it; those that no test would see (`LATENT`) are not. With `plan`, comments tell
+    what is computed where (`solutions.kernels.plan`). A fault of the library costs its task, not the corpus: it is
+    counted.
     """
     try:
         texts = _drawn(source, rng, plan) if schedules == "mixed" else _texts(source, schedules, plan)

@@ -67,7 +67,7 @@ class Recipe:
     per_task: int | None = None
     """With `all` schedules, answers a task at most: the canonical one, and others drawn by the seed."""
     plan: bool = True
-    """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
+    """Whether comments in an answer tell which operator of the task is computed where (`solutions.kernels.plan`)."""
     chains: float = 0.0
     """Share of the chunks whose tasks are all of `CHAINS`: a model reads and writes chains by seeing many."""
     programs: float = 0.0

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Declared
-from kernelwright.solutions.facts import read_facts
-from kernelwright.solutions.reading import Unreadable, read
+from kernelwright.solutions.read.declared import Declared
+from kernelwright.solutions.read.facts import read_facts
+from kernelwright.solutions.read.reading import Unreadable, read
 
 _BYTES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "long": 8, "int": 4, "bool": 1}
 

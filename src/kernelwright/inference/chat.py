@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 
 from kernelwright.records import Message
-from kernelwright.solutions.schedule import named
+from kernelwright.solutions.kernels.schedule import named
 from kernelwright.tasks.normal_form.normal import normal_form
 
 END_OF_TEXT = "<|endoftext|>"

@@ -17,8 +17,8 @@ from kernelwright import syntax
 from kernelwright.inference.flat import flattened
 from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.inference.weights import plain_weights
-from kernelwright.solutions.frame import constructor, lacking
-from kernelwright.solutions.reading import Reference
+from kernelwright.solutions.kernels.frame import constructor, lacking
+from kernelwright.solutions.read.reading import Reference
 
 CLASS = "class ModelNew(nn.Module):\n"
 FORWARD = "    def forward("

@@ -12,8 +12,8 @@ from kernelwright.errors import PolicyError
 from kernelwright.policies import Answer, turn_of
 from kernelwright.records import Message, Task
 from kernelwright.solutions import write
-from kernelwright.solutions.reading import Unreadable
-from kernelwright.solutions.schedule import schedule
+from kernelwright.solutions.kernels.schedule import schedule
+from kernelwright.solutions.read.reading import Unreadable
 
 
 class TemplatePolicy:

@@ -17,7 +17,7 @@ from kernelwright.records import Evaluation, Task
 from kernelwright.runs.batch import judge_rows
 from kernelwright.runs.store import Store
 from kernelwright.solutions import schedules, write
-from kernelwright.solutions.reading import Unreadable
+from kernelwright.solutions.read.reading import Unreadable
 from kernelwright.tasks import Row, candidate_from_text, load_task
 
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.schedule import APART, CANONICAL, Schedule
+from kernelwright.solutions.kernels.schedule import APART, CANONICAL, Schedule
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.facts import Facts
-    from kernelwright.solutions.reading import Node, Reference
-    from kernelwright.solutions.stages import Writer
+    from kernelwright.solutions.kernels.stages import Writer
+    from kernelwright.solutions.read.facts import Facts
+    from kernelwright.solutions.read.reading import Node, Reference
 
     Parts = tuple[Reference, Facts, Node]
     """Of a task: what templates need to know, what its text fixes, and what its forward computes."""
@@ -30,15 +30,15 @@ def write(
     `triton`. `style`: one of `style.STYLES`, for the first two forms: the same kernels as other people write them.
     `plan`, of the form `module`: comments say what is computed where (`plan`).
     """
-    from kernelwright.solutions.reading import readable
-    from kernelwright.solutions.style import styled
+    from kernelwright.solutions.kernels.style import styled
+    from kernelwright.solutions.read.reading import readable
 
     if form == "load_inline":
         from kernelwright.solutions.forms import export
 
         return export(write(source, schedule, style=style))
     if form == "triton":
-        from kernelwright.solutions import triton
+        from kernelwright.solutions.kernels import triton
 
         with readable():
             return triton.write(source, schedule)
@@ -49,8 +49,8 @@ def write(
 
 def _module_text(parts: Parts, schedule: Schedule, plan: bool) -> str:
     """A candidate of the form `module`."""
-    from kernelwright.solutions import frame
-    from kernelwright.solutions.sharing import shared
+    from kernelwright.solutions.kernels import frame
+    from kernelwright.solutions.kernels.sharing import shared
 
     writer, node = lowered(parts, schedule, plan)
     result = writer.output(node)
@@ -75,8 +75,8 @@ def known_schedules(source: str) -> list[Schedule]:
 
     Raises `Unreadable`.
     """
-    from kernelwright.solutions import variants
-    from kernelwright.solutions.declared import Declared
+    from kernelwright.solutions.kernels import variants
+    from kernelwright.solutions.read.declared import Declared
 
     writer, node = either(source, lambda parts: lowered(parts, CANONICAL))
     halves = any(isinstance(v, Declared) and v.dtype in ("half", "bfloat16") for v in writer.facts.inputs.values())
@@ -90,7 +90,7 @@ def either(source: str, use: Callable[[Parts], Any]) -> Any:
     constructor's argument and helpers of one line; then with the classes of the file made plainer.
     """
     from kernelwright import syntax
-    from kernelwright.solutions.reading import Unreadable, readable
+    from kernelwright.solutions.read.reading import Unreadable, readable
     from kernelwright.tasks.normal_form.normal import normal_form
     from kernelwright.tasks.normal_form.plain_classes import plain_classes
 
@@ -110,9 +110,9 @@ def either(source: str, use: Callable[[Parts], Any]) -> Any:
 
 def _understood(source: str) -> Parts:
     from kernelwright.solutions import families
-    from kernelwright.solutions.facts import read_facts
-    from kernelwright.solutions.forward import expression
-    from kernelwright.solutions.reading import read
+    from kernelwright.solutions.read.facts import read_facts
+    from kernelwright.solutions.read.forward import expression
+    from kernelwright.solutions.read.reading import read
 
     families.register()
     reference = read(source)
@@ -122,9 +122,9 @@ def _understood(source: str) -> Parts:
 
 def lowered(parts: Parts, schedule: Schedule, plan: bool = False) -> tuple[Writer, Node]:
     """A writer for a task, and its forward in terms of what the writer knows. Raises `Unreadable`."""
-    from kernelwright.solutions.lowering import lower
-    from kernelwright.solutions.plan import Plan
-    from kernelwright.solutions.stages import Writer
+    from kernelwright.solutions.kernels.plan import Plan
+    from kernelwright.solutions.kernels.stages import Writer
+    from kernelwright.solutions.read.lowering import lower
 
     reference, facts, node = parts
     writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)

@@ -19,8 +19,8 @@ from typing import Any
 
 from kernelwright import syntax
 from kernelwright.errors import CandidateError
-from kernelwright.solutions.annotate import annotated
-from kernelwright.solutions.signature import Argument, Kernel, Signatures, base_name
+from kernelwright.solutions.kernels.annotate import annotated
+from kernelwright.solutions.kernels.signature import Argument, Kernel, Signatures, base_name
 
 _SHIM = '''\
 

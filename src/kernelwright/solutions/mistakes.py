@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kernelwright import syntax
-from kernelwright.solutions.plan import without_plan
+from kernelwright.solutions.kernels.plan import without_plan
 
 LATENT = frozenset(("int32_overflow",))
 """Mistakes whose effect needs more than 2^31 elements."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.families.remaps import dim_of
-from kernelwright.solutions.fusion import CTYPES
-from kernelwright.solutions.host import add_kernel, add_lines
-from kernelwright.solutions.lowering import call, reduce, rule
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels.fusion import CTYPES
+from kernelwright.solutions.kernels.host import add_kernel, add_lines
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.lowering import call, reduce, rule
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _KERNEL = """
 extern "C" __global__ void @name(const float* base, const @type* index, const float* source, float* y, long long n,

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelwright.solutions import convolution_ways as ways
-from kernelwright.solutions import tiles
-from kernelwright.solutions import windows as win
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.host import add_kernel, add_lines, argument
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.schedule import AUTO, best_conv
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels import convolution_ways as ways
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.schedule import AUTO, best_conv
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 TILINGS = {"gemm16": "shared16", "gemm32": "register32", "gemm64": "register64", "gemm128": "register128"}
 TILINGS["double64"] = "double64"

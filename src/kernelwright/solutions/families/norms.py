@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from kernelwright.solutions.families.rows import block_function
 from kernelwright.solutions.families.sampling import grid, sampled
-from kernelwright.solutions.host import add_lines
-from kernelwright.solutions.lowering import call, number, reduce, rule
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor
+from kernelwright.solutions.kernels.host import add_lines
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor
+from kernelwright.solutions.read.lowering import call, number, reduce, rule
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _NONE = ("None", "")
 

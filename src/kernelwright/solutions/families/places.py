@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions.declared import Shape
 from kernelwright.solutions.families.rows import half_of, within
 from kernelwright.solutions.families.scans import row_bearer
-from kernelwright.solutions.fusion import Fusion, Operands
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels.fusion import Fusion, Operands
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 
 def _dim(writer: Writer, node: Node) -> int | None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernelwright import syntax
-from kernelwright.solutions import tiles
-from kernelwright.solutions import windows as win
-from kernelwright.solutions.declared import Shape, value_or
-from kernelwright.solutions.host import add_kernel, add_lines, argument
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape, value_or
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _RANKS = (1, 2, 3)
 MAX = tuple(f"max_pool{d}d" for d in _RANKS)

@@ -10,13 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kernelwright.solutions import shaped_lowering, tiles  # noqa: F401
-from kernelwright.solutions.declared import Declared, Shape
 from kernelwright.solutions.families.views import order
-from kernelwright.solutions.host import add_kernel, add_lines, argument
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.schedule import AUTO, best_product
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.schedule import AUTO, best_product
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read import shaped_lowering  # noqa: F401
+from kernelwright.solutions.read.declared import Declared, Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 
 @dataclass(frozen=True)

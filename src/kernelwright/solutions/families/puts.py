@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.fusion import READERS, Fusion, Reader
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Writer, shape_rule
+from kernelwright.solutions.kernels.fusion import READERS, Fusion, Reader
+from kernelwright.solutions.kernels.stages import Writer, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 
 @shape_rule("put")

@@ -10,10 +10,10 @@ import ast
 from collections.abc import Callable
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.fusion import CTYPES, POSITIONS, READERS, Fusion, Reader
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Writer, shape_rule
+from kernelwright.solutions.kernels.fusion import CTYPES, POSITIONS, READERS, Fusion, Reader
+from kernelwright.solutions.kernels.stages import Writer, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 Change = Callable[[Fusion, Node, str, str], str]
 """The operand's index along the dimension: (fusion, node, C text of j, C text of the operand's n)."""

@@ -12,11 +12,11 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
-from kernelwright.solutions.operators import FUSED
-from kernelwright.solutions.reading import Node, Unreadable, nodes
-from kernelwright.solutions.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, leaves, matches, same
+from kernelwright.solutions.kernels.operators import FUSED
+from kernelwright.solutions.kernels.stages import REGIONS, Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable, nodes
 
 _KINDS = {
     # start, how an element comes in, how two threads' results combine

@@ -5,12 +5,12 @@ One thread a result: its coordinates say which elements it reads.
 
 from __future__ import annotations
 
-from kernelwright.solutions import tiles
-from kernelwright.solutions import windows as win
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.host import add_kernel, add_lines, argument
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.host import add_kernel, add_lines, argument
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor, shape_rule
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _KERNEL = """
 extern "C" __global__ void @name(@parameters) {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from kernelwright.solutions.families.remaps import dim_of
-from kernelwright.solutions.fusion import NUMBERS, Fusion, Operands, leaves, same
-from kernelwright.solutions.reading import Node
-from kernelwright.solutions.stages import Epilogue, Writer, anchor
+from kernelwright.solutions.kernels.fusion import NUMBERS, Fusion, Operands, leaves, same
+from kernelwright.solutions.kernels.stages import Epilogue, Writer, anchor
+from kernelwright.solutions.read.reading import Node
 
 _STEPS = {
     "cumsum": ("float acc = 0.0f;", ["acc += {v};"]),

@@ -6,11 +6,11 @@ import ast
 import math
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Shape, broadcast
 from kernelwright.solutions.families.remaps import strided
-from kernelwright.solutions.fusion import READERS
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import RESHAPES, Epilogue, Writer, anchor, elementwise, shape_rule
+from kernelwright.solutions.kernels.fusion import READERS
+from kernelwright.solutions.kernels.stages import RESHAPES, Epilogue, Writer, anchor, elementwise, shape_rule
+from kernelwright.solutions.read.declared import Shape, broadcast
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 RESHAPES.update(("reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze"))
 

@@ -46,7 +46,7 @@ class Generate(_Table):
     mistakes: float = Field(default=0.0, ge=0.0, lt=1.0)
     """The share of answers with a realistic mistake."""
     plan: bool = True
-    """Whether comments in an answer tell which operator of the task is computed where (`solutions.plan`)."""
+    """Whether comments in an answer tell which operator of the task is computed where (`solutions.kernels.plan`)."""
     schedules: Literal["canonical", "apart", "mixed"] = "canonical"
     """`apart`: every operator has kernels of its own, so that an answer is put together from parts. `mixed`: one
     that is drawn for each task, and that the answer's first line names."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.forward import Reader
+    from kernelwright.solutions.read.forward import Reader
 
 
 MOST_ITEMS = 16_384

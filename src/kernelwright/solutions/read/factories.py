@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.forward import Reader
+    from kernelwright.solutions.read.forward import Reader
 
 FILLED = {"zeros": "0.0", "ones": "1.0", "full": "", "empty": "0.0"}
 """Functions that fill a tensor, with the value where the name says it; what nothing fills is written to later."""

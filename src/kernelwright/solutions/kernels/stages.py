@@ -31,16 +31,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kernelwright.solutions.allocation import allocation
-from kernelwright.solutions.declared import Declared, Shape, broadcast
-from kernelwright.solutions.facts import Facts, read_facts
-from kernelwright.solutions.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
-from kernelwright.solutions.lanes import vectorised
-from kernelwright.solutions.operators import COMPARISONS, FUSED, LOGIC
-from kernelwright.solutions.plan import Plan, titled, unmarked
-from kernelwright.solutions.reading import Node, Reference, Unreadable, nodes
-from kernelwright.solutions.schedule import Schedule
-from kernelwright.solutions.wholes import whole
+from kernelwright.solutions.kernels.allocation import allocation
+from kernelwright.solutions.kernels.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
+from kernelwright.solutions.kernels.lanes import vectorised
+from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
+from kernelwright.solutions.kernels.plan import Plan, titled, unmarked
+from kernelwright.solutions.kernels.schedule import Schedule
+from kernelwright.solutions.read.declared import Declared, Shape, broadcast
+from kernelwright.solutions.read.facts import Facts, read_facts
+from kernelwright.solutions.read.reading import Node, Reference, Unreadable, nodes
+from kernelwright.solutions.read.wholes import whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
 ANCHORS: dict[str, Anchor] = {}

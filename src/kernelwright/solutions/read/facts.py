@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import (
+from kernelwright.solutions.read.declared import (
     DTYPES,
     Declared,
     Shape,
@@ -25,8 +25,8 @@ from kernelwright.solutions.declared import (
     thing,
     value_or,
 )
-from kernelwright.solutions.names import MODULE_ARGUMENTS
-from kernelwright.solutions.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
+from kernelwright.solutions.read.names import MODULE_ARGUMENTS
+from kernelwright.solutions.read.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
 from kernelwright.tasks.normal_form.layers import ENCODER, encoder_parts
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kernelwright.solutions.reading import Node, nodes
-from kernelwright.solutions.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, TUNED, Schedule, choices
+from kernelwright.solutions.kernels.schedule import CANONICAL, CONVOLUTIONS, PRODUCTS, TUNED, Schedule, choices
+from kernelwright.solutions.read.reading import Node, nodes
 
 _PRODUCTS = frozenset(("matmul", "mm", "bmm", "linear", "linear_module"))
 _WINDOWS = ("max_pool", "avg_pool", "lp_pool", "adaptive_")

@@ -8,7 +8,7 @@ import symtable
 import textwrap
 from collections.abc import Iterator
 
-from kernelwright.solutions.reading import Reference
+from kernelwright.solutions.read.reading import Reference
 
 
 def module_text(reference: Reference, kernels: list[str], lines: list[str], result: str) -> str:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from kernelwright.solutions.stages import Epilogue
+from kernelwright.solutions.kernels.stages import Epilogue
 
 NAIVE = """
 extern "C" __global__ void @name(@parameters) {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.solutions.fusion import Fusion
+from kernelwright.solutions.kernels.fusion import Fusion
 
 _LOAD = re.compile(r"float ([vtu]\d*) = (\w+)\[i\];")
 _LANES = "xyzw"

@@ -6,8 +6,8 @@ import ast
 import re
 from typing import Any
 
-from kernelwright.solutions.reading import Node
-from kernelwright.solutions.stages import Writer
+from kernelwright.solutions.kernels.stages import Writer
+from kernelwright.solutions.read.reading import Node
 
 
 def add_lines(writer: Writer, template: str, **values: str) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kernelwright.solutions import tiles
-from kernelwright.solutions import windows as win
-from kernelwright.solutions.stages import Epilogue
+from kernelwright.solutions.kernels import tiles
+from kernelwright.solutions.kernels import windows as win
+from kernelwright.solutions.kernels.stages import Epilogue
 
 
 @dataclass(frozen=True)

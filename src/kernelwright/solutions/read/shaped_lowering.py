@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions.factories import placed
-from kernelwright.solutions.lowering import call, number, reduce, rule
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Writer
+from kernelwright.solutions.kernels.stages import Writer
+from kernelwright.solutions.read.factories import placed
+from kernelwright.solutions.read.lowering import call, number, reduce, rule
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _WINDOWED = ("conv", "conv_transpose", "max_pool", "avg_pool", "lp_pool", "adaptive_avg_pool", "adaptive_max_pool")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelwright.solutions.fusion import READERS
-from kernelwright.solutions.operators import COMPARISONS, LOGIC
-from kernelwright.solutions.reading import Node
+from kernelwright.solutions.kernels.fusion import READERS
+from kernelwright.solutions.kernels.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.read.reading import Node
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.stages import Writer
+    from kernelwright.solutions.kernels.stages import Writer
 
 MOVING = frozenset(
     """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.forward import Reader
+    from kernelwright.solutions.read.forward import Reader
 
 _VIEWS = frozenset(
     """permute transpose movedim expand expand_as index narrow select piece unfold diagonal reshape reshape_as flatten

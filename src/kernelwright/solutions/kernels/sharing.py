@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from kernelwright.solutions.plan import stands_for, title, unmarked
+from kernelwright.solutions.kernels.plan import stands_for, title, unmarked
 
 _KERNEL = re.compile(r'extern "C" __global__ void (\w+)\(([^)]*)\)')
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")

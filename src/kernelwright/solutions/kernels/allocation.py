@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Container
 from typing import TYPE_CHECKING
 
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.fusion import NUMBERS, READERS, leaves, region, same
-from kernelwright.solutions.reading import Node
+from kernelwright.solutions.kernels.fusion import NUMBERS, READERS, leaves, region, same
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.stages import Writer
+    from kernelwright.solutions.kernels.stages import Writer
 
 
 def allocation(writer: Writer, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:

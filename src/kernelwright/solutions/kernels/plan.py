@@ -14,8 +14,8 @@ import re
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
-from kernelwright.solutions.operators import ELEMENTWISE
-from kernelwright.solutions.reading import Node, nodes
+from kernelwright.solutions.kernels.operators import ELEMENTWISE
+from kernelwright.solutions.read.reading import Node, nodes
 
 _LEAVES = ("input", "tensor", "number", "count", "size", "constant")
 _SPELLED = (*ELEMENTWISE, "softmax", "log_softmax", "softmin")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.fusion import READERS
-from kernelwright.solutions.operators import COMPARISONS, LOGIC
-from kernelwright.solutions.reading import Node, Unreadable, nodes
-from kernelwright.solutions.wholes import MOVING
+from kernelwright.solutions.kernels.fusion import READERS
+from kernelwright.solutions.kernels.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.read.reading import Node, Unreadable, nodes
+from kernelwright.solutions.read.wholes import MOVING
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.forward import Reader
+    from kernelwright.solutions.read.forward import Reader
 
 
 def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[str, Any]) -> Node:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from kernelwright import syntax
-from kernelwright.solutions.declared import Shape
-from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
-from kernelwright.solutions.plan import NAME, marked
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.kernels.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
+from kernelwright.solutions.kernels.plan import NAME, marked
+from kernelwright.solutions.read.declared import Shape
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.stages import Writer
+    from kernelwright.solutions.kernels.stages import Writer
 
 _C_NAMES = frozenset("v y n i j o acc row inner size total sum best value float int long double half load s".split())
 CTYPES = {"float": "float", "long": "long long", "int": "int", "bool": "bool"}

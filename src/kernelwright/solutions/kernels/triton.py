@@ -12,15 +12,16 @@ from dataclasses import fields
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions import either, frame, lowered
-from kernelwright.solutions.allocation import allocation
-from kernelwright.solutions.declared import value_or
+from kernelwright.solutions import either, lowered
 from kernelwright.solutions.families import products, rows
-from kernelwright.solutions.fusion import NUMBERS, POSITIONS, READERS, Fusion, Operands, leaves, region
-from kernelwright.solutions.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.schedule import Schedule
-from kernelwright.solutions.stages import ANCHORS, Epilogue, Writer
+from kernelwright.solutions.kernels import frame
+from kernelwright.solutions.kernels.allocation import allocation
+from kernelwright.solutions.kernels.fusion import NUMBERS, POSITIONS, READERS, Fusion, Operands, leaves, region
+from kernelwright.solutions.kernels.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
+from kernelwright.solutions.kernels.schedule import Schedule
+from kernelwright.solutions.kernels.stages import ANCHORS, Epilogue, Writer
+from kernelwright.solutions.read.declared import value_or
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _VIEWS = frozenset(
     "reshape reshape_as flatten unflatten unsqueeze squeeze permute transpose movedim expand expand_as index narrow "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelwright.solutions import shaped_names
-from kernelwright.solutions.operators import COMPARISONS, ELEMENTWISE, LOGIC
+from kernelwright.solutions.kernels.operators import COMPARISONS, ELEMENTWISE, LOGIC
+from kernelwright.solutions.read import shaped_names
 
 _SAME = """
 clamp where softmax log_softmax softmin sum mean prod max min amax amin argmax argmin logsumexp norm cumsum cumprod

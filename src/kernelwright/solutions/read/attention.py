@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 if TYPE_CHECKING:
-    from kernelwright.solutions.forward import Reader
+    from kernelwright.solutions.read.forward import Reader
 
 KIND = "MultiheadAttention"
 _PARAMETERS = "query key value key_padding_mask need_weights attn_mask average_attn_weights is_causal".split()

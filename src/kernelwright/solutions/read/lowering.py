@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kernelwright.solutions.reading import Node, Unreadable
-from kernelwright.solutions.stages import Writer
+from kernelwright.solutions.kernels.stages import Writer
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 Rule = Callable[[Writer, Node], Node]
 RULES: dict[str, Rule] = {}

@@ -6,8 +6,8 @@ import ast
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions.facts import Facts
-from kernelwright.solutions.reading import Node, Unreadable
+from kernelwright.solutions.read.facts import Facts
+from kernelwright.solutions.read.reading import Node, Unreadable
 
 _PAIRS = {"max": "argmax", "min": "argmin", "cummax": "cummax_indices", "cummin": "cummin_indices"}
 

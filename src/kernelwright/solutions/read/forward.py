@@ -12,9 +12,9 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.solutions import attention, casting, factories, sequences, writing
-from kernelwright.solutions.facts import Facts
-from kernelwright.solutions.names import (
+from kernelwright.solutions.read import attention, casting, factories, sequences, writing
+from kernelwright.solutions.read.facts import Facts
+from kernelwright.solutions.read.names import (
     ARGUMENTS,
     FUNCTIONS,
     MODULES,
@@ -23,9 +23,9 @@ from kernelwright.solutions.names import (
     SPREAD,
     TENSOR_KEYWORDS,
 )
-from kernelwright.solutions.numbers import rewritten
-from kernelwright.solutions.reading import Node, Reference, Unreadable, dotted
-from kernelwright.solutions.settling import piece, settled
+from kernelwright.solutions.read.numbers import rewritten
+from kernelwright.solutions.read.reading import Node, Reference, Unreadable, dotted
+from kernelwright.solutions.read.settling import piece, settled
 from kernelwright.tasks.normal_form.layers import ENCODER
 
 Value = Any

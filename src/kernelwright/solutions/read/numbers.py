@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions.reading import Node, Unreadable, dotted
+from kernelwright.solutions.read.reading import Node, Unreadable, dotted
 
 _SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.solutions.reading import dotted
+from kernelwright.solutions.read.reading import dotted
 
 Shape = tuple[int, ...]
 

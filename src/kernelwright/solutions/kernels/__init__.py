@@ -1,0 +1,1 @@
+"""Writes kernels and host lines for an expression."""
