@@ -21,7 +21,7 @@ from pathlib import Path
 import nvidia
 import torch
 
-from kernelwright.backends.split import UnsupportedSource, split
+from kernelwright.backends.source_text.split import UnsupportedSource, split
 
 TESTS = Path(__file__).parent.parent / "tests" / "backends"
 SOURCES = TESTS / "wrapper_sources"

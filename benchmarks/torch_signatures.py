@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from kernelwright.backends.declarations import read_chunk
-from kernelwright.backends.tokens import Token, matching, tokenize
+from kernelwright.backends.source_text.declarations import read_chunk
+from kernelwright.backends.source_text.tokens import Token, matching, tokenize
 
 INCLUDE = Path(torch.__file__).parent / "include"
 BACKENDS = Path(__file__).parent.parent / "src" / "kernelwright" / "backends"
@@ -436,7 +436,7 @@ def main() -> int:
         TARGET / "aten_methods.inc": members,
         TARGET / "aten_functions.inc": free,
         TARGET / "aten_definitions.inc": bodies,
-        BACKENDS / "torch_names.txt": names_text(),
+        BACKENDS / "source_text" / "torch_names.txt": names_text(),
     }
     differing = [path for path, text in files.items() if not path.exists() or path.read_text() != text]
     for path in differing:

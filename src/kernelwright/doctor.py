@@ -92,7 +92,7 @@ def _machine() -> Check:
 
 
 def _triton() -> Check:
-    from kernelwright.backends import triton_support
+    from kernelwright.backends.triton import triton_support
 
     if not triton_support.installed():
         found = "not installed; Triton candidates are unsupported"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kernelwright.backends import includes
 from kernelwright.backends.build import build, cpp_flags, device_flags
-from kernelwright.backends.plain import exported_functions, plain_extension_source
+from kernelwright.backends.source_text import includes
+from kernelwright.backends.source_text.plain import exported_functions, plain_extension_source
 from kernelwright.builds import BuildRequest, BuildResult
 
 KERNEL = "__global__ void k(float* y) { y[threadIdx.x] = 1.f; }\n"

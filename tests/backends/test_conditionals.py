@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from kernelwright.backends.conditionals import resolved
-from kernelwright.backends.split import split
+from kernelwright.backends.source_text.conditionals import resolved
+from kernelwright.backends.source_text.split import split
 
 CUT = "#if %s\nvoid f(double x) {\n#else\nvoid f(float x) {\n#endif\n}\n"
 FIRST, SECOND = "\nvoid f(double x) {\n\n\n\n}\n", "\n\n\nvoid f(float x) {\n\n}\n"

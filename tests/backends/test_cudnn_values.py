@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernelwright.backends import cudnn, values
+from kernelwright.backends import values
+from kernelwright.backends.libraries import cudnn
 
 NAN, INF = math.nan, math.inf
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernelwright.backends.local_names import visible
-from kernelwright.backends.split import split
-from kernelwright.backends.tokens import tokenize
+from kernelwright.backends.source_text.local_names import visible
+from kernelwright.backends.source_text.split import split
+from kernelwright.backends.source_text.tokens import tokenize
 
 BODY = """
 void f(int argc, const float* in, T (&grid)[4]) {

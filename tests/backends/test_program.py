@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.backends import program
-from kernelwright.backends.split import split
+from kernelwright.backends.source_text.split import split
 from kernelwright.evaluation.judge.programs import Limits, ProgramSession, Step, build
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.processes.session import Builder

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wrappers import WRAPPERS
 
-from kernelwright.backends.split import UnsupportedSource, split
-from kernelwright.backends.tokens import tokenize
+from kernelwright.backends.source_text.split import UnsupportedSource, split
+from kernelwright.backends.source_text.tokens import tokenize
 
 SAMPLE = """#include <torch/extension.h>
 #include <vector>

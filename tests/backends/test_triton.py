@@ -229,7 +229,7 @@ def halves(x_ptr, y_ptr, count_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_tuning_ends_with_its_seconds() -> None:
-    from kernelwright.backends.triton_driver import Bench
+    from kernelwright.backends.triton.triton_driver import Bench
     from kernelwright.machine.runtime import Runtime
 
     bench, calls = Bench(Runtime(lambda _request: pytest.fail("nothing is built"))), []
@@ -247,7 +247,7 @@ def test_tuning_ends_with_its_seconds() -> None:
 
 
 def test_lines_within_inline_assembly_are_those_of_its_call() -> None:
-    from kernelwright.backends.triton_compiler import with_true_lines
+    from kernelwright.backends.triton.triton_compiler import with_true_lines
 
     asm = "// begin inline asm\n.loc 1 9 1\nmov.u32 %r1, 0;\n.loc 1 10 1\nld.global.b32 %r1, [%rd1];\n// end inline asm"
     text = f".loc 1 9 3\n{asm}\n.loc 1 12 1\nadd.s32 %r1, %r1, 1;"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kernelwright.backends import ptxas, triton_support
+from kernelwright.backends.triton import ptxas, triton_support
 from kernelwright.builds import BuildRequest
 from kernelwright.evaluation import Evaluator
 from kernelwright.evaluation.processes import messages

@@ -9,8 +9,8 @@ import pytest
 import torch
 from relu_task import DOUBLED
 
-from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
+from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate.fake_cuda import FakeCuda, OperatorLog, poison
 from kernelwright.evaluation.candidate.fake_torch import Generator, _legacy, _on_host

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from kernelwright.backends import triton_support
+from kernelwright.backends.triton import triton_support
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.candidate import sparse_tensors
 from kernelwright.evaluation.judge import large_sizes

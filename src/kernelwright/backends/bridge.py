@@ -16,8 +16,9 @@ from typing import Any
 
 import torch
 
-from kernelwright.backends import cublas, cudnn, values
+from kernelwright.backends import values
 from kernelwright.backends.host_memory import HOST, shares
+from kernelwright.backends.libraries import cublas, cudnn
 from kernelwright.backends.moves import is_move
 from kernelwright.backends.values import DeviceValue, Handles, Options
 

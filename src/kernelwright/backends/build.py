@@ -18,10 +18,12 @@ from functools import cache as memoize
 from pathlib import Path
 from typing import Any
 
-from kernelwright.backends import diagnose, host_build, includes, lambdas, program, ptxas, torch_build
-from kernelwright.backends.launches import RefusedSource
-from kernelwright.backends.split import Split, UnsupportedSource, split
-from kernelwright.backends.tokens import tokenize
+from kernelwright.backends import host_build, program, torch_build
+from kernelwright.backends.source_text import diagnose, includes, lambdas
+from kernelwright.backends.source_text.launches import RefusedSource
+from kernelwright.backends.source_text.split import Split, UnsupportedSource, split
+from kernelwright.backends.source_text.tokens import tokenize
+from kernelwright.backends.triton import ptxas
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.machine import nvrtc
 
@@ -117,7 +119,7 @@ def _key(request: BuildRequest) -> str:
 @memoize
 def _builder_hash() -> str:
     """Hash of the builder's own code and of the device headers: results of another version are not found."""
-    ours = [*Path(__file__).parent.glob("*.py"), *includes.MORE.iterdir(), *host_build.DEVICE_INCLUDE.rglob("*")]
+    ours = [*Path(__file__).parent.rglob("*.py"), *includes.MORE.iterdir(), *host_build.DEVICE_INCLUDE.rglob("*")]
     ours.append(host_build.DEVICE_INCLUDE.parent / "nvrtc.py")
     return hashlib.sha256(b"\0".join(p.read_bytes() for p in sorted(ours) if p.is_file())).hexdigest()
 

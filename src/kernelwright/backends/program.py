@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import cache as memoize
 from pathlib import Path
 
-from kernelwright.backends import diagnose, host_build, includes, lambdas
+from kernelwright.backends import host_build
 from kernelwright.backends.host_build import CompilerRun, compiler, run_compiler
-from kernelwright.backends.launches import RefusedSource
-from kernelwright.backends.split import THRUST, Split, UnsupportedSource, split
-from kernelwright.backends.tokens import tokenize
+from kernelwright.backends.source_text import diagnose, includes, lambdas
+from kernelwright.backends.source_text.launches import RefusedSource
+from kernelwright.backends.source_text.split import THRUST, Split, UnsupportedSource, split
+from kernelwright.backends.source_text.tokens import tokenize
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.machine import nvrtc

@@ -22,8 +22,8 @@ from pathlib import Path
 
 import psutil
 
-from kernelwright.backends import diagnose
 from kernelwright.backends.host_build import locked
+from kernelwright.backends.source_text import diagnose
 from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS, HEADER_SECONDS = 170.0, 300.0

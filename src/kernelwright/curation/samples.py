@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernelwright import syntax
-from kernelwright.backends.tokens import tokenize
+from kernelwright.backends.source_text.tokens import tokenize
 from kernelwright.corpus.fingerprint import fingerprint
 from kernelwright.prompts.answers import thoughts
 from kernelwright.records import Evaluation, Message, Task

@@ -24,8 +24,8 @@ kernelwright serve --model FOLDER                                     # an OpenA
 It is asked with the task alone: the user's turn is the source of a KernelBench-format file (`Model`, `get_inputs`,
 `get_init_inputs`) in normal form (`kernelwright.tasks.normal_form.normal`: no docstrings, no comments, constants in
 place), the assistant's turn is a whole candidate file with `ModelNew`. The policy and the endpoint bring a task into
-that form, with names that it knows in place of others and weights by their shapes, and give the answer the task's own names and
-constructor (`kernelwright.inference.repeating`).
+that form, with names that it knows in place of others and weights by their shapes, and give the answer the task's own
+names and constructor (`kernelwright.inference.repeating`).
 `AutoModelForCausalLM` and `AutoTokenizer` load it; the chat template adds the turns.
 """
 

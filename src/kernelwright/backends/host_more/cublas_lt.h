@@ -1,4 +1,4 @@
-// cublasLtMatmul for host wrappers: descriptors here, the product and its epilogue in the runner (backends/cublas.py).
+// cublasLtMatmul for host wrappers: descriptors here, the product and its epilogue in the runner (backends/libraries/cublas.py).
 // Read behind the stand-in's headers where a source includes <cublasLt.h>; it is not part of the precompiled one.
 #ifndef KW_CUBLAS_LT
 #define KW_CUBLAS_LT

@@ -1,5 +1,5 @@
 // The part of cuDNN's descriptor API that host wrappers use: numbers and shapes here, arithmetic in the runner
-// (backends/cudnn.py). Written from the documented API, version 9. Read behind the stand-in's headers where a source
+// (backends/libraries/cudnn.py). Written from the documented API, version 9. Read behind the stand-in's headers where a source
 // includes <cudnn.h>; it is not part of the precompiled one. Layouts other than NCHW are named and refused.
 #ifndef KW_CUDNN_DESCRIPTORS
 #define KW_CUDNN_DESCRIPTORS

@@ -25,9 +25,9 @@ from typing import Any, ClassVar
 
 import torch
 
-from kernelwright.backends import triton_support
 from kernelwright.backends.host_memory import HOST
 from kernelwright.backends.python_fence import FENCE
+from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
 from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from kernelwright.backends import triton_support
+from kernelwright.backends.triton import triton_support
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial

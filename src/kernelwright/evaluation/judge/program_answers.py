@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
-from kernelwright.backends.split import THRUST
+from kernelwright.backends.source_text.split import THRUST
 from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation.judge.programs import (

@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kernelwright.backends.program import TABLE
-from kernelwright.backends.split import THRUST
+from kernelwright.backends.source_text.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import WorkerDied
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout

@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from kernelwright.backends import host_build, triton_support
+from kernelwright.backends import host_build
+from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.errors import HarnessError, TaskError
 from kernelwright.evaluation.compare import second_look

@@ -90,7 +90,7 @@ def preload() -> None:
 
 
 def _preload_triton() -> None:
-    from kernelwright.backends import triton_support
+    from kernelwright.backends.triton import triton_support
 
     triton_support.prepare()
 

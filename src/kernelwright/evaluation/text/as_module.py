@@ -11,7 +11,7 @@ import ast
 import warnings
 
 from kernelwright import syntax
-from kernelwright.backends.plain import exported_functions, plain_extension_source
+from kernelwright.backends.source_text.plain import exported_functions, plain_extension_source
 from kernelwright.evaluation.processes.session import Failed
 from kernelwright.records import Candidate, Finding
 

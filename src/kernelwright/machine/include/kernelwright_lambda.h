@@ -1,4 +1,4 @@
-// Lambdas of host code that kernels are called with (backends/lambdas.py): one object, with the same layout on both sides.
+// Lambdas of host code that kernels are called with (backends/source_text/lambdas.py): one object, with the same layout on both sides.
 // The host makes it and knows what was captured by type only; the device has the lambda's body in a specialisation.
 #pragma once
 #ifndef __CUDACC_RTC__

@@ -6,8 +6,8 @@ is the host's, and kernels cannot call it. Only functions, methods and arrays wi
 
 from __future__ import annotations
 
-from kernelwright.backends.declarations import Chunk, read_chunk
-from kernelwright.backends.tokens import Token, matching, matching_angle, tokenize
+from kernelwright.backends.source_text.declarations import Chunk, read_chunk
+from kernelwright.backends.source_text.tokens import Token, matching, matching_angle, tokenize
 
 _SPACES = frozenset(("__device__", "__host__", "__global__", "__constant__", "__shared__", "__managed__"))
 _OTHERS = frozenset(("using", "typedef", "static_assert", "friend", "asm", "_Pragma", "extern"))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.backends.tokens import Token, matching, matching_angle, tokenize
+from kernelwright.backends.source_text.tokens import Token, matching, matching_angle, tokenize
 from kernelwright.errors import CandidateError
 
 Kind = Literal["tensor", "integer", "real", "boolean"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from kernelwright.backends.tokens import Token, blank, matching
+from kernelwright.backends.source_text.tokens import Token, blank, matching
 
 _AFTER = {"const", "noexcept", "override", "final", "&"}
 """What may stand between parameters and body."""

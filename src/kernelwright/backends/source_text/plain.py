@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.backends.declarations import read_chunk
-from kernelwright.backends.launches import ANNOTATIONS
-from kernelwright.backends.tokens import matching, tokenize
+from kernelwright.backends.source_text.declarations import read_chunk
+from kernelwright.backends.source_text.launches import ANNOTATIONS
+from kernelwright.backends.source_text.tokens import matching, tokenize
 from kernelwright.builds import BuildRequest
 
 

@@ -25,8 +25,8 @@ from triton.runtime import _allocation
 from triton.runtime.autotuner import Autotuner
 from triton.runtime.errors import PTXASError
 
-from kernelwright.backends import triton_compiler, triton_errors
-from kernelwright.backends.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
+from kernelwright.backends.triton import triton_compiler, triton_errors
+from kernelwright.backends.triton.triton_compiler import CARD, CARD_SHARED, MachineBackend, MachineCode
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.backends import known_names
-from kernelwright.backends.tokens import CLOSERS, PAIRS, Token, blank, tokenize
+from kernelwright.backends.source_text import known_names
+from kernelwright.backends.source_text.tokens import CLOSERS, PAIRS, Token, blank, tokenize
 
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b(.*)", re.DOTALL)
 _DEFINITION = re.compile(r"#\s*(define|undef)\s+(\w+)(\(?)(.*)", re.DOTALL)

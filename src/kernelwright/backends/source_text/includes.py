@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kernelwright.backends import known_names
-from kernelwright.backends.tokens import Token, blank, tokenize
+from kernelwright.backends.source_text import known_names
+from kernelwright.backends.source_text.tokens import Token, blank, tokenize
 from kernelwright.machine import nvrtc
 
 _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
@@ -68,7 +68,7 @@ _FORBIDDEN = re.compile(
 )
 
 
-MORE = Path(__file__).parent / "host_more"
+MORE = Path(__file__).parents[1] / "host_more"
 _MORE = (
     # names, the headers that declare them, and the files that answer for these
     (

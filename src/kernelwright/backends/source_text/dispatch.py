@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from kernelwright.backends.tokens import Token, matching
+from kernelwright.backends.source_text.tokens import Token, matching
 
 _KNOWN_WORDS = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false", "half"}
 _KNOWN_WORDS |= {"int64_t", "int32_t", "uint8_t", "__half", "float4", "float2", "scalar_t", "at", "c10", "Half"}

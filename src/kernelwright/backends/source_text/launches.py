@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kernelwright.backends.tokens import Token, blank, matching, tokenize
+from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
 
 ANNOTATIONS = {"__global__", "__device__", "__host__", "__constant__", "__managed__", "__noinline__"}
 ANNOTATIONS |= {"__forceinline__", "__grid_constant__", "__shared__"}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kernelwright.backends.launches import CALL_ANNOTATIONS
-from kernelwright.backends.tokens import Token, matching, matching_angle
+from kernelwright.backends.source_text.launches import CALL_ANNOTATIONS
+from kernelwright.backends.source_text.tokens import Token, matching, matching_angle
 
 _TYPE_WORDS = {"struct", "class", "union", "enum"}
 _PAREN_ATTRIBUTES = CALL_ANNOTATIONS | {"__align__", "__builtin_align__", "alignas", "__attribute__", "decltype"}

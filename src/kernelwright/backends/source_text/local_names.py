@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kernelwright.backends.declarations import parameters
-from kernelwright.backends.tokens import Token, matching, matching_angle
+from kernelwright.backends.source_text.declarations import parameters
+from kernelwright.backends.source_text.tokens import Token, matching, matching_angle
 
 _STATEMENTS = frozenset(
     """return delete goto throw new else case default break continue do try catch sizeof public private protected

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.backends import known_names
+from kernelwright.backends.source_text import known_names
 
 LOG_LIMIT = 4096
 _QUOTED = r"['\u2018]([^'\u2019]*)['\u2019]"

@@ -35,7 +35,7 @@ def prepare() -> None:
     if not installed():
         return
     _settle()
-    from kernelwright.backends import triton_driver
+    from kernelwright.backends.triton import triton_driver
 
     triton_driver.warm()
 
@@ -49,7 +49,7 @@ def attach(runtime: Runtime) -> None:
         return
     _settle()
     try:
-        from kernelwright.backends import triton_driver
+        from kernelwright.backends.triton import triton_driver
 
         triton_driver.activate(runtime)
     except Exception as error:
@@ -62,7 +62,7 @@ def keep_errors(kept: list[dict[str, Any]]) -> None:
     if not installed():
         return
     with contextlib.suppress(Exception):  # another Triton inside: its errors are the candidate's exceptions then
-        from kernelwright.backends import triton_errors
+        from kernelwright.backends.triton import triton_errors
 
         triton_errors.keep(kept)
 

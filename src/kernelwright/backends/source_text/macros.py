@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from kernelwright.backends.declarations import read_chunk
-from kernelwright.backends.tokens import Token, blank, matching, tokenize
+from kernelwright.backends.source_text.declarations import read_chunk
+from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
 
 _DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch.nn.grad import conv2d_input, conv3d_input
 
 from kernelwright.backends import values
-from kernelwright.backends.library_memory import Inside, strided, wide
+from kernelwright.backends.libraries.library_memory import Inside, strided, wide
 
 SUCCESS = 0
 Choices = Sequence[int]

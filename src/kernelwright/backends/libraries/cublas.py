@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from kernelwright.backends import values
-from kernelwright.backends.library_memory import Inside, strided, wide
+from kernelwright.backends.libraries.library_memory import Inside, strided, wide
 
 SUCCESS, INVALID_VALUE = 0, 7
 

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from kernelwright.backends import conditionals, dispatch, lambdas, members
-from kernelwright.backends.declarations import (
+from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members
+from kernelwright.backends.source_text.declarations import (
     Chunk,
     Parameter,
     TemplateParameter,
@@ -22,10 +22,10 @@ from kernelwright.backends.declarations import (
     scopes_named,
     template_arguments,
 )
-from kernelwright.backends.lambdas import DeviceLambda
-from kernelwright.backends.launches import ANNOTATIONS, HostText, UnsupportedSource
-from kernelwright.backends.macros import expand_kernel_macros, expand_parameter_macros, without_dead_code
-from kernelwright.backends.tokens import Token, blank, matching, tokenize
+from kernelwright.backends.source_text.lambdas import DeviceLambda
+from kernelwright.backends.source_text.launches import ANNOTATIONS, HostText, UnsupportedSource
+from kernelwright.backends.source_text.macros import expand_kernel_macros, expand_parameter_macros, without_dead_code
+from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
 from kernelwright.machine.nvrtc import ARCH
 
 __all__ = ["Kernel", "Split", "UnsupportedSource", "split"]

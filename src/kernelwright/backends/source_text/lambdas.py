@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from kernelwright.backends import local_names
-from kernelwright.backends.declarations import Chunk, TemplateParameter
-from kernelwright.backends.launches import RefusedSource, UnsupportedSource
-from kernelwright.backends.local_names import Local
-from kernelwright.backends.tokens import Token, matching, tokenize
+from kernelwright.backends.source_text import local_names
+from kernelwright.backends.source_text.declarations import Chunk, TemplateParameter
+from kernelwright.backends.source_text.launches import RefusedSource, UnsupportedSource
+from kernelwright.backends.source_text.local_names import Local
+from kernelwright.backends.source_text.tokens import Token, matching, tokenize
 
 HEADER = "kernelwright_lambda.h"
 _INIT = re.compile(r"(\w+)\s*(=|(?=[({]))\s*(.+)", re.DOTALL)

@@ -1,0 +1,1 @@
+"""Carries out calls of bridged libraries by torch: cuBLAS and cuDNN."""

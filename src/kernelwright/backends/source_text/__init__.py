@@ -1,0 +1,1 @@
+"""Takes CUDA C++ text apart: tokens, declarations, launches, device text and host text."""

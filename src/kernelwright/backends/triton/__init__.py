@@ -1,0 +1,1 @@
+"""Compiles and launches Triton kernels on the functional machine."""
