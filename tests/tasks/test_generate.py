@@ -16,8 +16,9 @@ import pytest
 
 from kernelwright import generate
 from kernelwright.errors import UsageError
-from kernelwright.generate import registry, sizes, splits
+from kernelwright.generate import catalogue, sizes, splits
 from kernelwright.generate.draft import Draft, is_atom, size_of
+from kernelwright.generate.registry import Family
 from kernelwright.generate.style import draw
 from kernelwright.generate.text import render
 from kernelwright.tasks import check_reference
@@ -25,7 +26,7 @@ from kernelwright.tasks import check_reference
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "generated_tasks.md"
 
 
-def drafted(family: registry.Family, number: int) -> Draft:
+def drafted(family: Family, number: int) -> Draft:
     random = Random(f"test {family.name} {number}")
     draft = Draft(random, draw(random))
     family.make(draft)
@@ -60,12 +61,12 @@ def test_a_name_lent_to_one_step_stays_as_kept_as_it_was() -> None:
         assert free.text not in draft.kept and free.text != residual.text
 
 
-@pytest.mark.parametrize("group", registry.groups())
+@pytest.mark.parametrize("group", catalogue.groups())
 @pytest.mark.usefixtures("warm_torch")
 def test_every_family_runs_at_the_shapes_that_it_says(group: str) -> None:
     from kernelwright.tasks import probe
 
-    for family in registry.named([group]):
+    for family in catalogue.named([group]):
         for number in range(3):
             draft = drafted(family, number)
             source = render(draft)
@@ -85,7 +86,7 @@ def test_tasks_are_distinct_and_well_formed() -> None:
         assert 0 < task.difficulty < 10
     families = {t.family for t in tasks}
     assert len(families) > 120
-    assert all(f.name not in families for f in registry.table() if f.held_out)
+    assert all(f.name not in families for f in catalogue.table() if f.held_out)
 
 
 def test_forwards_are_straight_lines() -> None:
@@ -98,7 +99,7 @@ def test_forwards_are_straight_lines() -> None:
 
 
 def test_tensors_are_bounded() -> None:
-    for family in registry.table():
+    for family in catalogue.table():
         for number in range(8):
             draft = drafted(family, number)
             assert draft.result is not None
@@ -130,7 +131,7 @@ def test_splits_share_no_sequence_of_operators() -> None:
     assert not train & {t.operators for t in combos + fused}
     for task in fused:
         assert task.operators[0].startswith(splits.ANCHORS) and 3 <= len(task.operators) <= 6
-    held = {f.name for f in registry.table() if f.held_out}
+    held = {f.name for f in catalogue.table() if f.held_out}
     alone = list(generate.generate(1, 40, split="families"))
     assert {t.family for t in alone} <= held
     inside = {o for operators in train for o in operators}
@@ -138,13 +139,13 @@ def test_splits_share_no_sequence_of_operators() -> None:
 
 
 def test_kinds_are_crossed_with_dimensions() -> None:
-    names = {f.name for f in registry.table()}
+    names = {f.name for f in catalogue.table()}
     kinds = ["conv", "conv_transpose", "conv_depthwise", "conv_grouped", "conv_dilated", "conv_pointwise"]
     kinds += ["conv_separable", "max_pool", "avg_pool", "adaptive_avg_pool", "adaptive_max_pool", "global_pool"]
     kinds += ["batch_norm", "instance_norm", "group_norm", "upsample", "fused_conv", "fused_conv_transpose"]
     assert not [f"{kind}{d}d" for kind in kinds for d in (1, 2, 3) if f"{kind}{d}d" not in names]
     assert len(names) >= 60
-    assert len(names) == len(registry.table())
+    assert len(names) == len(catalogue.table())
 
 
 @pytest.mark.parametrize("family", ["conv2d", "relu", "fused_linear", "residual_block", "cross_entropy", "max_pool3d"])
@@ -180,8 +181,8 @@ def test_parentheses_are_put_where_they_are_needed() -> None:
 
 def test_the_page_names_every_family() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    assert not [f.name for f in registry.table() if f"`{f.name}`" not in page]
-    assert not [g for g in registry.groups() if f"`{g}`" not in page]
+    assert not [f.name for f in catalogue.table() if f"`{f.name}`" not in page]
+    assert not [g for g in catalogue.groups() if f"`{g}`" not in page]
 
 
 def test_a_draft_that_never_ended() -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from kernelwright.errors import UsageError
-from kernelwright.generate import registry, spelling, splits, text, words
+from kernelwright.generate import catalogue, spelling, splits, text, words
 from kernelwright.generate.draft import Dim, Draft, Param, Stale
 from kernelwright.generate.registry import Family
 from kernelwright.generate.style import draw
@@ -47,7 +47,7 @@ class GeneratedTask:
 
 def families() -> list[tuple[str, str]]:
     """(name, group) of every family."""
-    return [(f.name, f.group) for f in registry.table()]
+    return [(f.name, f.group) for f in catalogue.table()]
 
 
 def generate(
@@ -60,7 +60,7 @@ def generate(
     """
     if split not in SPLITS:
         raise UsageError(f"there is no split {split!r}", hint=f"use one of {', '.join(SPLITS)}")
-    chosen = [f for f in registry.named(families) if splits.may_yield(f, split)]
+    chosen = [f for f in catalogue.named(families) if splits.may_yield(f, split)]
     if not chosen:
         raise UsageError(f"none of these families yields tasks of split {split!r}", hint="leave --families out")
     weights = [f.weight for f in chosen]

@@ -1,7 +1,12 @@
-"""All task families in a fixed order: what is generated depends on it."""
+"""The table of all task families, in a fixed order on which the generated tasks depend."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+from functools import cache
+
+from kernelwright.errors import UsageError
 from kernelwright.generate.families import (
     binary,
     blocks,
@@ -23,9 +28,10 @@ from kernelwright.generate.programs import programs
 from kernelwright.generate.registry import Family
 
 
-def families() -> list[Family]:
-    """Every family."""
-    return [
+@cache
+def table() -> tuple[Family, ...]:
+    """Returns all families."""
+    return (
         *matmul.families(),
         *convolution.families(),
         *norms.families(),
@@ -42,4 +48,28 @@ def families() -> list[Family]:
         *networks.families(),
         *rare.families(),
         *(unary.family(op) for op in (*unary.ACTIVATIONS, *unary.MATH)),
-    ]
+    )
+
+
+def named(names: Sequence[str] | None) -> list[Family]:
+    """Returns families by their names or groups; all for None.
+
+    Raises `UsageError` with near matches for an unknown name.
+    """
+    if names is None:
+        return list(table())
+    found: list[Family] = []
+    known = sorted({f.name for f in table()} | {f.group for f in table()})
+    for name in names:
+        chosen = [f for f in table() if name in (f.name, f.group)]
+        if not chosen:
+            near = difflib.get_close_matches(name, known, 3)
+            hint = f"near matches: {', '.join(near)}" if near else f"groups: {', '.join(groups())}"
+            raise UsageError(f"there is no task family {name!r}", hint=hint)
+        found += [f for f in chosen if f not in found]
+    return found
+
+
+def groups() -> list[str]:
+    """Returns the groups of families, sorted."""
+    return sorted({f.group for f in table()})

@@ -13,8 +13,6 @@ from typing import Any
 
 import torch
 
-from kernelwright.tasks.reference import GRADIENTS
-
 SEED = 0x5EED
 device = "cpu"
 """Where this process draws the weights: where its tensors really are."""
@@ -26,7 +24,7 @@ def differentiated(model: type[Any]) -> type[Any]:
     Raises `TypeError` where it is no class of `torch.nn.Module`.
     """
     if not (isinstance(model, type) and issubclass(model, torch.nn.Module)):
-        raise TypeError(f"a task with {GRADIENTS} needs a class of torch.nn.Module, not {model!r}")
+        raise TypeError(f"a task with GRADIENTS needs a class of torch.nn.Module, not {model!r}")
 
     class Differentiated(model):  # type: ignore[misc]
         def forward(self, *inputs: Any) -> tuple[torch.Tensor, ...]:
