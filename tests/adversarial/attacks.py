@@ -556,7 +556,7 @@ ATTACKS = [
         "B70 writes into the judge's package",
         "scale",
         plain(
-            "import kernelwright, os\nwith open(os.path.join(os.path.dirname(kernelwright.__file__), 'evaluation', 'compare.py'), 'a') as f:\n"
+            "import kernelwright, os\nwith open(os.path.join(os.path.dirname(kernelwright.__file__), 'evaluation', 'compare', 'on_host.py'), 'a') as f:\n"
             "    f.write('# changed')\nreturn torch.zeros_like(x)"
         ),
         ("runtime_error",),

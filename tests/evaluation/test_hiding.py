@@ -7,7 +7,7 @@ import sys
 
 NESTED = """
 import sys, types
-from kernelwright.evaluation import runner
+from kernelwright.evaluation.candidate import runner
 
 package = sys.modules["kernelwright.evaluation"]
 for path in ("inner", "inner.deeper", "inner.deeper.deepest"):

@@ -39,7 +39,7 @@ def rules(text: str) -> set[tuple[str, str]]:
         ("import torch\ntorch.allclose = lambda *a: True", "patched-function"),
         ("import time\nsetattr(time, 'perf_counter', lambda: 0)", "patched-function"),
         ("import sys\nsys.modules['torch'] = None", "patched-function"),
-        ("from kernelwright.evaluation import judge", "harness-access"),
+        ("from kernelwright.evaluation.judge import worker", "harness-access"),
         ("import traceback\ntraceback.extract_stack()", "frame-walk"),
         ("from traceback import walk_stack", "frame-walk"),
     ],

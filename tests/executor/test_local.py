@@ -102,7 +102,7 @@ def test_gpus_that_the_environment_leaves(setting: str | None, cards: int, chose
 
 def test_a_child_sees_the_gpu_that_it_was_given_and_no_other() -> None:
     code = (
-        "import os, torch\nfrom kernelwright.evaluation import devices\n"
+        "import os, torch\nfrom kernelwright.evaluation.device import devices\n"
         "def init(): raise SystemExit(os.environ['CUDA_VISIBLE_DEVICES'])\n"
         "torch.cuda.init = init\ndevices.make('cuda', 'GPU-5')"
     )

@@ -18,9 +18,8 @@ import importlib.abc
 import linecache
 import os
 import sys
-import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -37,7 +36,7 @@ from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import ITEM_SIZES, Channel, ChannelClosed, Message, Tensor, shares_memory
+from kernelwright.evaluation.processes.channel import ITEM_SIZES, Channel, Message, shares_memory
 from kernelwright.evaluation.text import forbidden_names
 from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine import runtime as machine_runtime
@@ -65,7 +64,7 @@ class _MissingLibraries(importlib.abc.MetaPathFinder):
 class Runner:
     """State of one candidate's life: its module, its model, and the runtime that launches its kernels."""
 
-    more: ClassVar[dict[str, str]] = {"strict": "strict"}
+    more: ClassVar[dict[str, str]] = {}
     """Further messages that a kind of runner answers: the method's name, and the kind of its answer."""
     fenced: ClassVar[bool] = True
     """Whether the candidate's Python code is kept out of the memory that plays the device's."""
@@ -184,12 +183,6 @@ class Runner:
         """What the candidate defines under the name of its entry point."""
         assert self.module is not None
         return self.module.__dict__[self.entry]
-
-    def strict(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
-        """One step of KernelBench's own protocol, in which this process holds the reference as well."""
-        from kernelwright.evaluation.candidate import kernelbench_runner
-
-        return kernelbench_runner.answer(self, message)
 
     def make(self, message: Message) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
@@ -519,59 +512,3 @@ def read_bytes(tensor: torch.Tensor) -> bytes:
 
 _BYTE = ctypes.c_char
 """A type: functions of `ctypes` may be others by the time they are needed."""
-
-
-def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]:
-    """An exception as facts. The innermost line within the candidate's own file is the one worth naming."""
-    line = None
-    for frame, number in traceback.walk_tb(error.__traceback__):
-        if frame.f_code.co_filename.endswith("candidate.py"):
-            line = number
-    if isinstance(error, SyntaxError) and error.filename and error.filename.endswith("candidate.py"):
-        line = error.lineno
-    text = "".join(traceback.format_exception(error, limit=-6))
-    return {
-        "kind": "failed",
-        "stage": stage,
-        "type": type(error).__name__,
-        "message": str(error)[:2000],
-        "line": line,
-        "traceback": text[-6000:],
-        **runner.state(),
-    }
-
-
-def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
-    """Answers the judge until it closes the channel."""
-    runner = runner or Runner(channel)
-    channel.send({"kind": "ready", "level": level, "launch_ms": runner.launch_ms})
-    handlers: dict[str, Callable[[Message], None]] = {
-        "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
-        "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
-        "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
-    }
-    for name, kind in runner.more.items():
-        handlers[name] = _further(runner, name, kind)
-    while True:
-        try:
-            message = channel.receive()
-        except ChannelClosed:
-            return
-        handlers[message.kind](message)
-
-
-def _further(runner: Runner, name: str, kind: str) -> Callable[[Message], None]:
-    return lambda message: _answer(runner, message, kind, lambda: getattr(runner, name)(message))
-
-
-def _answer(
-    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[Tensor]]]
-) -> None:
-    try:
-        facts, outputs = act()
-    except ChannelClosed:
-        raise
-    except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
-        runner.channel.send(_failure(error, runner, message.kind))
-        return
-    runner.channel.send({"kind": kind, **facts, **runner.state()}, tuple(outputs))

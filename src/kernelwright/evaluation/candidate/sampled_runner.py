@@ -15,6 +15,7 @@ import torch
 
 from kernelwright.backends.extension import TO_HOST
 from kernelwright.evaluation.candidate import runner, sparse_tensors
+from kernelwright.evaluation.candidate.serving import serve as serve_runner
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Message
 from kernelwright.machine.sampled import SampledRuntime
@@ -77,4 +78,4 @@ def _enlarged(samples: Sequence[torch.Tensor], shapes: Sequence[Sequence[int]]) 
 
 def serve(channel: Channel, level: str) -> None:
     """Answers the judge until it closes the channel."""
-    runner.serve(channel, level, SampledRunner(channel))
+    serve_runner(channel, level, SampledRunner(channel))

@@ -18,7 +18,7 @@ import torch
 from kernelwright.backends import values
 from kernelwright.evaluation.candidate import fake_cuda, sparse_tensors
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
-from kernelwright.evaluation.candidate.runner import serve as serve_runner
+from kernelwright.evaluation.candidate.serving import serve as serve_runner
 from kernelwright.evaluation.device import timed_calls
 from kernelwright.evaluation.processes import wire
 from kernelwright.evaluation.processes.channel import Channel, Message

@@ -130,7 +130,7 @@ def zygote_environment(home: Path, cache: Path) -> dict[str, str]:
 
 def zygote_command(call: str) -> list[str]:
     """A fresh interpreter that makes one call of `zygote` or `warm`."""
-    code = f"import sys; sys.path[:0] = %r; from kernelwright.evaluation import warm, zygote; {call}"
+    code = f"import sys; sys.path[:0] = %r; from kernelwright.evaluation.processes import warm, zygote; {call}"
     return [sys.executable, "-I", "-c", code % [p for p in sys.path if p and Path(p).is_dir()]]
 
 

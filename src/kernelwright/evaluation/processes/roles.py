@@ -7,6 +7,7 @@ the scripts around it, in forks that start nothing themselves.
 
 from __future__ import annotations
 
+import importlib
 import os
 import socket
 import sys
@@ -24,6 +25,25 @@ if TYPE_CHECKING:
 Role = Literal[
     "oracle", "runner", "builder", "gpu_runner", "referee", "baseline", "program", "sampler", "tracer", "replayer"
 ]
+
+_HERE = "kernelwright.evaluation"
+MODULES: dict[Role, str] = {
+    "builder": f"{_HERE}.candidate.builder",
+    "runner": f"{_HERE}.candidate.serving",
+    "sampler": f"{_HERE}.candidate.sampled_runner",
+    "tracer": f"{_HERE}.candidate.traced_runner",
+    "program": f"{_HERE}.candidate.program_runner",
+    "gpu_runner": f"{_HERE}.candidate.gpu_runner",
+    "replayer": f"{_HERE}.candidate.replayer",
+    "oracle": f"{_HERE}.reference.oracle",
+    "referee": f"{_HERE}.reference.referee",
+    "baseline": f"{_HERE}.reference.baseline",
+}
+"""The launch table: the module whose `serve` is the loop of each role. Nothing else here names those modules."""
+ON_DEVICE: frozenset[Role] = frozenset(("gpu_runner", "referee", "baseline", "replayer"))
+"""Roles whose loop works on a GPU."""
+PRELOADED: tuple[Role, ...] = ("oracle", "runner", "sampler", "tracer", "program")
+"""Roles whose modules the zygote imports, so that a fork need not."""
 
 
 @cache
@@ -75,50 +95,11 @@ def jail_of(order: dict[str, Any]) -> sandbox.Jail:
 
 
 def serve(role: Role, channel_fd: int, level: str, device: Device | None = None) -> None:
-    """Runs the role's loop until the judge closes the channel; `device` is for the children of a GPU."""
+    """Runs the role's loop until the judge closes the channel; children of a GPU get its `device`."""
     channel = Channel(socket.socket(fileno=channel_fd))
     os.environ["OMP_NUM_THREADS"] = "1"
-    if role == "oracle":
-        from kernelwright.evaluation.reference import oracle
-
-        oracle.serve(channel, level)
-    elif role == "builder":
-        from kernelwright.evaluation.candidate import builder
-
-        builder.serve(channel, level)
-    elif role == "referee":
-        from kernelwright.evaluation.reference import referee
-
-        assert device is not None
-        referee.serve(channel, level, device)
-    elif role == "baseline":
-        from kernelwright.evaluation.reference import baseline
-
-        assert device is not None
-        baseline.serve(channel, level, device)
-    elif role == "gpu_runner":
-        from kernelwright.evaluation.candidate import gpu_runner
-
-        assert device is not None
-        gpu_runner.serve(channel, level, device)
-    elif role == "replayer":
-        from kernelwright.evaluation.candidate import replayer
-
-        assert device is not None
-        replayer.serve(channel, level, device)
-    elif role == "tracer":
-        from kernelwright.evaluation.candidate import traced_runner
-
-        traced_runner.serve(channel, level)
-    elif role == "program":
-        from kernelwright.evaluation.candidate import program_runner
-
-        program_runner.serve(channel, level)
-    elif role == "sampler":
-        from kernelwright.evaluation.candidate import sampled_runner
-
-        sampled_runner.serve(channel, level)
+    loop = importlib.import_module(MODULES[role]).serve
+    if role in ON_DEVICE:
+        loop(channel, level, device)
     else:
-        from kernelwright.evaluation.candidate import runner
-
-        runner.serve(channel, level)
+        loop(channel, level)

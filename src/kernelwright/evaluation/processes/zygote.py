@@ -13,6 +13,7 @@ from __future__ import annotations
 import array
 import contextlib
 import gc
+import importlib
 import json
 import os
 import selectors
@@ -64,24 +65,14 @@ def preload() -> None:
     import kernelwright.backends.build
     import kernelwright.backends.extension
     import kernelwright.cuda
-    import kernelwright.evaluation.oracle
-    import kernelwright.evaluation.program_runner
-    import kernelwright.evaluation.runner
-    import kernelwright.evaluation.sampled_runner
-    import kernelwright.evaluation.strict_runner
-    import kernelwright.evaluation.traced_runner
     import kernelwright.machine.runtime  # noqa: F401
     from kernelwright.evaluation.processes import roles
 
-    roles.library_paths()  # kept for the children, which would look again
-
-    # A first operator of each kind sets up torch's lazy parts once, here, instead of in every child.
-    from kernelwright.evaluation.candidate import fake_cuda
-
-    with fake_cuda.OperatorLog(), fake_cuda.FakeCuda(lambda _tensor: None), torch.no_grad():
-        a = torch.randn(4, 4, device="cuda")
-        torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
-        torch.nn.Linear(4, 4)(a)
+    roles.library_paths()  # cached for the children, which would look again
+    for role in roles.PRELOADED:
+        prepare = getattr(importlib.import_module(roles.MODULES[role]), "prepare", None)
+        if prepare is not None:
+            prepare()
     with contextlib.suppress(Exception):
         from kernelwright.machine import library, nvrtc
 

@@ -1,0 +1,81 @@
+"""The loop of a runner: answers the judge's messages, and turns what a candidate raises into an answer.
+
+It serves every kind of runner; `strict` messages go to KernelBench's own protocol (`kernelbench_runner`).
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernelwright.evaluation.candidate import fake_cuda, kernelbench_runner
+from kernelwright.evaluation.candidate.runner import Runner
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
+
+
+def prepare() -> None:
+    """Runs a first operator of each kind, in the zygote: that sets up torch's lazy parts once for all children."""
+    with fake_cuda.OperatorLog(), fake_cuda.FakeCuda(lambda _tensor: None), torch.no_grad():
+        a = torch.randn(4, 4, device="cuda")
+        torch.nn.functional.softmax(a @ a, dim=-1).sum().item()
+        torch.nn.Linear(4, 4)(a)
+
+
+def _failure(error: BaseException, runner: Runner, stage: str) -> dict[str, Any]:
+    """An exception as facts. The innermost line within the candidate's own file is the one worth naming."""
+    line = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename.endswith("candidate.py"):
+            line = number
+    if isinstance(error, SyntaxError) and error.filename and error.filename.endswith("candidate.py"):
+        line = error.lineno
+    text = "".join(traceback.format_exception(error, limit=-6))
+    return {
+        "kind": "failed",
+        "stage": stage,
+        "type": type(error).__name__,
+        "message": str(error)[:2000],
+        "line": line,
+        "traceback": text[-6000:],
+        **runner.state(),
+    }
+
+
+def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
+    """Answers the judge until it closes the channel."""
+    runner = runner or Runner(channel)
+    channel.send({"kind": "ready", "level": level, "launch_ms": runner.launch_ms})
+    handlers: dict[str, Callable[[Message], None]] = {
+        "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
+        "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
+        "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
+    }
+    handlers["strict"] = lambda m: _answer(runner, m, "strict", lambda: kernelbench_runner.answer(runner, m))
+    for name, kind in runner.more.items():
+        handlers[name] = _further(runner, name, kind)
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        handlers[message.kind](message)
+
+
+def _further(runner: Runner, name: str, kind: str) -> Callable[[Message], None]:
+    return lambda message: _answer(runner, message, kind, lambda: getattr(runner, name)(message))
+
+
+def _answer(
+    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[Tensor]]]
+) -> None:
+    try:
+        facts, outputs = act()
+    except ChannelClosed:
+        raise
+    except BaseException as error:  # SystemExit and KeyboardInterrupt are a candidate's doing as well
+        runner.channel.send(_failure(error, runner, message.kind))
+        return
+    runner.channel.send({"kind": kind, **facts, **runner.state()}, tuple(outputs))
