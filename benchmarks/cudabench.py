@@ -17,7 +17,7 @@ from collections import Counter
 from pathlib import Path
 
 from kernelwright.checks import program_checks
-from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict
+from kernelwright.evaluation.judge.programs import ProgramLimits, ProgramVerdict
 
 RESULTS = Path(__file__).parent / "results" / "cudabench_dev100"
 
@@ -25,7 +25,7 @@ RESULTS = Path(__file__).parent / "results" / "cudabench_dev100"
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file")
-    parser.add_argument("--timeout", type=float, default=Limits().seconds)
+    parser.add_argument("--timeout", type=float, default=ProgramLimits().seconds)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=RESULTS)
     words = parser.parse_args()
@@ -35,7 +35,7 @@ def main() -> None:
     def show(verdict: ProgramVerdict) -> None:
         print(program_checks.line(verdict), file=sys.stderr, flush=True)
 
-    found = program_checks.check(tasks, show, jobs=words.jobs, limits=Limits(seconds=words.timeout))
+    found = program_checks.check(tasks, show, jobs=words.jobs, limits=ProgramLimits(seconds=words.timeout))
     facts = {
         "file": Path(words.file).name,
         "date": time.strftime("%Y-%m-%d"),

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.evaluation import EvalOptions
-from kernelwright.evaluation.judge.timing import Samples
+from kernelwright.evaluation.judge.timing import TimedSamples
 from kernelwright.inference.chat import HEADING
 from kernelwright.records import Candidate, Evaluation, Provenance, Task, Timing, WorkloadResult
 from kernelwright.runs.known_verdicts import question
@@ -112,7 +112,7 @@ def family_of(task: str) -> str:
 
 def stalled(samples: dict[str, list[float]]) -> bool:
     """Whether timing would have gone on, had it known of stalls then."""
-    kept = Samples(list(samples))
+    kept = TimedSamples(list(samples))
     kept.times = samples
     return kept.doubtful()
 

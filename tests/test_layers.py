@@ -258,9 +258,7 @@ def test_no_module_imports_itself_through_others() -> None:
     assert _circles(_graph()) == []
 
 
-@pytest.mark.parametrize(
-    "folder", [pytest.param(f, marks=[TODAY] if f in ("candidate", "processes") else []) for f in NEVER]
-)
+@pytest.mark.parametrize("folder", NEVER)
 def test_processes_of_an_evaluation_keep_apart(folder: str) -> None:
     wrong = [
         f"{name} imports {target}"
@@ -271,7 +269,6 @@ def test_processes_of_an_evaluation_keep_apart(folder: str) -> None:
     assert not wrong, "\n".join(wrong)
 
 
-@TODAY
 def test_folders_of_evaluation_form_no_circle_and_few_floors() -> None:
     imports = {folder: targets - {"."} for folder, targets in _folder_imports().items() if folder != "."}
     assert _circles(imports) == []

@@ -10,9 +10,9 @@ import pytest
 
 from kernelwright.backends import program
 from kernelwright.backends.source_text.split import split
-from kernelwright.evaluation.judge.programs import Limits, ProgramSession, Step, build
+from kernelwright.evaluation.judge.programs import ProgramLimits, ProgramSession, Step, build
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
 from kernelwright.machine import library
 
 SOURCES = Path(__file__).parent / "program_sources"
@@ -24,12 +24,12 @@ class Runner:
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
-        self.builder = Builder(pool)
+        self.builder = BuilderClient(pool)
 
     def __call__(self, source: str, *arguments: str, seconds: float = 60, races: bool = False) -> Step:
         built = build(source, self.builder)
         assert built.status == "ok", built.log
-        with ProgramSession(built, source, self.pool, Limits(seconds)) as session:
+        with ProgramSession(built, source, self.pool, ProgramLimits(seconds)) as session:
             return session.program("program", arguments, races=races)
 
 
@@ -326,7 +326,7 @@ def test_a_program_stays_in_place_when_another_process_has_built_it_too(run: Run
     assert built.library
     executable = Path(built.library)
     first = executable.stat().st_ino
-    with ProgramSession(built, source, pool, Limits(60)) as session:
+    with ProgramSession(built, source, pool, ProgramLimits(60)) as session:
         executable.with_suffix(".json").unlink()  # as another finds it that begins before the first has ended
         again = build(source, run.builder)
         assert again.library == built.library and "cached" not in again.seconds and executable.stat().st_ino == first

@@ -12,8 +12,8 @@ import pytest
 from kernelwright.backends.triton import ptxas, triton_support
 from kernelwright.builds import BuildRequest
 from kernelwright.evaluation import Evaluator
+from kernelwright.evaluation.failure import missing_library
 from kernelwright.evaluation.processes import messages
-from kernelwright.evaluation.processes.session import missing_library
 from kernelwright.evaluation.text import source_lines
 from kernelwright.machine import Fault
 from kernelwright.machine.runtime import Runtime
@@ -38,9 +38,7 @@ def test_wanted(text: str, found: bool) -> None:
 
 
 def test_nothing_imports_triton_before_it_is_wanted() -> None:
-    code = (
-        "import sys; import kernelwright.evaluation.candidate.runner, kernelwright.evaluation.processes.session as s; "
-    )
+    code = "import sys; import kernelwright.evaluation.candidate.runner, kernelwright.evaluation.judge.worker; "
     code += "assert not [m for m in sys.modules if m.split('.')[0] == 'triton'], 'imported'"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from kernelwright.evaluation.device.devices import HostDevice
-from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.reference import baseline
 from kernelwright.evaluation.reference.baseline import Baseline
 
@@ -33,7 +33,7 @@ def get_init_inputs():
 def prepared(made: Baseline, seed: int, source: str = SOURCE, **constants: int) -> Any:
     """The compiled reference of a task, once it is at hand."""
     header = {"source": source, "constants": constants, "weight_seed": seed, "randomise": True}
-    made.construct(Message({"kind": "construct", **header, "handle": "", "nbytes": 0}))
+    made.construct(Frame({"kind": "construct", **header, "handle": "", "nbytes": 0}))
     return made._baseline("compile")
 
 

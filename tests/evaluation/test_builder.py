@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from kernelwright.builds import BuildRequest
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
 
 PLAIN = "#include <torch/extension.h>\ntorch::Tensor twice(torch::Tensor x) { return x + x; }\n"
 BEYOND = PLAIN.replace("return", "torch::nn::Linear unused(3, 3); return")
@@ -24,9 +24,9 @@ ENDLESS = (
 
 
 @pytest.fixture
-def builder() -> Iterator[Builder]:
+def builder() -> Iterator[BuilderClient]:
     with Pool() as pool:
-        made = Builder(pool)
+        made = BuilderClient(pool)
         yield made
         made.close()
 
@@ -38,7 +38,7 @@ def request(cpp: str, cuda: str = "") -> dict[str, object]:
     return dataclasses.asdict(made)
 
 
-def test_a_device_text_without_end_has_the_time_of_our_own_build(builder: Builder) -> None:
+def test_a_device_text_without_end_has_the_time_of_our_own_build(builder: BuilderClient) -> None:
     started = time.monotonic()
     result = builder.build(request(PLAIN, ENDLESS), 6.0)
     assert result.status == "compile_error" and "did not finish within 6 s" in result.log
@@ -46,7 +46,7 @@ def test_a_device_text_without_end_has_the_time_of_our_own_build(builder: Builde
     assert builder.build(request(PLAIN), 60.0).status == "ok"
 
 
-def test_what_the_stand_in_lacks_goes_on_to_torch(builder: Builder) -> None:
+def test_what_the_stand_in_lacks_goes_on_to_torch(builder: BuilderClient) -> None:
     found = builder.build(request(BEYOND), 60.0)
     if shutil.which("ninja") is None:
         assert found.status == "unsupported", found

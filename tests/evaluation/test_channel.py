@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Tensor, pair
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, pair
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 
 def connected() -> tuple[Channel, Channel]:
@@ -20,7 +21,7 @@ def connected() -> tuple[Channel, Channel]:
 def test_message_with_tensors_arrives_as_sent() -> None:
     a, b = connected()
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
-    a.send({"kind": "call", "x": [1, None, "é"]}, (Tensor(values.tobytes(), "float32", (3, 4)),))
+    a.send({"kind": "call", "x": [1, None, "é"]}, (TensorBytes(values.tobytes(), "float32", (3, 4)),))
     message = b.receive(time.monotonic() + 5)
     assert message.header == {"kind": "call", "x": [1, None, "é"]}
     assert np.array_equal(message.tensors[0].array(), values)
@@ -30,7 +31,8 @@ def test_payload_larger_than_the_socket_buffer() -> None:
     a, b = connected()
     data = np.random.default_rng(0).integers(0, 255, 20_000_000, dtype=np.uint8)
     sender = threading.Thread(
-        target=a.send, args=({"kind": "big"}, (Tensor(data.tobytes(), "uint8", (len(data),)),), time.monotonic() + 20)
+        target=a.send,
+        args=({"kind": "big"}, (TensorBytes(data.tobytes(), "uint8", (len(data),)),), time.monotonic() + 20),
     )
     sender.start()
     message = b.receive(time.monotonic() + 20)
@@ -40,7 +42,7 @@ def test_payload_larger_than_the_socket_buffer() -> None:
 
 def test_bfloat16_is_widened_exactly() -> None:
     halves = np.array([0x3F80, 0xC000, 0x7F80, 0x7FC0], dtype=np.uint16)
-    values = Tensor(halves.tobytes(), "bfloat16", (4,)).array()
+    values = TensorBytes(halves.tobytes(), "bfloat16", (4,)).array()
     assert values[:3].tolist() == [1.0, -2.0, float("inf")] and np.isnan(values[3])
 
 

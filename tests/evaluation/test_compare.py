@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernelwright.evaluation.compare import second_look
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, bound, compare
-from kernelwright.evaluation.processes.channel import Tensor
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import noise
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import metric
 
@@ -55,7 +55,7 @@ def judge(
     spec = [OutputSpec(str(h.dtype).removeprefix("torch."), tuple(h.shape)) for h in honest]
 
     def nearby(run: int) -> list[np.ndarray] | None:
-        moved = task_inputs.nearby_outputs(model, {}, values, 0, *second_look.noise(5, run))
+        moved = task_inputs.nearby_outputs(model, {}, values, 0, *noise(5, run))
         return None if moved is None else [t.numpy() for t in moved]
 
     own = [h.double().numpy() for h in honest]
@@ -454,7 +454,7 @@ def test_complex_and_empty_and_scalar_outputs() -> None:
 
 def test_bfloat16_bytes_are_widened() -> None:
     bits = torch.tensor([1.0, -2.5, 3e38], dtype=torch.bfloat16).view(torch.uint8).numpy().tobytes()
-    array = Array.of(Tensor(bits, "bfloat16", (3,)))
+    array = Array.of(TensorBytes(bits, "bfloat16", (3,)))
     assert array.values.dtype == np.float32 and array.dtype == "bfloat16" and array.values[1] == -2.5
 
 

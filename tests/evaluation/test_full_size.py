@@ -400,7 +400,7 @@ def test_library_kernels_that_no_operator_shows(
 def test_calls_that_were_answered_ahead(
     monkeypatch: pytest.MonkeyPatch, in_a_row: float, alone: list[float], hidden: bool, rejected: bool
 ) -> None:
-    samples = timing.Samples(["candidate", "eager"])
+    samples = timing.TimedSamples(["candidate", "eager"])
     samples.times = {"candidate": [in_a_row] * 9, "eager": [0.02] * 9}
     samples.alone = {"candidate": alone[0], "eager": 0.023}
     samples.hidden["candidate"] = True
@@ -426,7 +426,7 @@ def test_calls_that_were_answered_ahead(
 def test_calls_whose_inputs_come_late(
     monkeypatch: pytest.MonkeyPatch, late: list[float], hidden: bool, rejected: bool
 ) -> None:
-    samples = timing.Samples(["candidate", "eager"])
+    samples = timing.TimedSamples(["candidate", "eager"])
     samples.times, samples.alone = {"candidate": [0.02] * 9, "eager": [0.02] * 9}, {"candidate": 0.03, "eager": 0.03}
     samples.hidden["candidate"], samples.issues = True, [0.03] * 9
     left, verified = iter(late), []
@@ -516,7 +516,7 @@ def test_a_rule_that_no_size_explains_decides_at_every_size(evaluator: Evaluator
 
 
 def test_no_time_at_all_is_no_time() -> None:
-    samples = timing.Samples(["candidate", "eager"])
+    samples = timing.TimedSamples(["candidate", "eager"])
     samples.times = {"candidate": [0.0] * 9, "eager": [0.02] * 9}
     bench = SimpleNamespace(one_by_one=False, attempt=Attempt(), workload=SimpleNamespace(name="own"))
     timing._suspicious(bench, samples, {"name": "NVIDIA H200"})  # type: ignore[arg-type]
@@ -536,14 +536,14 @@ def test_no_time_at_all_is_no_time() -> None:
     ],
 )
 def test_few_times_that_a_stall_may_have_made_are_not_enough(eager: list[float], doubtful: bool) -> None:
-    samples = timing.Samples(["candidate", "eager"])
+    samples = timing.TimedSamples(["candidate", "eager"])
     samples.times = {"candidate": [0.02] * len(eager), "eager": eager}
     assert samples.doubtful() == doubtful
 
 
 def test_doubts_end_too() -> None:
     """Calls that take a second are not made until ten of them agree."""
-    samples = timing.Samples(["candidate", "eager"])
+    samples = timing.TimedSamples(["candidate", "eager"])
     assert not samples.enough(0.05)  # there is none yet
     for took in ((150.0, 0.02), (150.0, 0.3)):
         for who, device_ms in zip(samples.times, took, strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing_in_rows
-from kernelwright.evaluation.judge.timing import Samples
+from kernelwright.evaluation.judge.timing import TimedSamples
 from kernelwright.evaluation.judge.timing_in_rows import SLOTS, Pass
 from kernelwright.evaluation.reference.referee import Referee
 
@@ -73,7 +73,7 @@ def _bench() -> Any:
 def test_calls_one_by_one(monkeypatch: pytest.MonkeyPatch, eager: list[float], candidate: float, used: int) -> None:
     clock = Clock([candidate] * 6, eager)
     monkeypatch.setattr(timing_in_rows, "_measured", clock)
-    samples = Samples(TURN)
+    samples = TimedSamples(TURN)
     assert timing_in_rows._one_by_one(_bench(), Pass(1, list(range(6)), {}), TURN, samples) == used
     assert [slot for who, slot, _ in clock.called if who == "candidate"] == list(range(used))
     assert [who for who, _, _ in clock.called[:4]] == ["candidate", "eager", "eager", "candidate"]
@@ -83,7 +83,7 @@ def test_calls_one_by_one(monkeypatch: pytest.MonkeyPatch, eager: list[float], c
 def test_calls_in_rows_meet_each_slot_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock([0.01] * 3, [0.02] * 2)
     monkeypatch.setattr(timing_in_rows, "_measured", clock)
-    samples = Samples(TURN)
+    samples = TimedSamples(TURN)
     assert timing_in_rows._in_rows(_bench(), Pass(4, list(range(13)), {}), TURN, samples) == 13
     rows = [(first, count) for who, first, count in clock.called if who == "candidate"]
     assert rows == [(1, 4), (5, 4), (9, 4)] and samples.late is not None

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.small_sizes import with_policy
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Failed
 from kernelwright.records import Candidate, Policy, SourceFile, Task
 
 WRAPPER = (Path(__file__).parents[1] / "backends" / "wrapper_sources" / "cublas_lt_epilogues.cu").read_text()

@@ -9,9 +9,10 @@ import pytest
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes import oracle_pool, session
+from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import TaskSession, Trial, TrialData
+from kernelwright.evaluation.trials import Trial, TrialData
 from kernelwright.records import Candidate, SourceFile, Task, Workload
 
 WAIT = 20.0
@@ -40,13 +41,13 @@ def shared(pool: Pool) -> Oracles:
     return made
 
 
-def _trial(asked: TaskSession, seed: int) -> TrialData:
+def _trial(asked: OracleClient, seed: int) -> TrialData:
     size: Workload = asked.plan(BUDGET, 1).workloads[0]
     return asked.trial(Trial(size, "own", 3, seed), 5)
 
 
 def test_the_next_thread_has_the_oracle_that_is_there(shared: Oracles) -> None:
-    found: list[TaskSession] = []
+    found: list[OracleClient] = []
 
     def use() -> None:
         with shared.lent(task(1)) as one:

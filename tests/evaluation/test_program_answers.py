@@ -10,9 +10,9 @@ import pytest
 from running import Command
 
 from kernelwright.evaluation.judge.program_answers import check_program, judge_answer
-from kernelwright.evaluation.judge.programs import Limits, ProgramVerdict, named_after
+from kernelwright.evaluation.judge.programs import ProgramLimits, ProgramVerdict, named_after
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
 from kernelwright.runs.store import Store
 from kernelwright.tasks.formats.cudabench import DataFile, ProgramTask, shared_files
 
@@ -109,9 +109,9 @@ CHEATS = {
 
 
 def judged(pool: Pool, source: str, row: ProgramTask = ROW) -> ProgramVerdict:
-    builder = Builder(pool)
+    builder = BuilderClient(pool)
     try:
-        return judge_answer(row, source, pool, builder, Limits(seconds=60))
+        return judge_answer(row, source, pool, builder, ProgramLimits(seconds=60))
     finally:
         builder.close()
 
@@ -138,10 +138,10 @@ def test_without_the_guard_the_search_would_find_it(pool: Pool) -> None:
 @pytest.mark.parametrize("name", ["searches for it", "reads it"])
 def test_a_rows_own_program_cannot_read_it_either(pool: Pool, name: str) -> None:
     row = ProgramTask("own", "", CHEATS[name], GENERATOR, COMPARER, outputs=ROW.outputs)
-    builder = Builder(pool)
+    builder = BuilderClient(pool)
     try:
-        found = check_program(row, pool, builder, Limits(seconds=60))
-        right = check_program(dataclasses.replace(row, program=RIGHT), pool, builder, Limits(seconds=60))
+        found = check_program(row, pool, builder, ProgramLimits(seconds=60))
+        right = check_program(dataclasses.replace(row, program=RIGHT), pool, builder, ProgramLimits(seconds=60))
     finally:
         builder.close()
     assert found.verdict in ("wrong", "runtime_error"), f"{found.verdict}: {found.reason}"

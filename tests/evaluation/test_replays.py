@@ -14,7 +14,7 @@ from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.judge import timing, timing_in_rows
 from kernelwright.evaluation.judge.launches_alone import obstacle
-from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
 
@@ -302,7 +302,7 @@ def test_memory_that_still_holds_the_answer_is_not_what_copies_have_made(monkeyp
     asked = {**ways, "moves": True, "calls": [[]], "inputs": [], "outputs": [[0, "float32", [4]]], "stride": 16}
     monkeypatch.setattr(torch, "empty", lambda *_size, **_how: answer.clone().view(torch.uint8))
     monkeypatch.setattr(devices, "poison", lambda *_: None)
-    assert replayer.run(Message({"kind": "run", **asked}))["idle"] is False
+    assert replayer.run(Frame({"kind": "run", **asked}))["idle"] is False
     replayer.moves = [{"after": 0, "to": [0, "float32", [4], [1], 0], "source": 3.0}]
     replayer.calls.shared = torch.full((4,), 3.0).view(torch.uint8)
-    assert replayer.run(Message({"kind": "run", **asked}))["idle"] is True  # a fill alone has made these
+    assert replayer.run(Frame({"kind": "run", **asked}))["idle"] is True  # a fill alone has made these

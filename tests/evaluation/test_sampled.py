@@ -17,7 +17,7 @@ from kernelwright.evaluation.judge import large_sizes
 from kernelwright.evaluation.judge.worker import PLAN_BUDGET, Worker
 from kernelwright.evaluation.options import SMALL_BUDGET
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Plan, Trial
+from kernelwright.evaluation.trials import TaskPlan, Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Evaluation, Finding, SourceFile, Task, Workload
 
@@ -347,9 +347,9 @@ def test_who_is_stopped_at_a_large_size_is_not_said_to_be_endless(rule: str, flo
 
 
 def test_a_task_that_cannot_be_that_small_has_its_usual_sizes(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def plan(_worker: Worker, _task: Task, budget: dict[str, int]) -> Plan:
+    def plan(_worker: Worker, _task: Task, budget: dict[str, int]) -> TaskPlan:
         flops = 3_500_000_000 if budget == SMALL_BUDGET else 24_000_000
-        return Plan([Workload(name="any", elements=1000, flops=flops)], None, ["own"])
+        return TaskPlan([Workload(name="any", elements=1000, flops=flops)], None, ["own"])
 
     monkeypatch.setattr(Worker, "_plan", plan)
     worker = Worker(pool)

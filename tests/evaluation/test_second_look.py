@@ -19,6 +19,7 @@ from kernelwright.evaluation.compare import on_device, second_look
 from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpec, compare
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference.referee import Referee
+from kernelwright.evaluation.trials import noise
 from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
 from kernelwright.tasks import draws, metric
 from kernelwright.tasks import inputs as task_inputs
@@ -47,7 +48,7 @@ class Case:
 
     def nearby(self, run: int) -> list[np.ndarray] | None:
         self.runs += 1
-        outputs = task_inputs.nearby_outputs(self.model, {}, self.values, 0, *second_look.noise(77, run))
+        outputs = task_inputs.nearby_outputs(self.model, {}, self.values, 0, *noise(77, run))
         return None if outputs is None else [t.numpy() for t in outputs]
 
     def judge(self, got: torch.Tensor, again: bool = True) -> Comparison:

@@ -39,8 +39,8 @@ from kernelwright.tasks.formats.cudabench import COMPARER, PREFIX, DataFile, Pro
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.judge.programs import ProgramVerdict
+    from kernelwright.evaluation.processes.builder_client import BuilderClient
     from kernelwright.evaluation.processes.pool import Pool
-    from kernelwright.evaluation.processes.session import Builder
 
 SECONDS = 300.0
 """What a program may run on the functional machine where the user does not say."""
@@ -131,24 +131,24 @@ class ProgramLanes(Lanes):
         self._programs = programs
         self._own = threading.local()
         self._lock = threading.Lock()
-        self._builders: list[Builder] = []
+        self._builders: list[BuilderClient] = []
         self._pools: dict[str, Pool] = {}
 
     def judge(self, job: Job, seat: int) -> Evaluation:
         from kernelwright.evaluation.judge.program_answers import judge_answer
-        from kernelwright.evaluation.judge.programs import Limits
+        from kernelwright.evaluation.judge.programs import ProgramLimits
+        from kernelwright.evaluation.processes.builder_client import BuilderClient
         from kernelwright.evaluation.processes.pool import Pool
-        from kernelwright.evaluation.processes.session import Builder
 
         with self._lock:
             if job.options.sandbox not in self._pools:
                 self._pools[job.options.sandbox] = Pool(job.options.sandbox)
             pool = self._pools[job.options.sandbox]
         if not hasattr(self._own, "builder"):
-            self._own.builder = Builder(pool)
+            self._own.builder = BuilderClient(pool)
             with self._lock:
                 self._builders.append(self._own.builder)
-        limits = Limits(seconds=job.options.timeout, memory_mb=job.options.memory_mb)
+        limits = ProgramLimits(seconds=job.options.timeout, memory_mb=job.options.memory_mb)
         row = self._programs[job.task.content_hash]
         verdict = judge_answer(row, job.candidate.text, pool, self._own.builder, limits)
         if verdict.verdict == "task_error":

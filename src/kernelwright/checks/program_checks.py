@@ -20,7 +20,7 @@ from rich.table import Table
 from kernelwright.errors import CandidateError, HarnessError, TaskError, UsageError
 from kernelwright.evaluation.judge.program_answers import check_program
 from kernelwright.evaluation.judge.programs import (
-    Limits,
+    ProgramLimits,
     ProgramSession,
     ProgramVerdict,
     Step,
@@ -28,8 +28,8 @@ from kernelwright.evaluation.judge.programs import (
     named_after,
     plain_findings,
 )
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
 from kernelwright.machine import library
 from kernelwright.machine.nvrtc import device_flags
 from kernelwright.report import terminal
@@ -64,11 +64,11 @@ def check(
     show: Callable[[ProgramVerdict], None],
     *,
     jobs: int = 1,
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     sandbox: str = "auto",
 ) -> list[ProgramVerdict]:
     """The verdicts on all tasks, in order; `show` gets each as soon as it and all before it are there."""
-    limits = limits or Limits()
+    limits = limits or ProgramLimits()
     found: list[ProgramVerdict] = []
     library.build()  # without a compiler nothing can be judged: say so once
     with Pool(sandbox) as pool:
@@ -99,7 +99,7 @@ def check_files(
             if as_json:
                 print(json.dumps(verdict.plain()), flush=True)
 
-        found = check(tasks, show, jobs=jobs, limits=Limits(seconds=timeout), sandbox=sandbox)
+        found = check(tasks, show, jobs=jobs, limits=ProgramLimits(seconds=timeout), sandbox=sandbox)
     if not as_json:
         print_table(found)
     if out is not None:
@@ -107,13 +107,13 @@ def check_files(
     return all(verdict.verdict == "correct" for verdict in found)
 
 
-def _judged(tasks: Sequence[ProgramTask], pool: Pool, jobs: int, limits: Limits) -> Iterator[ProgramVerdict]:
+def _judged(tasks: Sequence[ProgramTask], pool: Pool, jobs: int, limits: ProgramLimits) -> Iterator[ProgramVerdict]:
     own = threading.local()
-    builders: list[Builder] = []
+    builders: list[BuilderClient] = []
 
     def one(task: ProgramTask) -> ProgramVerdict:
         if not hasattr(own, "builder"):
-            own.builder = Builder(pool)
+            own.builder = BuilderClient(pool)
             builders.append(own.builder)
         return check_program(task, pool, own.builder, limits)
 
@@ -184,7 +184,7 @@ def run_file(
     flags: Sequence[str] = (),
     races: bool = True,
     order: str = "forward",
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     sandbox: str = "auto",
 ) -> tuple[str, Step]:
     """Builds and runs one program; `files` are copied to its folder first, and what it wrote there to `keep`.
@@ -192,10 +192,10 @@ def run_file(
     Returns a compiler's complaint, or an empty text and how the program ended. Raises `CandidateError`, `UsageError`.
     """
     source = _source(path)
-    limits = limits or Limits()
+    limits = limits or ProgramLimits()
     library.build()
     with Pool(sandbox) as pool:
-        builder = Builder(pool)
+        builder = BuilderClient(pool)
         built = build(source, builder, tuple(flags))
         builder.close()
         if built.status != "ok":

@@ -40,7 +40,7 @@ def machine_run(
     """
     from kernelwright.checks import program_checks
     from kernelwright.errors import ConfigError
-    from kernelwright.evaluation.judge.programs import Limits
+    from kernelwright.evaluation.judge.programs import ProgramLimits
     from kernelwright.evaluation.options import MAX_MEMORY_MB, MAX_SECONDS
     from kernelwright.machine import ORDERS
     from kernelwright.report import terminal
@@ -64,7 +64,7 @@ def machine_run(
             flags=flags or [],
             races=races,
             order=order,
-            limits=Limits(timeout, memory_mb),
+            limits=ProgramLimits(timeout, memory_mb),
             sandbox=sandbox,
         )
     if as_json:

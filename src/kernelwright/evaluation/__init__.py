@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelwright.evaluation.processes.gpu_seats import Gpu
     from kernelwright.evaluation.processes.oracle_pool import Oracles
     from kernelwright.evaluation.processes.pool import Pool
-    from kernelwright.evaluation.processes.session import Plan
+    from kernelwright.evaluation.trials import TaskPlan
 
 __all__ = ["EvalOptions", "Evaluator", "check_task", "evaluate", "evaluate_many"]
 
@@ -102,7 +102,7 @@ class Evaluator:
         """
         return self._worker().evaluate(task, candidate, options or self.options)
 
-    def check_task(self, task: Task) -> Plan:
+    def check_task(self, task: Task) -> TaskPlan:
         """Runs a task's reference and returns the sizes and value distributions it will be judged at."""
         return self._worker().plan(task)
 
@@ -132,7 +132,7 @@ def evaluate(
         return evaluator.evaluate(task, candidate)
 
 
-def check_task(task: Task, options: EvalOptions | None = None, pool: Evaluator | None = None) -> Plan:
+def check_task(task: Task, options: EvalOptions | None = None, pool: Evaluator | None = None) -> TaskPlan:
     """Runs a task's reference; raises `TaskError` with what is wrong with it."""
     if pool is not None:
         return pool.check_task(task)

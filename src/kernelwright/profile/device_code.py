@@ -14,12 +14,15 @@ from typing import Any
 
 from kernelwright.builds import BuildResult
 from kernelwright.errors import CandidateError, UsageError
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.small_sizes import ESCALATE_ELEMENTS, ESCALATE_FLOPS
 from kernelwright.evaluation.judge.worker import Worker
 from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import CandidateSession, Failed, Plan, TaskSession, Trial
 from kernelwright.evaluation.text import as_module
+from kernelwright.evaluation.trials import TaskPlan, Trial
 from kernelwright.records import Candidate, Task, Workload
 
 
@@ -66,7 +69,7 @@ def _compiled(
     worker: Worker, task: Task, candidate: Candidate, source: str, arch: str, options: EvalOptions
 ) -> DeviceCode:
     plan = worker.plan(task)
-    session = CandidateSession(candidate, source, options, worker.pool, worker.builder)
+    session = CandidateClient(candidate, source, options, worker.pool, worker.builder)
     launches: dict[str, dict[str, Any]] = {}
     size, problem = "", ""
     try:
@@ -91,7 +94,7 @@ def _compiled(
     return DeviceCode(tuple(cubins), launches, size, problem, failed_build.reason if failed_build else "")
 
 
-def _broken(session: CandidateSession) -> Failed | None:
+def _broken(session: CandidateClient) -> Failed | None:
     """The first build that failed, in the compiler's words."""
     for result in session.builds:
         if result.status == "compile_error":
@@ -102,7 +105,7 @@ def _broken(session: CandidateSession) -> Failed | None:
     return None
 
 
-def _called(session: CandidateSession, plan: Plan, oracle: TaskSession) -> tuple[str, dict[str, dict[str, Any]]]:
+def _called(session: CandidateClient, plan: TaskPlan, oracle: OracleClient) -> tuple[str, dict[str, dict[str, Any]]]:
     """One forward at the smallest size, and where no kernel ran in it, at the task's own: the size's name, and the
     launches by entry. Raises `Failed`.
     """

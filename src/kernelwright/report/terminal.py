@@ -28,7 +28,7 @@ TRAINING, SHOWN = ("settings.toml", "settings.json"), ("curves.html", "log.jsonl
 """By which files a training run's folder is known, and which of them are for people."""
 
 if TYPE_CHECKING:
-    from kernelwright.evaluation.processes.session import Plan
+    from kernelwright.evaluation.trials import TaskPlan
     from kernelwright.runs.batch import BatchSummary
     from kernelwright.search.optimize import OptimizeResult
 
@@ -374,7 +374,7 @@ def print_tasks(tasks: list[Task]) -> None:
     out.print(table)
 
 
-def plan_facts(task: Task, plan: Plan) -> dict[str, Any]:
+def plan_facts(task: Task, plan: TaskPlan) -> dict[str, Any]:
     """What a task will be judged at, for scripts."""
     return {
         "task_id": task.task_id,
@@ -387,7 +387,7 @@ def plan_facts(task: Task, plan: Plan) -> dict[str, Any]:
     }
 
 
-def print_plan(task: Task, plan: Plan) -> None:
+def print_plan(task: Task, plan: TaskPlan) -> None:
     """A task with the sizes that it is judged at."""
     out.print(escape(task.source.strip()), style="dim")
     table = Table("workload", "scope", "constants", "elements", "FLOPs", box=None, header_style="dim")

@@ -7,10 +7,13 @@ does not do: judge (that is `rules`).
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from kernelwright.evaluation.text import forbidden_names
 
 HIDDEN = "kernelwright.evaluation"
 """What a candidate must not import."""
@@ -70,3 +73,27 @@ def candidates(frame: FrameType) -> bool:
     """Whether a frame runs a candidate's code."""
     name = frame.f_code.co_filename
     return name.endswith("candidate.py") or name.startswith("<string")
+
+
+def watch_forbidden(seen: list[str]) -> None:
+    """Has each call by a candidate added to `seen`; once, in a process that never goes back."""
+    import torch
+    from torch.utils import _python_dispatch
+
+    for owner in (torch._C, _python_dispatch, torch.overrides):
+        for name in forbidden_names.NAMES:
+            if plain := getattr(owner, name, None):
+                setattr(owner, name, _watched(plain, name, seen))
+    again = torch._ops.OpOverload.redispatch
+    torch._ops.OpOverload.redispatch = _watched(again, "redispatch", seen)  # type: ignore[method-assign]
+
+
+def _watched(plain: Callable[..., Any], name: str, seen: list[str]) -> Callable[..., Any]:
+    @functools.wraps(plain, updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        frame = sys._getframe(1)
+        if candidates(frame):
+            seen.append(f"{name} called in line {frame.f_lineno} of the candidate{forbidden_names.PAST}")
+        return plain(*args, **kwargs)
+
+    return call

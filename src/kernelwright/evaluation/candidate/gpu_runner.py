@@ -15,13 +15,13 @@ import torch
 
 from kernelwright.backends import values
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
-from kernelwright.evaluation.candidate.serving import serve as serve_runner
+from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.device import devices, timed_calls
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import NoGraph, TimedCalls
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, Message
+from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.tasks import gradients
 
 _UNWATCHED: dict[str, Any] = {"operators": [], "mutated": []}
@@ -72,12 +72,12 @@ class GpuRunner(Runner):
     def sent(self, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.cpu()
 
-    def exchange(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def exchange(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Opens the block that the referee shares, in place of the one before."""
         self.calls.exchange(message.header["handle"], message.header["nbytes"])
         return {}, []
 
-    def run(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def run(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block."""
         header = message.header
         if header["fresh"]:

@@ -22,7 +22,7 @@ from kernelwright.tasks.inputs import init_arguments
 
 if TYPE_CHECKING:
     from kernelwright.evaluation.candidate.runner import Runner
-    from kernelwright.evaluation.processes.channel import Message
+    from kernelwright.evaluation.processes.channel import Frame
 
 SEED = 42
 TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 1e-2}
@@ -35,12 +35,12 @@ L2_WORDS = 32 << 20
 Facts = dict[str, Any]
 
 
-class ReferenceFails(Exception):
+class ReferenceUnusable(Exception):
     """The reference raised, or returns what this protocol cannot compare."""
 
 
 @dataclass
-class Pair:
+class SharedPair:
     """Reference and candidate, side by side."""
 
     namespace: dict[str, Any]
@@ -54,12 +54,12 @@ class Pair:
         return list(runner.received(list(self.namespace["get_inputs"]())))
 
 
-def answer(runner: Runner, message: Message) -> tuple[Facts, list[Any]]:
+def answer(runner: Runner, message: Frame) -> tuple[Facts, list[Any]]:
     """One step's facts; what the candidate raises is raised, what the reference does wrong is in `problem`."""
     steps: dict[str, Callable[[Runner, Facts], Facts]] = {"load": _load, "make": _make, "check": _check, "time": _time}
     try:
         return steps[message.header["step"]](runner, message.header), []
-    except ReferenceFails as failure:
+    except ReferenceUnusable as failure:
         return {"problem": str(failure)[:500]}, []
 
 
@@ -75,15 +75,15 @@ def _load(runner: Runner, header: Facts) -> Facts:
             _seed(SEED)
             model = _built(namespace["Model"], init)
     except Exception as error:
-        raise ReferenceFails(reference.last_line(error)) from error
-    runner.pair = Pair(namespace, init, model)
+        raise ReferenceUnusable(reference.last_line(error)) from error
+    runner.pair = SharedPair(namespace, init, model)
     runner.load_candidate(header)
     return {}
 
 
 def _make(runner: Runner, _header: Facts) -> Facts:
     """The candidate's model after the same seed; weights agree as far as both draw them in one order."""
-    pair: Pair = runner.pair
+    pair: SharedPair = runner.pair
     with _believing(runner), torch.no_grad():
         _seed(SEED)
         pair.custom = _built(runner.candidate_class(), pair.init)
@@ -115,7 +115,7 @@ def _check(runner: Runner, header: Facts) -> Facts:
 
 def _expected(runner: Runner, seed: int) -> tuple[list[Any], torch.Tensor]:
     """One trial's inputs, and what the reference makes of them."""
-    pair: Pair = runner.pair
+    pair: SharedPair = runner.pair
     try:
         inputs = pair.inputs(runner, seed)
         _seed(seed)
@@ -125,15 +125,15 @@ def _expected(runner: Runner, seed: int) -> tuple[list[Any], torch.Tensor]:
         output = pair.model(*inputs)
         runner.settle()
     except Exception as error:
-        raise ReferenceFails(reference.last_line(error)) from error
+        raise ReferenceUnusable(reference.last_line(error)) from error
     if not isinstance(output, torch.Tensor):
-        raise ReferenceFails(f"KernelBench compares one tensor, and the reference returns a {type(output).__name__}")
+        raise ReferenceUnusable(f"KernelBench compares one tensor, and the reference returns a {type(output).__name__}")
     return inputs, output
 
 
 def _candidate_call(runner: Runner, inputs: list[Any]) -> Any:
     """One call of the candidate, with what the functional machine needs to know around it."""
-    pair: Pair = runner.pair
+    pair: SharedPair = runner.pair
     weights = [*pair.custom.parameters(), *pair.custom.buffers()] if isinstance(pair.custom, torch.nn.Module) else []
     for tensor in (*wire.tensors_of(inputs), *weights):
         runner.runtime.register(tensor)
@@ -158,7 +158,7 @@ def _compared(expected: torch.Tensor, got: Any, tolerance: float) -> Facts:
 
 def _time(runner: Runner, header: Facts) -> Facts:
     """The candidate, then the reference, each on one set of inputs for all calls."""
-    pair: Pair = runner.pair
+    pair: SharedPair = runner.pair
     facts = {}
     with _believing(runner), torch.no_grad():
         for name, model in (("candidate_ms", pair.custom), ("reference_ms", pair.model)):

@@ -25,8 +25,8 @@ from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, Message
-from kernelwright.evaluation.reference.referee import answer_all
+from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.processes.serving import answer_all
 from kernelwright.machine.runtime import Runtime
 
 Tensors = list[torch.Tensor]
@@ -34,7 +34,7 @@ _NO_TIMES = devices.Times(0.0, 0.0, 0.0, False)
 
 
 @dataclasses.dataclass
-class Launch:
+class ReplayedLaunch:
     """One launch, ready but for addresses: `places` has (parameter, offset in it, buffer, bytes into the buffer)."""
 
     program: Any
@@ -61,7 +61,7 @@ class Replayer:
         self.device = device
         self.calls = TimedCalls(device)
         self.programs: dict[str, Any] = {}
-        self.launches: list[Launch] = []
+        self.launches: list[ReplayedLaunch] = []
         self.buffers: list[tuple[str, int, int]] = []
         self.moves: list[dict[str, Any]] = []
         self.outputs: list[list[Any]] = []
@@ -72,7 +72,7 @@ class Replayer:
     def _fresh_runtime(self) -> Any:
         return GpuRuntime(_refused) if self.device.name == "cuda" else Runtime(_refused)
 
-    def load(self, message: Message) -> dict[str, Any]:
+    def load(self, message: Frame) -> dict[str, Any]:
         """Takes a trace in place of the one before, with its device code and weights, which are put on the device with
         the first call. Raises `TaskError` for a trace that no runner makes."""
         header = message.header
@@ -86,7 +86,7 @@ class Replayer:
         self.weights = dict(zip(header["sent"], sent, strict=True))
         return {}
 
-    def _launch(self, one: dict[str, Any]) -> Launch:
+    def _launch(self, one: dict[str, Any]) -> ReplayedLaunch:
         program = self.programs.get(one["code"])
         known = program.kernels.get(one["entry"]) if program is not None else None
         args = [bytes.fromhex(value) for value in one["args"]]
@@ -98,7 +98,7 @@ class Replayer:
             if into >= self.buffers[buffer][2]:
                 raise TaskError(f"an address in the launch of {one['entry']} is beyond its memory")
         sizes = tuple(one["grid"]), tuple(one["block"]), one["shared_bytes"]
-        return Launch(program, one["entry"], *sizes, args, [tuple(place) for place in one["places"]])
+        return ReplayedLaunch(program, one["entry"], *sizes, args, [tuple(place) for place in one["places"]])
 
     def _forget(self) -> None:
         self.checked, self.launches, self.weights = [], [], {}
@@ -109,21 +109,21 @@ class Replayer:
         self.programs = {}
         self.runtime = self._fresh_runtime()
 
-    def exchange(self, message: Message) -> dict[str, Any]:
+    def exchange(self, message: Frame) -> dict[str, Any]:
         """Opens the block that the referee shares, in place of the one before; with an empty handle, none. Answers with
         what device code is to be built for; nothing where there is no GPU."""
         self._forget()
         self.calls.exchange(message.header["handle"], message.header["nbytes"])
         return {"arch": architecture() if self.device.name == "cuda" else ""}
 
-    def release(self, message: Message) -> dict[str, Any]:
+    def release(self, message: Frame) -> dict[str, Any]:
         """Forgets the candidate before; with `all`, gives all of its memory back to the device."""
         self._forget()
         self.calls.exchange("", 0)
         devices.give_back(self.device.name, everything=message.header.get("all", False))
         return {}
 
-    def run(self, message: Message) -> dict[str, Any]:
+    def run(self, message: Frame) -> dict[str, Any]:
         """Full-size calls, one per slot, on copies of the shared inputs; outputs are copied to the shared block. With
         `moves` only what is filled and copied, where calls have been: `idle` says whether launches change nothing."""
         header = message.header

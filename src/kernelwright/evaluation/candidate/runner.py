@@ -29,15 +29,15 @@ from kernelwright.backends.python_fence import FENCE
 from kernelwright.backends.triton import triton_support
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.evaluation.candidate import fake_cuda, host_reads, watched_threads, weight_copies
-from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops
+from kernelwright.evaluation.candidate.audit_hook import HIDDEN, Snoops, watch_forbidden
 from kernelwright.evaluation.candidate.captured_output import MAX_PRINT, Tail
 from kernelwright.evaluation.candidate.host_access import HostAccess
 from kernelwright.evaluation.candidate.patched_functions import Originals
 from kernelwright.evaluation.candidate.source_files import SourceFiles
 from kernelwright.evaluation.candidate.tensor_contents import changed, overwritten
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import ITEM_SIZES, Channel, Message, shares_memory
-from kernelwright.evaluation.text import forbidden_names
+from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, shares_memory
 from kernelwright.evaluation.text.first_build import extension_request
 from kernelwright.machine import runtime as machine_runtime
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
@@ -138,7 +138,7 @@ class Runner:
 
             self.runtime.register = handed_over
 
-    def load(self, message: Message) -> dict[str, Any]:
+    def load(self, message: Frame) -> dict[str, Any]:
         """Executes the candidate's module; there are no facts to it but that it worked."""
         hide_harness()
         self.load_candidate(message.header)
@@ -154,7 +154,7 @@ class Runner:
             FENCE.stand(header.get("fence", ""))
         host_reads.install(self.operators)
         watched_threads.install(lambda: self.modes)
-        forbidden_names.install(self.snoops.seen)
+        watch_forbidden(self.snoops.seen)
         patch_builds(self.runtime)
         if self.on_cuda and triton_support.wanted(header["source"]):
             if isinstance(self.runtime, Runtime):
@@ -184,7 +184,7 @@ class Runner:
         assert self.module is not None
         return self.module.__dict__[self.entry]
 
-    def make(self, message: Message) -> dict[str, Any]:
+    def make(self, message: Frame) -> dict[str, Any]:
         """Constructs the model; returns how its weights were set."""
         init, state = (self.received(value) for value in wire.unpack_values(message))
         if message.header["keep"] and self.model is not None:
@@ -202,7 +202,7 @@ class Runner:
         """The candidate's model where its inputs will be."""
         return model
 
-    def call(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def call(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """One forward pass on fresh contents; returns facts and outputs."""
         inputs = self.received(wire.unpack_values(message)[0])
         if message.header.get("reuse"):

@@ -15,9 +15,9 @@ import torch
 
 from kernelwright.backends.extension import TO_HOST
 from kernelwright.evaluation.candidate import runner, sparse_tensors
-from kernelwright.evaluation.candidate.serving import serve as serve_runner
+from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, Message
+from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.machine.sampled import SampledRuntime
 
 _READS = ("numpy", "tolist", TO_HOST)
@@ -42,7 +42,7 @@ class SampledRunner(runner.Runner):
         read = [name for name, _ in (*self.sparse.seen, *self.runtime.library_ops)]
         return self.sparse.asked or any(name in _READS for name in read)
 
-    def make(self, message: Message) -> dict[str, Any]:
+    def make(self, message: Frame) -> dict[str, Any]:
         """Constructs the model with weights of its own."""
         init = wire.unpack_values(message)[0]
         self.model = None
@@ -53,7 +53,7 @@ class SampledRunner(runner.Runner):
             self.model = build(**init) if isinstance(init, dict) else build(*init)
         return {"weights": "none"}
 
-    def call(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def call(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """One forward pass; the facts hold the launches, nothing is said of outputs."""
         inputs, shapes, exact = wire.unpack_values(message)[0], message.header["shapes"], message.header["exact"]
         whole = _enlarged(wire.tensors_of(inputs), shapes)

@@ -18,10 +18,10 @@ import torch
 from kernelwright.backends import values
 from kernelwright.evaluation.candidate import fake_cuda, sparse_tensors
 from kernelwright.evaluation.candidate.runner import Runner, plain_outputs, weights_of
-from kernelwright.evaluation.candidate.serving import serve as serve_runner
+from kernelwright.evaluation.candidate.runner_loop import serve as serve_runner
 from kernelwright.evaluation.device import timed_calls
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, Message
+from kernelwright.evaluation.processes.channel import Channel, Frame
 from kernelwright.machine.tracing import TracingRuntime, Untraceable
 
 _MAKING = frozenset(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted"))
@@ -112,7 +112,7 @@ class TracedRunner(Runner):
         """As ever, without NaN in fresh memory."""
         return [fake_cuda.FakeCuda(self.runtime.register, fresh=lambda tensor: tensor)] if self.on_cuda else []
 
-    def trace(self, message: Message) -> tuple[dict[str, Any], list[Any]]:
+    def trace(self, message: Frame) -> tuple[dict[str, Any], list[Any]]:
         """The launches of a call, its buffers and outputs; with them the weights that launches are given."""
         first = self._traced(message.header)
         if any(self._traced(message.header) != first for _ in range(message.header["times"] - 1)):

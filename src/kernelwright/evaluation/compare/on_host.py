@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 from kernelwright.evaluation.compare import second_look
-from kernelwright.evaluation.processes.channel import Tensor
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.tasks import metric
 
 MARGINS: dict[str, float] = {"float16": 4.0, "bfloat16": 2.0}
@@ -78,7 +78,7 @@ class Array:
     dtype: str
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Array:
+    def of(cls, tensor: TensorBytes) -> Array:
         """Reads raw bytes; bfloat16 is widened to float32, which holds it exactly."""
         return cls(tensor.array(), tensor.dtype)
 

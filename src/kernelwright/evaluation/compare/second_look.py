@@ -61,11 +61,6 @@ def few(failing: int, size: int) -> bool:
     return 0 < failing <= max(1, min(int(size * SHARE), MOST))
 
 
-def noise(seed: int, run: int) -> tuple[int, int]:
-    """The noise's own seed and sign for a run of the second look at a call whose inputs come from `seed`."""
-    return (seed << 8) + run // 2, -1 if run % 2 else 1
-
-
 @dataclass(frozen=True)
 class Doubt:
     """One output's failing elements [F] and their segments' elements [P]; complex values count as pairs."""

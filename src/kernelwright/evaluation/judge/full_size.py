@@ -19,25 +19,21 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import launches_alone, rules, timing, timing_in_rows
 from kernelwright.evaluation.judge import small_sizes as judging
-from kernelwright.evaluation.judge.gpu_case import Bench, call, compared
+from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared
 from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes import gpu_seats
-from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
-from kernelwright.evaluation.processes.session import (
-    Builder,
-    CandidateSession,
-    Failed,
-    Plan,
-    TaskSession,
-    Trial,
-    TrialData,
-)
+from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.text import as_module, static_rules
 from kernelwright.evaluation.text.library_ops import allowed
+from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
 from kernelwright.records import (
     LIBRARIES,
     Candidate,
@@ -82,9 +78,9 @@ def judge_on_gpu(
     candidate: Candidate,
     options: EvalOptions,
     seed: int,
-    plan: Plan,
-    oracle: TaskSession,
-    builder: Builder,
+    plan: TaskPlan,
+    oracle: OracleClient,
+    builder: BuilderClient,
     gpu: Gpu,
     alone: bool = False,
 ) -> Evaluation:
@@ -132,9 +128,9 @@ def _replayed(
     source: str,
     options: EvalOptions,
     seed: int,
-    plan: Plan,
-    oracle: TaskSession,
-    builder: Builder,
+    plan: TaskPlan,
+    oracle: OracleClient,
+    builder: BuilderClient,
     gpu: Gpu,
 ) -> tuple[Attempt | None, str]:
     """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide.
@@ -146,10 +142,10 @@ def _replayed(
     if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
         return None, why
     attempt, rng = Attempt(), np.random.default_rng(seed)
-    session = launches_alone.ReplaySession(candidate, source, options, oracle.pool, builder, gpu)
+    session = launches_alone.ReplayClient(candidate, source, options, oracle.pool, builder, gpu)
     attempt.level = session.level
     policy, kinds = options.policy or task.policy, judging.value_kinds(plan)
-    bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
+    bench = GpuCase(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
         session.load(task)
         waiting = time.monotonic()
@@ -194,9 +190,9 @@ def _attempt(
     source: str,
     options: EvalOptions,
     seed: int,
-    plan: Plan,
-    oracle: TaskSession,
-    builder: Builder,
+    plan: TaskPlan,
+    oracle: OracleClient,
+    builder: BuilderClient,
     gpu: Gpu,
     alone: bool,
 ) -> Attempt:
@@ -204,11 +200,11 @@ def _attempt(
     attempt = Attempt()
     rng = np.random.default_rng(seed)
     runner = gpu.runner(programs=starts_programs(candidate), streams=has_streams(candidate))
-    session = CandidateSession(candidate, source, options, oracle.pool, builder, runner)
+    session = CandidateClient(candidate, source, options, oracle.pool, builder, runner)
     attempt.level = session.level
     kinds = judging.value_kinds(plan)
     policy = options.policy or task.policy
-    bench = Bench(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
+    bench = GpuCase(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
     try:
         session.load(task)
         others = _other_sizes(bench, plan, oracle)
@@ -233,14 +229,14 @@ def _attempt(
     return attempt
 
 
-def _ask_for_room(bench: Bench) -> None:
+def _ask_for_room(bench: GpuCase) -> None:
     """After `TooLarge`: raises it again where there may be more room, which the next attempt then has."""
     if _memory(bench)[1]:
         bench.gpu.more_room(bench.task.content_hash, bench.seat.room)
         raise
 
 
-def _note_session(attempt: Attempt, bench: Bench) -> None:
+def _note_session(attempt: Attempt, bench: GpuCase) -> None:
     """What a judgement was made with, and where its seconds went."""
     built_by = dict.fromkeys(result.built_by for result in bench.session.builds)
     attempt.environment["gpu_index"] = str(bench.gpu.device["index"])
@@ -250,7 +246,7 @@ def _note_session(attempt: Attempt, bench: Bench) -> None:
     attempt.build_seconds = bench.session.build_seconds
 
 
-def _with_a_seat(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
+def _with_a_seat(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
     """The whole judgement, from when there is a referee for it."""
     _full_size(bench)
     if bench.attempt.failed is None:
@@ -289,7 +285,7 @@ def has_streams(candidate: Candidate) -> bool:
     return _STREAMS.search(candidate.text) is not None
 
 
-def _tunes(bench: Bench) -> bool:
+def _tunes(bench: GpuCase) -> bool:
     """Whether a candidate may choose by the clock how it computes, with its first call."""
     return not bench.replayed and _TUNES.search(bench.session.candidate.text) is not None
 
@@ -299,7 +295,7 @@ def starts_programs(candidate: Candidate) -> bool:
     return _STARTS_PROGRAMS.search(candidate.text) is not None
 
 
-def _main_size(task: Task, plan: Plan) -> Workload:
+def _main_size(task: Task, plan: TaskPlan) -> Workload:
     """The size that is timed: the one meant for it, else the task's own, else the largest declared."""
     meant = [w for w in task.workloads if w.purpose == "timing"]
     if meant:
@@ -307,7 +303,7 @@ def _main_size(task: Task, plan: Plan) -> Workload:
     return plan.declared or max(plan.workloads, key=lambda w: w.elements)
 
 
-def _other_sizes(bench: Bench, plan: Plan, oracle: TaskSession) -> list[tuple[Trial, TrialData]]:
+def _other_sizes(bench: GpuCase, plan: TaskPlan, oracle: OracleClient) -> list[tuple[Trial, TrialData]]:
     """Calls at the plan's other sizes, with what the oracle expects; computed before the GPU is leased."""
     made = []
     for index, workload in enumerate(w for w in plan.workloads if w.name != bench.workload.name):
@@ -317,7 +313,7 @@ def _other_sizes(bench: Bench, plan: Plan, oracle: TaskSession) -> list[tuple[Tr
     return made[: max(1, bench.options.trials)]
 
 
-def _full_size(bench: Bench) -> None:
+def _full_size(bench: GpuCase) -> None:
     """Checks and timing at the main size. Sets `attempt.failed`; raises `Failed` where the candidate's road ends."""
     _prepare(bench, randomise=True)
     for index in range(bench.options.trials):
@@ -332,7 +328,7 @@ def _full_size(bench: Bench) -> None:
             _checked_call(bench, "own", bench.options.trials, attest=True)
 
 
-def _prepare(bench: Bench, randomise: bool) -> None:
+def _prepare(bench: GpuCase, randomise: bool) -> None:
     """Task, weights and shared memory at referee and runner."""
     weight_seed = bench.seed()
     if bench.timed:
@@ -348,7 +344,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         with bench.has("alone" if _tunes(bench) else "beside"):
             bench.session.exchange(answer.header["handle"], answer.header["nbytes"])
             made = "" if bench.replayed else bench.session.make(data, weight_seed, keep=False)
-    if isinstance(bench.session, launches_alone.ReplaySession):  # its host code needs no GPU, and so no turn on it
+    if isinstance(bench.session, launches_alone.ReplayClient):  # its host code needs no GPU, and so no turn on it
         bench.session.layout = answer.header
         made = bench.session.make(data, weight_seed, keep=False)
     if answer.header["slice_rows"]:
@@ -364,7 +360,7 @@ def _prepare(bench: Bench, randomise: bool) -> None:
         bench.baseline("construct", **model, handle=answer.header["aside"], nbytes=answer.header["nbytes"])
 
 
-def _asked_to_prepare(bench: Bench) -> Message:
+def _asked_to_prepare(bench: GpuCase) -> Frame:
     """The referee's answer."""
     memory, beside = _memory(bench)
     return bench.ask(
@@ -378,14 +374,14 @@ def _asked_to_prepare(bench: Bench) -> Message:
     )
 
 
-def _memory(bench: Bench) -> tuple[int, bool]:
+def _memory(bench: GpuCase) -> tuple[int, bool]:
     """Bytes that checking may take (0: all that are free), and whether it may have more when it asks again."""
     asked, room = int(bench.options.gpu_memory_gb * 2**30), bench.seat.room
     beside = room > 0 and (not asked or asked > room)
     return room if beside else asked, beside
 
 
-def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) -> None:
+def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) -> None:
     """One verified call with all guards; with `attest` the profiler then lists the kernels of another one."""
     attempt, session = bench.attempt, bench.session
     seed = bench.seed()
@@ -426,7 +422,7 @@ def _checked_call(bench: Bench, kind: Distribution, index: int, attest: bool) ->
     attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial) or attempt.failed
 
 
-def _reweigh(bench: Bench) -> None:
+def _reweigh(bench: GpuCase) -> None:
     """Other weights for the same model, at referee and candidate: what was kept of the old ones shows.
 
     Only where weights were handed over; the baselines keep theirs, since values do not change what they take.
@@ -441,7 +437,7 @@ def _reweigh(bench: Bench) -> None:
         bench.session.make(data, seed, keep=True)
 
 
-def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:
+def _repeated(bench: GpuCase, kind: Distribution, seed: int) -> None:
     """The first call once more on equal contents: right again, or the candidate computes by luck."""
     attempt = bench.attempt
     facts = call(bench, kind, [seed])
@@ -457,7 +453,7 @@ def _repeated(bench: Bench, kind: Distribution, seed: int) -> None:
         attempt.findings.append(finding)
 
 
-def _attest(bench: Bench, facts: dict[str, Any]) -> None:
+def _attest(bench: GpuCase, facts: dict[str, Any]) -> None:
     """Whose kernels the device ran in a call, by the profiler, and how much of its time was the candidate's own."""
     kernels = bench.kernels
     own = bench.own_kernels = _own(kernels, bench.session.candidate.text)
@@ -477,7 +473,7 @@ def _attest(bench: Bench, facts: dict[str, Any]) -> None:
             bench.attempt.findings.append(seen)
 
 
-def _hidden_library(bench: Bench, facts: dict[str, Any], total: float) -> Finding | None:
+def _hidden_library(bench: GpuCase, facts: dict[str, Any], total: float) -> Finding | None:
     """Library kernels that computed although no operator of the call shows it, or only ones too small to explain them:
     called past torch's dispatcher, by another thread, or from host code that torch itself has built."""
     kernels = [k for k in bench.kernels if k not in bench.own_kernels and not _MOVES_DATA.search(k[0])]
@@ -506,7 +502,7 @@ def _own(kernels: list[Any], text: str) -> list[Any]:
     return [k for k in kernels if not _LIBRARY_KERNEL.search(k[0]) or named(k[0])]
 
 
-def _generality(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
+def _generality(bench: GpuCase, others: list[tuple[Trial, TrialData]]) -> None:
     """Calls at other sizes. At one that the task declares a failure decides; elsewhere it is a warning."""
     attempt, session = bench.attempt, bench.session
     started = time.monotonic()
@@ -517,7 +513,7 @@ def _generality(bench: Bench, others: list[tuple[Trial, TrialData]]) -> None:
 
 
 def _at_other_sizes(
-    bench: Bench, attempt: Attempt, session: CandidateSession, others: list[tuple[Trial, TrialData]]
+    bench: GpuCase, attempt: Attempt, session: CandidateClient, others: list[tuple[Trial, TrialData]]
 ) -> None:
     for trial, data in others:
         aside = Attempt()

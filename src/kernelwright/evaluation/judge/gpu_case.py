@@ -13,9 +13,10 @@ import numpy as np
 
 from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.channel import Message
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat
-from kernelwright.evaluation.processes.session import CandidateSession, TrialData
+from kernelwright.evaluation.trials import TrialData
 from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
 
 IDLE = frozenset(("construct", "reweigh", "facts", "release"))
@@ -26,14 +27,14 @@ PROFILES = 4
 
 
 @dataclass
-class Bench:
+class GpuCase:
     """What one judgement on a GPU works with, while it has a seat."""
 
     task: Task
     policy: Policy
     options: EvalOptions
     gpu: Gpu
-    session: CandidateSession
+    session: CandidateClient
     attempt: Attempt
     rng: np.random.Generator
     workload: Workload
@@ -66,7 +67,7 @@ class Bench:
 
     @property
     def replayed(self) -> bool:
-        """See `CandidateSession.replayed`."""
+        """See `CandidateClient.replayed`."""
         return self.session.replayed
 
     @property
@@ -100,7 +101,7 @@ class Bench:
         every question has a turn of its own, so that who wants the GPU alone need not wait."""
         return self.has("beside") if self.replayed else contextlib.nullcontext()
 
-    def ask(self, kind: str, **header: Any) -> Message:
+    def ask(self, kind: str, **header: Any) -> Frame:
         """The referee's answer; the seconds are kept by kind."""
         with contextlib.nullcontext() if kind in IDLE else self.has("beside"):
             started = time.monotonic()
@@ -125,7 +126,7 @@ class Bench:
         self.stages[stage] = self.stages.get(stage, 0.0) + time.monotonic() - started
 
 
-def filled(bench: Bench, kind: Distribution, seeds: list[int], aside: bool) -> dict[str, Any]:
+def filled(bench: GpuCase, kind: Distribution, seeds: list[int], aside: bool) -> dict[str, Any]:
     """Inputs in the candidate's block, or (`aside`) the baselines': the part of a message that says what lies where."""
     answer = bench.referee("fill", distribution=kind, seeds=seeds, aside=aside)
     layout = bench.layout
@@ -139,7 +140,7 @@ def filled(bench: Bench, kind: Distribution, seeds: list[int], aside: bool) -> d
 
 
 def call(
-    bench: Bench,
+    bench: GpuCase,
     kind: Distribution,
     seeds: list[int],
     profile: bool = False,
@@ -164,7 +165,7 @@ def call(
     return facts
 
 
-def _called(bench: Bench, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> dict[str, Any]:
+def _called(bench: GpuCase, kind: Distribution, seeds: list[int], asked: dict[str, bool]) -> dict[str, Any]:
     header = {**filled(bench, kind, seeds, aside=False), **asked}
     profile, graph, late, fresh = (asked[name] for name in ("profile", "graph", "late", "fresh"))
     with bench.has("alone" if profile or graph or late else "beside"):
@@ -177,7 +178,7 @@ def _called(bench: Bench, kind: Distribution, seeds: list[int], asked: dict[str,
 
 
 def compared(
-    bench: Bench,
+    bench: GpuCase,
     kind: Distribution,
     seed: int,
     facts: dict[str, Any],
@@ -207,7 +208,7 @@ def compared(
 
 
 def compared_row(
-    bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int, first: int = 0
+    bench: GpuCase, kind: Distribution, seeds: list[int], facts: dict[str, Any], call_seed: int, first: int = 0
 ) -> list[WorkloadResult]:
     """The same for a row of calls, one a slot from the `first` on, up to the first that is wrong."""
     if (other := _other_outputs(bench, kind, facts)) is not None:
@@ -217,7 +218,7 @@ def compared_row(
     return [_worst(bench, kind, results) for results in answer["rows"]]
 
 
-def _worst(bench: Bench, kind: Distribution, results: list[dict[str, Any]]) -> WorkloadResult:
+def _worst(bench: GpuCase, kind: Distribution, results: list[dict[str, Any]]) -> WorkloadResult:
     """One call's result out of those of its outputs."""
     if not results:
         return _result(bench, kind, passed=False, reason="the reference returns no output")
@@ -226,12 +227,12 @@ def _worst(bench: Bench, kind: Distribution, results: list[dict[str, Any]]) -> W
     return _result(bench, kind, **worst)
 
 
-def _result(bench: Bench, kind: Distribution, **more: Any) -> WorkloadResult:
+def _result(bench: GpuCase, kind: Distribution, **more: Any) -> WorkloadResult:
     about: dict[str, Any] = {"name": bench.workload.name, "scope": "declared", "distribution": kind}
     return WorkloadResult(**about, shape=bench.layout["shapes"], dtype=bench.layout["dtypes"], **more)
 
 
-def _other_outputs(bench: Bench, kind: Distribution, facts: dict[str, Any]) -> WorkloadResult | None:
+def _other_outputs(bench: GpuCase, kind: Distribution, facts: dict[str, Any]) -> WorkloadResult | None:
     """What to say of outputs of other shapes or dtypes than the reference's; None where they are alike."""
     expected = [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]
     got = [list(one) for one in facts["outputs"]]

@@ -15,13 +15,15 @@ import time
 from typing import Any
 
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import small_sizes as judging
 from kernelwright.evaluation.judge.full_size import has_streams, starts_programs
 from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed
 from kernelwright.evaluation.text import as_module
 from kernelwright.records import Candidate, Evaluation, Finding, Task, Timing, WorkloadResult
 from kernelwright.tasks.reference import wants_gradients
@@ -41,7 +43,7 @@ _WARNING = Finding(
 
 
 def judge_strict(
-    task: Task, candidate: Candidate, options: EvalOptions, pool: Pool, builder: Builder, gpu: Gpu | None
+    task: Task, candidate: Candidate, options: EvalOptions, pool: Pool, builder: BuilderClient, gpu: Gpu | None
 ) -> Evaluation:
     """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
     started = time.monotonic()
@@ -61,13 +63,13 @@ def _attempt(
     source: str,
     options: EvalOptions,
     pool: Pool,
-    builder: Builder,
+    builder: BuilderClient,
     gpu: Gpu | None,
 ) -> Attempt:
     attempt = Attempt()
     longer = options.changed(timeout=options.timeout * TIMEOUT_FACTOR)
     child = gpu.runner(starts_programs(candidate), has_streams(candidate)) if gpu is not None else None
-    session = CandidateSession(candidate, source, longer, pool, builder, child)
+    session = CandidateClient(candidate, source, longer, pool, builder, child)
     attempt.level = session.level
     try:
         _load(session, task)
@@ -94,7 +96,7 @@ def _attempt(
     return attempt
 
 
-def _load(session: CandidateSession, task: Task) -> None:
+def _load(session: CandidateClient, task: Task) -> None:
     """Both modules. Whatever goes wrong while the candidate's is executed counts as failed compilation."""
     candidate = session.candidate
     fields: dict[str, Any] = {
@@ -117,7 +119,7 @@ def _load(session: CandidateSession, task: Task) -> None:
     session.strict("make", "in its constructor")
 
 
-def _checked(session: CandidateSession, attempt: Attempt, options: EvalOptions) -> None:
+def _checked(session: CandidateClient, attempt: Attempt, options: EvalOptions) -> None:
     answer = session.strict(
         "check", "in its forward pass", trials=options.trials, tolerance=options.kernelbench_tolerance
     )
@@ -133,7 +135,7 @@ def _checked(session: CandidateSession, attempt: Attempt, options: EvalOptions) 
         attempt.failed = Failed("wrong", f"{reason} ({passed} of {options.trials} trials pass)"[:500])
 
 
-def _timed(session: CandidateSession, attempt: Attempt, on_gpu: bool) -> None:
+def _timed(session: CandidateClient, attempt: Attempt, on_gpu: bool) -> None:
     started = time.monotonic()
     answer = session.strict("time", "while it was timed", calls=TIMED_CALLS, on_gpu=on_gpu)
     attempt.time_seconds = time.monotonic() - started

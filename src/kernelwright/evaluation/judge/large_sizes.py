@@ -13,8 +13,12 @@ from typing import Any
 
 from kernelwright.backends.triton import triton_support
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed, Plan, TaskSession, Trial
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.oracle_client import OracleClient
+from kernelwright.evaluation.trials import TaskPlan, Trial
 from kernelwright.machine.runtime import BUDGET
 from kernelwright.records import Candidate, Finding, Task, Workload
 
@@ -36,7 +40,7 @@ class Look:
     """What was seen. `note` is for the result's environment; `session`, which is over, has what the machine found."""
 
     note: str
-    session: CandidateSession | None = None
+    session: CandidateClient | None = None
 
     @property
     def faults(self) -> list[dict[str, Any]]:
@@ -45,7 +49,9 @@ class Look:
         return [f for f in found if f.get("severity") == "fault"]
 
 
-def size_to_sample(plan: Plan, trials: Sequence[Trial], options: EvalOptions, candidate: Candidate) -> Workload | None:
+def size_to_sample(
+    plan: TaskPlan, trials: Sequence[Trial], options: EvalOptions, candidate: Candidate
+) -> Workload | None:
     """The largest size that the task states and that was not run; None where there is none, or none is wanted."""
     if not options.sample_large or options.small_sizes or candidate.language not in LANGUAGES:
         return None
@@ -62,8 +68,8 @@ def look(
     trial: Trial,
     task: Task,
     options: EvalOptions,
-    oracle: TaskSession,
-    builder: Builder,
+    oracle: OracleClient,
+    builder: BuilderClient,
 ) -> Look:
     """One sampled call at `size`, with values as `trial` has them, in a process of its own."""
     try:
@@ -81,7 +87,7 @@ def look(
         resident_mb=RESIDENT_MB + _RUNNER_MB,
         preload=preload,
     )
-    session = CandidateSession(candidate, source, limits, oracle.pool, builder, child)
+    session = CandidateClient(candidate, source, limits, oracle.pool, builder, child)
     ended: Failed | None = None
     try:
         session.load(task)
@@ -95,7 +101,7 @@ def look(
     return Look(f"{size.name}: {note}", session)
 
 
-def _note(session: CandidateSession, ended: Failed | None) -> str:
+def _note(session: CandidateClient, ended: Failed | None) -> str:
     launches = sum(int(one["count"]) for one in session.last.get("facts", {}).get("launches", []))
     if ended is not None:
         return f"not decided ({ended.verdict}: {ended.reason})"[:300]

@@ -21,12 +21,15 @@ from typing import Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.channel import Tensor
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge, Trusted
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder, CandidateSession, Failed, TrialData
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
 from kernelwright.records import Candidate, Task
 
@@ -53,13 +56,13 @@ def obstacle(candidate: Candidate) -> str:
     return f"it uses {', '.join(asked[:3])}" if asked else f"it uses {other[0]}" if other else ""
 
 
-class ReplaySession(CandidateSession):
+class ReplayClient(CandidateClient):
     """A candidate of which a runner traces the calls, and a replayer makes them."""
 
     replayed = True
 
     def __init__(
-        self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: Builder, gpu: Gpu
+        self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: BuilderClient, gpu: Gpu
     ) -> None:
         cpu = int(options.timeout * 2) + 5
         child = pool.spawn("tracer", cpu_seconds=cpu, memory_mb=ADDRESSES_MB, resident_mb=RESIDENT_MB)
@@ -152,7 +155,7 @@ class ReplaySession(CandidateSession):
             raise Failed("unsupported", f"its device code does not compile for {arch}: {made.log}"[:500])
         return made.ptx, made.cubin
 
-    def _replayer(self, header: dict[str, Any], tensors: Sequence[Tensor] = ()) -> dict[str, Any]:
+    def _replayer(self, header: dict[str, Any], tensors: Sequence[TensorBytes] = ()) -> dict[str, Any]:
         assert self.replayer is not None, "there is no seat"
         try:
             return self.replayer.ask("", header, tuple(tensors)).header

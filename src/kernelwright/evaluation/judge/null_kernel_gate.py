@@ -36,8 +36,9 @@ from kernelwright.errors import TaskError
 from kernelwright.evaluation.compare import on_host, second_look
 from kernelwright.evaluation.judge.small_sizes import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
-from kernelwright.evaluation.processes.channel import Tensor
-from kernelwright.evaluation.processes.session import Plan, TaskSession, Trial, TrialData
+from kernelwright.evaluation.processes.oracle_client import OracleClient
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
 from kernelwright.records import Distribution, Evaluation, Finding, Gate, Task
 from kernelwright.tasks import nulls
 
@@ -88,7 +89,7 @@ class Checked:
 class Battery:
     """The null kernels of one task, and how they did."""
 
-    def __init__(self, task: Task, oracle: TaskSession, unread: list[int]) -> None:
+    def __init__(self, task: Task, oracle: OracleClient, unread: list[int]) -> None:
         self.task = task
         self.oracle = oracle
         self.unread = unread
@@ -127,7 +128,7 @@ class Battery:
             if only is None or name in only:
                 self.tallies.setdefault(name, Tally(name)).add(where, judged(arrays, data, self.task))
 
-    def _shortcuts(self, trial: Trial, call_seed: int, only: list[str] | None) -> dict[str, tuple[Tensor, ...]]:
+    def _shortcuts(self, trial: Trial, call_seed: int, only: list[str] | None) -> dict[str, tuple[TensorBytes, ...]]:
         try:
             return self.oracle.shortcuts(trial, call_seed, only, self.unread)
         except TaskError as error:  # it ran on its own inputs: only these nulls could not be tried
@@ -176,7 +177,7 @@ def _draw(data: TrialData) -> nulls.Draw:
     return nulls.Draw(*arrays)
 
 
-def examine(task: Task, plan: Plan, oracle: TaskSession) -> Checked:
+def examine(task: Task, plan: TaskPlan, oracle: OracleClient) -> Checked:
     """Runs battery and lint on a task; deterministic in the task. Raises `TaskError` when its reference does not run.
 
     `plan` is the task's plan without what an earlier gate added.
@@ -213,7 +214,7 @@ def examine(task: Task, plan: Plan, oracle: TaskSession) -> Checked:
     return Checked(gate, tallies)
 
 
-def _escaped(battery: Battery, plan: Plan, seed: int) -> list[str]:
+def _escaped(battery: Battery, plan: TaskPlan, seed: int) -> list[str]:
     """Runs the battery on a plan; the nulls that pass everywhere, or everywhere at the task's own extents.
 
     Only those are tried with a second seed: values of one may agree by chance, in outputs of few elements above all.
@@ -235,7 +236,7 @@ def _escaped(battery: Battery, plan: Plan, seed: int) -> list[str]:
 
 
 def _needed(
-    battery: Battery, plan: Plan, usable: list[Distribution], escaped: list[str], seed: int
+    battery: Battery, plan: TaskPlan, usable: list[Distribution], escaped: list[str], seed: int
 ) -> list[Distribution]:
     """Harder distributions, as few as their order allows, that catch every escaped null; none if some is not caught."""
     chosen: list[Distribution] = []
@@ -256,7 +257,7 @@ def _needed(
     return []
 
 
-def hardened(plan: Plan, distributions: Sequence[Distribution]) -> Plan:
+def hardened(plan: TaskPlan, distributions: Sequence[Distribution]) -> TaskPlan:
     """A plan with more distributions (`small_sizes.value_kinds` takes them right after the task's own)."""
     extra = [d for d in distributions if d not in plan.distributions]
     return dataclasses.replace(plan, distributions=[*plan.distributions, *extra])

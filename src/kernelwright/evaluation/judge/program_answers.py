@@ -22,10 +22,10 @@ from kernelwright.builds import BuildResult
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation.judge.programs import (
     FOLDER_MB,
-    Limits,
+    ProgramLimits,
+    ProgramRow,
     ProgramSession,
     ProgramVerdict,
-    Row,
     Step,
     build,
     compared,
@@ -34,8 +34,8 @@ from kernelwright.evaluation.judge.programs import (
     program_failed,
     script_failed,
 )
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder
 from kernelwright.tasks.formats.cudabench import (
     COMPARER,
     FOLDER,
@@ -46,7 +46,7 @@ from kernelwright.tasks.formats.cudabench import (
     shared_files,
 )
 
-SCRIPT_LIMITS = Limits(seconds=300.0)
+SCRIPT_LIMITS = ProgramLimits(seconds=300.0)
 """What the generator and the comparison of a row may use together."""
 
 MAX_FILES = 200
@@ -54,20 +54,24 @@ MAX_FILES = 200
 NO_KERNEL = "no-own-kernel"
 
 
-def check_program(task: ProgramTask, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def check_program(task: ProgramTask, pool: Pool, builder: BuilderClient, limits: ProgramLimits) -> ProgramVerdict:
     """Builds and runs one row's own program, and asks its comparison; `limits` hold for all three steps together."""
     return _verdict(task, lambda row: _check(row, pool, builder, limits), builder)
 
 
-def judge_answer(task: ProgramTask, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def judge_answer(
+    task: ProgramTask, source: str, pool: Pool, builder: BuilderClient, limits: ProgramLimits
+) -> ProgramVerdict:
     """Builds and runs a program in place of the row's own, which must launch kernels."""
     return _verdict(task, lambda row: _judge(row, source, pool, builder, limits), builder)
 
 
-def _verdict(task: ProgramTask, judge: Callable[[Row], ProgramVerdict], builder: Builder) -> ProgramVerdict:
+def _verdict(
+    task: ProgramTask, judge: Callable[[ProgramRow], ProgramVerdict], builder: BuilderClient
+) -> ProgramVerdict:
     """What `judge` says of a row. A fault of ours is tried again, and then is a verdict, too."""
     for attempt in (1, 2):
-        row = Row(task)
+        row = ProgramRow(task)
         if task.problem:
             return row.verdict("task_error", task.problem)
         try:
@@ -79,7 +83,7 @@ def _verdict(task: ProgramTask, judge: Callable[[Row], ProgramVerdict], builder:
     raise HarnessError("unreachable: a row ends within two attempts")
 
 
-def _built(row: Row, source: str, builder: Builder) -> BuildResult | ProgramVerdict:
+def _built(row: ProgramRow, source: str, builder: BuilderClient) -> BuildResult | ProgramVerdict:
     started = time.monotonic()
     built = build(source, builder)
     row.parts["build"] = time.monotonic() - started
@@ -88,7 +92,7 @@ def _built(row: Row, source: str, builder: Builder) -> BuildResult | ProgramVerd
     return built
 
 
-def _check(row: Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def _check(row: ProgramRow, pool: Pool, builder: BuilderClient, limits: ProgramLimits) -> ProgramVerdict:
     source = row.task.program
     built = _built(row, source, builder)
     if isinstance(built, ProgramVerdict):
@@ -110,7 +114,7 @@ def _check(row: Row, pool: Pool, builder: Builder, limits: Limits) -> ProgramVer
     return _explained(compared(row, step, limits), row, files)
 
 
-def _explained(verdict: ProgramVerdict, row: Row, files: dict[str, int]) -> ProgramVerdict:
+def _explained(verdict: ProgramVerdict, row: ProgramRow, files: dict[str, int]) -> ProgramVerdict:
     """Says which files that a row's own program names it was not shown, where that may be why it failed."""
     hidden = kept_back(row.task, [name.partition("/")[2] for name in files])
     if verdict.verdict not in ("wrong", "runtime_error") or not hidden:
@@ -119,7 +123,7 @@ def _explained(verdict: ProgramVerdict, row: Row, files: dict[str, int]) -> Prog
     return dataclasses.replace(verdict, reason=f"{verdict.reason}; {why}"[:500])
 
 
-def _judge(row: Row, source: str, pool: Pool, builder: Builder, limits: Limits) -> ProgramVerdict:
+def _judge(row: ProgramRow, source: str, pool: Pool, builder: BuilderClient, limits: ProgramLimits) -> ProgramVerdict:
     built = _built(row, source, builder)
     if isinstance(built, ProgramVerdict):
         return built
@@ -146,11 +150,11 @@ def _task_error(verdict: ProgramVerdict) -> ProgramVerdict:
 
 
 def _run(
-    row: Row,
+    row: ProgramRow,
     source: str,
     built: BuildResult,
     pool: Pool,
-    limits: Limits,
+    limits: ProgramLimits,
     files: dict[str, int],
     data: Path,
     own: bool = False,
@@ -184,7 +188,7 @@ def _left(folder: Path, given: Collection[str]) -> list[str]:
     return []
 
 
-def _no_kernel(row: Row, source: str, run: Step) -> ProgramVerdict | None:
+def _no_kernel(row: ProgramRow, source: str, run: Step) -> ProgramVerdict | None:
     """The verdict on a program that launched nothing, where no library could have (Thrust and CUB run on the host)."""
     if run.launches or THRUST.search(source) or re.search(r"#\s*include\s*<cub/", source):
         return None

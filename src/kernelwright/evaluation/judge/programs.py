@@ -23,9 +23,9 @@ from kernelwright.backends.program import TABLE
 from kernelwright.backends.source_text.split import THRUST
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import WorkerDied
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
 from kernelwright.evaluation.processes.pool import Child, Pool
-from kernelwright.evaluation.processes.session import Builder
 from kernelwright.machine import ORDERS, library
 from kernelwright.machine.runtime import readable
 from kernelwright.machine.texture import TextureEntry
@@ -40,7 +40,7 @@ SLACK = 30.0
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProgramLimits:
     """What a row may use: wall seconds after its build, and memory."""
 
     seconds: float = 300.0
@@ -86,7 +86,7 @@ def _request_layout() -> str:
     return ";".join(f"{name}={value}" for name, value in parts.items())
 
 
-def build(source: str, builder: Builder, flags: tuple[str, ...] = ()) -> BuildResult:
+def build(source: str, builder: BuilderClient, flags: tuple[str, ...] = ()) -> BuildResult:
     """The program's executable and device code, from the build cache where it is known."""
     request = BuildRequest("program", cuda_source=source, cuda_flags=flags)
     return builder.build(dataclasses.asdict(request), BUILD_SECONDS)
@@ -95,7 +95,7 @@ def build(source: str, builder: Builder, flags: tuple[str, ...] = ()) -> BuildRe
 class ProgramSession:
     """The confined folder in which one program and its scripts run."""
 
-    def __init__(self, built: BuildResult | None, source: str, pool: Pool, limits: Limits) -> None:
+    def __init__(self, built: BuildResult | None, source: str, pool: Pool, limits: ProgramLimits) -> None:
         """Without `built` it is for scripts only."""
         self.executable = Path((built and built.library) or "")
         # Thrust's algorithms run on the host here, on device memory, which therefore stays open.
@@ -241,7 +241,7 @@ class ProgramVerdict:
         }
 
 
-class Row:
+class ProgramRow:
     """One row on its way to a verdict."""
 
     def __init__(self, task: ProgramTask) -> None:
@@ -267,7 +267,7 @@ class Row:
         )
 
 
-def script_failed(row: Row, name: str, step: Step, limits: Limits) -> ProgramVerdict:
+def script_failed(row: ProgramRow, name: str, step: Step, limits: ProgramLimits) -> ProgramVerdict:
     if step.timeout:
         return row.verdict("timeout", f"{name} was still running after {limits.seconds:g} s in all")
     module = re.search(r"ModuleNotFoundError: No module named '([^']+)'", step.stderr)
@@ -276,7 +276,7 @@ def script_failed(row: Row, name: str, step: Step, limits: Limits) -> ProgramVer
     return row.verdict("task_error", f"{name} {step.how()}: {step.last_words}")
 
 
-def program_failed(row: Row, run: Step, limits: Limits) -> ProgramVerdict | None:
+def program_failed(row: ProgramRow, run: Step, limits: ProgramLimits) -> ProgramVerdict | None:
     """The verdict on a program that did not end well; None where its output is worth a look."""
     if run.broken:
         return row.verdict("harness_error", run.broken)
@@ -293,7 +293,7 @@ def program_failed(row: Row, run: Step, limits: Limits) -> ProgramVerdict | None
     return None
 
 
-def compared(row: Row, step: Step, limits: Limits) -> ProgramVerdict:
+def compared(row: ProgramRow, step: Step, limits: ProgramLimits) -> ProgramVerdict:
     words = [line.strip() for line in step.stdout.splitlines() if line.strip()]
     answer = words[-1] if words else ""
     if step.status == 0 and not step.timeout and answer == "T":

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from kernelwright.evaluation.processes.channel import shares_memory
+from kernelwright.evaluation.tensor_bytes import shares_memory
 from kernelwright.evaluation.text import forbidden_names
 from kernelwright.evaluation.text.library_ops import allowed, owner
 from kernelwright.records import Finding, Policy

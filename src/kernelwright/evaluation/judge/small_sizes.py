@@ -24,20 +24,15 @@ from typing import Any
 import numpy as np
 
 from kernelwright.evaluation.compare import on_host
+from kernelwright.evaluation.failure import Failed, missing_library
 from kernelwright.evaluation.judge import large_sizes, rules
 from kernelwright.evaluation.options import SMALL_BUDGET, EvalOptions
 from kernelwright.evaluation.processes import messages as answers
-from kernelwright.evaluation.processes.session import (
-    Builder,
-    CandidateSession,
-    Failed,
-    Plan,
-    TaskSession,
-    Trial,
-    TrialData,
-    missing_library,
-)
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.text import as_module, first_build, library_ops, source_lines, static_rules
+from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
 from kernelwright.machine.runtime import SUSPECTS
 from kernelwright.records import (
     Candidate,
@@ -97,9 +92,9 @@ def judge(
     candidate: Candidate,
     options: EvalOptions,
     seed: int,
-    plan: Plan,
-    oracle: TaskSession,
-    builder: Builder,
+    plan: TaskPlan,
+    oracle: OracleClient,
+    builder: BuilderClient,
 ) -> Evaluation:
     """One verdict. Raises `TaskError` when the reference fails, `HarnessError` when our own machinery does."""
     started = time.monotonic()
@@ -133,8 +128,8 @@ def _look_at_large(
     source: str,
     task: Task,
     options: EvalOptions,
-    oracle: TaskSession,
-    builder: Builder,
+    oracle: OracleClient,
+    builder: BuilderClient,
 ) -> None:
     """Runs a sample of a right candidate's blocks at a size of its task that is too large to be run."""
     seen = large_sizes.look(candidate, source, size, trial, task, options, oracle, builder)
@@ -160,7 +155,7 @@ def with_policy(failed: Failed, policy: Policy) -> Failed:
     return dataclasses.replace(failed, reason=(failed.reason + note)[:500])
 
 
-def value_kinds(plan: Plan) -> list[Distribution]:
+def value_kinds(plan: TaskPlan) -> list[Distribution]:
     """A plan's distributions in the order of use: the task's own, those that its gate found needed, the usual ones."""
     needed = [k for k in plan.distributions if k not in _KINDS]
     usual = [k for k in _KINDS if k in plan.distributions]
@@ -168,7 +163,7 @@ def value_kinds(plan: Plan) -> list[Distribution]:
 
 
 def trial_list(
-    plan: Plan, count: int, seed: int, limit: tuple[int, int] = (DECLARED_ELEMENTS, DECLARED_FLOPS)
+    plan: TaskPlan, count: int, seed: int, limit: tuple[int, int] = (DECLARED_ELEMENTS, DECLARED_FLOPS)
 ) -> list[Trial]:
     """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
 
@@ -202,15 +197,15 @@ def _run(
     task: Task,
     policy: Policy,
     options: EvalOptions,
-    oracle: TaskSession,
-    builder: Builder,
+    oracle: OracleClient,
+    builder: BuilderClient,
 ) -> Attempt:
     """Runs trials in one fresh runner until one fails; without a runner where the first build is sure to fail."""
     attempt = _stillborn(candidate, source, options, builder)
     if attempt is not None:
         return attempt
     attempt = Attempt()
-    session = CandidateSession(candidate, source, options, oracle.pool, builder)
+    session = CandidateClient(candidate, source, options, oracle.pool, builder)
     attempt.level = session.level
     try:
         session.load(task)
@@ -235,7 +230,7 @@ def _run(
     return attempt
 
 
-def _stillborn(candidate: Candidate, source: str, options: EvalOptions, builder: Builder) -> Attempt | None:
+def _stillborn(candidate: Candidate, source: str, options: EvalOptions, builder: BuilderClient) -> Attempt | None:
     """What becomes of a candidate whose module cannot be executed, since the build it begins with fails."""
     request = first_build.first_build(source)
     try:
@@ -256,7 +251,7 @@ def _stillborn(candidate: Candidate, source: str, options: EvalOptions, builder:
 
 def check(
     attempt: Attempt,
-    session: CandidateSession,
+    session: CandidateClient,
     trial: Trial,
     data: TrialData,
     answer: Any,
@@ -339,7 +334,7 @@ def call_verdict(
 
 
 def machine_findings(
-    session: CandidateSession, facts: dict[str, Any], workload: str
+    session: CandidateClient, facts: dict[str, Any], workload: str
 ) -> tuple[list[Finding], list[Finding]]:
     """What the machine found, with lines of the candidate's own file; and what only counts if outputs are wrong."""
     found: list[Finding] = []
@@ -360,7 +355,7 @@ def machine_findings(
     return found, suspects
 
 
-def note_launches(attempt: Attempt, session: CandidateSession, facts: dict[str, Any]) -> None:
+def note_launches(attempt: Attempt, session: CandidateClient, facts: dict[str, Any]) -> None:
     attempt.wrote |= not facts.get("idle") and any(facts.get("facts", {}).get("written", {}).values())
     for one in facts.get("facts", {}).get("launches", []):
         name = str(one.get("kernel", "?"))
@@ -379,7 +374,7 @@ def note_launches(attempt: Attempt, session: CandidateSession, facts: dict[str, 
 
 
 def _added_hotspots(
-    before: Launch, session: CandidateSession, kernel: str, spots: Sequence[dict[str, Any]]
+    before: Launch, session: CandidateClient, kernel: str, spots: Sequence[dict[str, Any]]
 ) -> tuple[Hotspot, ...]:
     """A kernel's hot spots with those of one more call, worst first."""
     sums = {(h.kind, h.line): h for h in before.hotspots}
@@ -394,7 +389,7 @@ def _added_hotspots(
     return tuple(sorted(sums.values(), key=lambda h: h.ideal - h.actual)[:MAX_HOTSPOTS])
 
 
-def build_verdict(session: CandidateSession, attempt: Attempt) -> Failed | None:
+def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
     """What the builds decide, whatever the candidate made of their failure."""
     for result in session.builds:
         if result.status == "unsupported":
@@ -424,7 +419,7 @@ def _compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> F
     return Failed("compile_error", reason, finding, log)
 
 
-def _compiled_in_vain(session: CandidateSession, attempt: Attempt, ran: bool) -> Failed | None:
+def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> Failed | None:
     """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
     errors = session.last.get("compile_errors", [])
     failed = attempt.failed
@@ -469,9 +464,9 @@ def _at_declared_size(
     task: Task,
     policy: Policy,
     options: EvalOptions,
-    plan: Plan,
-    oracle: TaskSession,
-    builder: Builder,
+    plan: TaskPlan,
+    oracle: OracleClient,
+    builder: BuilderClient,
     limit: tuple[int, int],
 ) -> Attempt:
     """Tells a wrong candidate from one that only knows the task's own sizes; those are run up to the limit."""
@@ -542,7 +537,7 @@ def guard_verdict(advice: Sequence[Finding]) -> Failed | None:
     return Failed("rejected", f"{finding.rule}: {finding.evidence}", finding)
 
 
-def log_of(session: CandidateSession, attempt: Attempt) -> str:
+def log_of(session: CandidateClient, attempt: Attempt) -> str:
     parts = []
     for index, result in enumerate(session.builds):
         if result.status != "ok":

@@ -16,12 +16,12 @@ from typing import Any, Literal
 import numpy as np
 
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import hardware_limits, intervals
-from kernelwright.evaluation.judge.gpu_case import Bench, call, compared, compared_row, filled
+from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared, compared_row, filled
 from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
-from kernelwright.evaluation.processes.session import Failed
 from kernelwright.records import Distribution, Finding, Timing, WorkloadResult
 
 VERIFY_ALL = 1 << 22
@@ -52,7 +52,7 @@ NARROW = 0.006
 """The interval's whole width, relative to the ratio, at which timing ends before its time is over."""
 
 
-class Samples:
+class TimedSamples:
     """Times of the candidate and each baseline, as far as they count. Milliseconds a call."""
 
     def __init__(self, names: list[str]) -> None:
@@ -104,7 +104,7 @@ class Samples:
         return bool(max(np.median(s) for s in self.times.values()) < SHORT_MS)
 
 
-def timed(bench: Bench) -> None:
+def timed(bench: GpuCase) -> None:
     """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be.
 
     First calls go on beside other judgements, apart from compiled baselines, which choose kernels by the clock.
@@ -126,15 +126,15 @@ def timed(bench: Bench) -> None:
         bench.attempt.time_seconds = time.monotonic() - started
 
 
-def _rows(bench: Bench) -> bool:
+def _rows(bench: GpuCase) -> bool:
     """Whether short calls can be measured as many at once as the shared block has slots."""
     return not bench.one_by_one and bench.layout["slots"] > 2
 
 
-def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
+def _rounds(bench: GpuCase, turn: list[str], to_begin: list[str], before: dict[str, Any]) -> None:
     """All that counts; `to_begin` have not been called in rows yet, `before` is what the device said of itself."""
     attempt, options = bench.attempt, bench.options
-    samples = Samples(turn)
+    samples = TimedSamples(turn)
     batch, extra = 1, launch_extra(bench)
     stop = time.monotonic() + options.timing_seconds
     for index in range(MOST_ROUNDS):
@@ -159,7 +159,7 @@ def _rounds(bench: Bench, turn: list[str], to_begin: list[str], before: dict[str
     conclude(bench, samples, before)
 
 
-def conclude(bench: Bench, samples: Samples, before: dict[str, Any]) -> None:
+def conclude(bench: GpuCase, samples: TimedSamples, before: dict[str, Any]) -> None:
     """Sets `attempt.timing`, or `attempt.failed` where such times cannot be."""
     attempt, after = bench.attempt, bench.referee("facts")["device"]
     _note_clocks(attempt, before, after)
@@ -168,7 +168,7 @@ def conclude(bench: Bench, samples: Samples, before: dict[str, Any]) -> None:
     _suspicious(bench, samples, before)
 
 
-def begin(bench: Bench, turn: list[str], count: int, fresh: bool = True) -> list[float]:
+def begin(bench: GpuCase, turn: list[str], count: int, fresh: bool = True) -> list[float]:
     """A call of each that does not count, with an allocator that was emptied before (`fresh`): it sets up what later
     ones find.
 
@@ -181,7 +181,7 @@ def begin(bench: Bench, turn: list[str], count: int, fresh: bool = True) -> list
     return found
 
 
-def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
+def _round(bench: GpuCase, turn: list[str], count: int) -> Iterator[tuple[str, list[int]]]:
     """Who is timed next, and the seeds of so many calls: there and back again, each way on contents of its own."""
     for order in (turn, turn[::-1]):
         seeds = new_seeds(bench, count)
@@ -189,11 +189,11 @@ def _round(bench: Bench, turn: list[str], count: int) -> Iterator[tuple[str, lis
             yield who, seeds
 
 
-def new_seeds(bench: Bench, count: int) -> list[int]:
+def new_seeds(bench: GpuCase, count: int) -> list[int]:
     return [bench.seed() for _ in range(count)]
 
 
-def launch_extra(bench: Bench) -> float:
+def launch_extra(bench: GpuCase) -> float:
     """Milliseconds of a short call that are due to the process: what its launches cost more than the baseline's.
 
     Both costs were measured before the candidate was there. See `devices.launch_cost`.
@@ -205,7 +205,7 @@ def launch_extra(bench: Bench) -> float:
     return launches * max(-MOST_EXTRA_MS, min(MOST_EXTRA_MS, more))
 
 
-def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dict[str, Any]:
+def _times(bench: GpuCase, who: str, seeds: list[int], fresh: bool = False) -> dict[str, Any]:
     """The candidate or a baseline timed over calls on contents that it has not seen; the candidate's outputs are
     verified."""
     kind: Distribution = "own"
@@ -224,7 +224,7 @@ def _times(bench: Bench, who: str, seeds: list[int], fresh: bool = False) -> dic
     return times
 
 
-def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
+def _verify(bench: GpuCase, kind: Distribution, seeds: list[int], facts: dict[str, Any]) -> None:
     """Looks at what timed calls returned. Sets `attempt.failed`."""
     call_seed = seeds[-1] ^ 0x5EED
     if outputs_of(bench) <= VERIFY_ALL:
@@ -237,20 +237,20 @@ def _verify(bench: Bench, kind: Distribution, seeds: list[int], facts: dict[str,
         bench.attempt.failed = Failed("wrong", f"in a timed call: {wrong.reason}"[:500])
 
 
-def outputs_of(bench: Bench) -> int:
+def outputs_of(bench: GpuCase) -> int:
     """Elements of all outputs of a call."""
     return sum(int(np.prod(shape)) for _, _, shape in bench.layout["outputs"])
 
 
 def _looked_at(
-    bench: Bench, kind: Distribution, seed: int, facts: dict[str, Any], slot: int, call_seed: int
+    bench: GpuCase, kind: Distribution, seed: int, facts: dict[str, Any], slot: int, call_seed: int
 ) -> WorkloadResult:
     """Large outputs: the whole of a random quarter, a sample of the others."""
     tiles = 0 if bench.rng.random() < 0.25 else bench.seed()
     return compared(bench, kind, seed, facts, thorough=False, slot=slot, call_seed=call_seed, tiles=tiles)
 
 
-def over(samples: Samples, options: EvalOptions, stop: float) -> bool:
+def over(samples: TimedSamples, options: EvalOptions, stop: float) -> bool:
     """Whether there are enough of them for a time that was to end at `stop`, or so many that it need not be waited
     for."""
     if time.monotonic() > stop and samples.enough(options.timing_seconds):
@@ -292,7 +292,7 @@ def _note_clocks(attempt: Attempt, before: dict[str, Any], after: dict[str, Any]
             attempt.environment[name] = f"{before[name]} before, {after.get(name)} after"
 
 
-def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
+def _suspicious(bench: GpuCase, samples: TimedSamples, device: dict[str, Any]) -> None:
     """Times that cannot be: work that the events did not see, and less than the card's physics allow."""
     candidate = float(np.median(samples.times["candidate"]))
     if candidate <= 0:
@@ -319,7 +319,7 @@ def _suspicious(bench: Bench, samples: Samples, device: dict[str, Any]) -> None:
         _found(bench, "flop-floor", evidence, "warning")
 
 
-def _floor_ms(bench: Bench, card: str, candidate_ms: float) -> float | None:
+def _floor_ms(bench: GpuCase, card: str, candidate_ms: float) -> float | None:
     """The least time; for a candidate below that of all inputs, that of those which the reference's outputs hang on."""
     given, made = bench.layout["input_bytes"], bench.layout["output_bytes"]
     floor = hardware_limits.floor_ms(card, given, made)
@@ -330,7 +330,7 @@ def _floor_ms(bench: Bench, card: str, candidate_ms: float) -> float | None:
     return hardware_limits.floor_ms(card, int(given * share), made)
 
 
-def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: float) -> None:
+def _beside_the_stream(bench: GpuCase, slacks: dict[str, list[float]], candidate: float) -> None:
     """Rejects work that nobody waits for: it shows in every call, the delays of a busy host or device only in some.
 
     What looks like it is called again, in turn with a baseline: one that others use, too, lets both wait.
@@ -354,7 +354,7 @@ def _beside_the_stream(bench: Bench, slacks: dict[str, list[float]], candidate: 
         _found(bench, "side-stream", evidence, "reject")
 
 
-def _two_clocks(bench: Bench, candidate: float, in_row: bool) -> None:
+def _two_clocks(bench: GpuCase, candidate: float, in_row: bool) -> None:
     """The events against CUPTI, each time anew while they disagree.
 
     Kernels cannot run for longer than the call on whose stream the others wait: that rejects. Kernels spread over more
@@ -383,7 +383,7 @@ def _two_clocks(bench: Bench, candidate: float, in_row: bool) -> None:
         _found(bench, "clock-disagreement", evidence, "warning")
 
 
-def _busy_in_a_row(bench: Bench, alone: float) -> float:
+def _busy_in_a_row(bench: GpuCase, alone: float) -> float:
     """Milliseconds that kernels ran for each call of a row after its first, which counts as one alone.
 
     Its outputs are looked at, too: who does less while a profiler looks on is wrong.
@@ -394,7 +394,7 @@ def _busy_in_a_row(bench: Bench, alone: float) -> float:
     return float(facts["busy_ms"] - alone) / (len(seeds) - 1)
 
 
-def _faster_than_launches(bench: Bench, candidate: float) -> None:
+def _faster_than_launches(bench: GpuCase, candidate: float) -> None:
     """Rejects calls over which the stream had less time than its kernels need to start, even as a graph's nodes."""
     launches = sum(k[1] for k in bench.kernels)
     least = _FASTEST_LAUNCH * launches * bench.session.launch_ms
@@ -406,7 +406,7 @@ def _faster_than_launches(bench: Bench, candidate: float) -> None:
         _found(bench, "side-stream", evidence, "reject")
 
 
-def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
+def _in_a_row(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
     """Rejects calls that cost little only after others: whose work was done with the first of a row.
 
     That one is not timed, and all inputs of a row are in memory before it, so that it may look for them and answer
@@ -439,7 +439,7 @@ def _in_a_row(bench: Bench, samples: Samples, candidate: float) -> None:
         _found(bench, "answered-ahead", evidence, "reject")
 
 
-def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> None:
+def _before_it_is_there(bench: GpuCase, samples: TimedSamples, candidate: float) -> None:
     """Rejects calls that take longer where their inputs come late: what they answered a row with was found ahead.
 
     Until right before each call other contents lie where its inputs will be. Honest calls even gain: a copy leaves
@@ -465,7 +465,7 @@ def _before_it_is_there(bench: Bench, samples: Samples, candidate: float) -> Non
     _found(bench, "answered-ahead", evidence, "reject")
 
 
-def _called_late(bench: Bench) -> tuple[dict[str, Any], dict[str, Any]]:
+def _called_late(bench: GpuCase) -> tuple[dict[str, Any], dict[str, Any]]:
     """The clock's word on a row of calls whose inputs come late, and on their copies; its outputs are looked at."""
     seeds = new_seeds(bench, bench.layout["slots"])
     facts = call(bench, "own", seeds, late=True)
@@ -481,7 +481,7 @@ def _disagree(candidate: float, span: float, busy: float) -> bool:
     return _too_busy(candidate, busy) or span > 1.5 * candidate + 0.02
 
 
-def graphs(bench: Bench) -> bool:
+def graphs(bench: GpuCase) -> bool:
     """For a short call, what a replay of it as a CUDA graph takes, and of the first baseline; beside the timing, where
     that is not made short.
 
@@ -498,7 +498,7 @@ def graphs(bench: Bench) -> bool:
         return _graphs(bench, timing)
 
 
-def _graphs(bench: Bench, timing: Timing) -> bool:
+def _graphs(bench: GpuCase, timing: Timing) -> bool:
     attempt = bench.attempt
     found: dict[str, float] = {}
     with contextlib.suppress(TaskError, TooLarge):
@@ -527,7 +527,7 @@ def _graphs(bench: Bench, timing: Timing) -> bool:
     return alive
 
 
-def _found(bench: Bench, rule: str, evidence: str, severity: Literal["warning", "reject"]) -> None:
+def _found(bench: GpuCase, rule: str, evidence: str, severity: Literal["warning", "reject"]) -> None:
     finding = Finding(rule=rule, evidence=evidence, severity=severity, workload=bench.workload.name)
     bench.attempt.findings.append(finding)
     if severity == "reject":

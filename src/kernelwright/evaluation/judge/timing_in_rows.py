@@ -12,11 +12,11 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import timing
-from kernelwright.evaluation.judge.gpu_case import Bench, compared, compared_row, filled
-from kernelwright.evaluation.judge.launches_alone import ReplaySession
-from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, Samples
-from kernelwright.evaluation.processes.session import Failed
+from kernelwright.evaluation.judge.gpu_case import GpuCase, compared, compared_row, filled
+from kernelwright.evaluation.judge.launches_alone import ReplayClient
+from kernelwright.evaluation.judge.timing import SHORT_MS, VERIFY_ALL, TimedSamples
 from kernelwright.records import Distribution, WorkloadResult
 
 ROW, FEWEST_IN_ROW = 12, 3
@@ -49,7 +49,7 @@ class Pass:
         return {**where, "calls": calls, "inputs": moved(where["inputs"]), "outputs": moved(where["outputs"])}
 
 
-def timed(bench: Bench) -> None:
+def timed(bench: GpuCase) -> None:
     """Sets `attempt.timing`, or `attempt.failed` where a timed call was wrong or a time cannot be."""
     turn = ["candidate", *bench.options.baselines]
     slots = bench.layout["slots"]
@@ -66,7 +66,7 @@ def timed(bench: Bench) -> None:
         if bench.attempt.failed is not None:
             return
         laid = _laid(bench, count)
-    samples, stop = Samples(turn), time.monotonic() + bench.options.timing_seconds
+    samples, stop = TimedSamples(turn), time.monotonic() + bench.options.timing_seconds
     for _ in range(MOST_PASSES):
         _passed(bench, laid, turn, samples)
         if bench.attempt.failed is not None:
@@ -77,16 +77,16 @@ def timed(bench: Bench) -> None:
     timing.conclude(bench, samples, before)
 
 
-def _in_the_usual_way(bench: Bench) -> None:
+def _in_the_usual_way(bench: GpuCase) -> None:
     """Contents are made and outputs looked at while the GPU is had alone. Nothing there tells what kernels add to what
     is filled and copied."""
-    if isinstance(bench.session, ReplaySession) and bench.session.trace["moves"]:
+    if isinstance(bench.session, ReplayClient) and bench.session.trace["moves"]:
         bench.attempt.failed = Failed("unsupported", "it fills or copies, and its calls are not laid out")
     elif bench.attempt.failed is None:
         timing.timed(bench)
 
 
-def _laid(bench: Bench, count: int) -> Pass:
+def _laid(bench: GpuCase, count: int) -> Pass:
     """Contents for a call by itself and three rows of so many, or for two calls and those that follow where the first
     two leave doubts, in both blocks."""
     seeds = timing.new_seeds(bench, 3 * count + 1 if count > 1 else min(6, bench.layout["slots"] // 2 * 2))
@@ -95,7 +95,7 @@ def _laid(bench: Bench, count: int) -> Pass:
     return Pass(count, seeds, blocks)
 
 
-def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None:
+def _passed(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> None:
     """All take their turns, and the outputs are looked at."""
     with bench.has("alone"):
         began = time.monotonic()
@@ -116,7 +116,7 @@ def _passed(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> None
         bench.attempt.failed = Failed("wrong", f"in a timed call: {wrong.reason}"[:500])
 
 
-def _in_rows(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
+def _in_rows(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> int:
     """Two rows each, there and back again, and one whose inputs come late; how many slots were used."""
     count, extra = laid.count, timing.launch_extra(bench)
     for first, order in ((1, turn), (1 + count, turn[::-1])):
@@ -129,7 +129,7 @@ def _in_rows(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int
     return 1 + 3 * count
 
 
-def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> int:
+def _one_by_one(bench: GpuCase, laid: Pass, turn: list[str], samples: TimedSamples) -> int:
     """Two calls each, there and back again, and two more while there are doubts; how many slots were used."""
     first = used = 1 if laid.count > 1 else 0
     while used + 2 <= len(laid.seeds):
@@ -143,10 +143,10 @@ def _one_by_one(bench: Bench, laid: Pass, turn: list[str], samples: Samples) -> 
     return used
 
 
-def _own_share(bench: Bench, laid: Pass, first: int, count: int, samples: Samples) -> None:
+def _own_share(bench: GpuCase, laid: Pass, first: int, count: int, samples: TimedSamples) -> None:
     """How much of a call's time on the device is not torch's, which fills and copies."""
     share, session = 1.0, bench.session
-    if isinstance(session, ReplaySession) and session.trace["moves"] and samples.times["candidate"]:
+    if isinstance(session, ReplayClient) and session.trace["moves"] and samples.times["candidate"]:
         facts = _measured(bench, laid, "candidate", first, count, moves=True)
         share = max(0.0, 1.0 - facts["times"]["device_ms"] / min(samples.times["candidate"]))
         if facts["idle"]:
@@ -154,7 +154,7 @@ def _own_share(bench: Bench, laid: Pass, first: int, count: int, samples: Sample
     bench.attempt.environment["own_kernel_share"] = f"{share:.3f}"
 
 
-def _measured(bench: Bench, laid: Pass, who: str, first: int, count: int, **way: bool) -> dict[str, Any]:
+def _measured(bench: GpuCase, laid: Pass, who: str, first: int, count: int, **way: bool) -> dict[str, Any]:
     """The clock's answer on some of the calls, which take the slots from `first` on; in a `way` that a replayer knows,
     `late` or only `moves`."""
     header = laid.part(who, first, count)
@@ -168,7 +168,7 @@ def _measured(bench: Bench, laid: Pass, who: str, first: int, count: int, **way:
         bench.took("run late" if "late" in way else "run row" if count > 1 else "run", started)
 
 
-def _looked_at(bench: Bench, laid: Pass, used: int) -> list[WorkloadResult]:
+def _looked_at(bench: GpuCase, laid: Pass, used: int) -> list[WorkloadResult]:
     """What the candidate's calls have left in so many slots: the whole of small outputs, a sample of large ones, of one
     the whole now and then."""
     seeds = laid.seeds[:used]
@@ -191,5 +191,5 @@ def _looked_at(bench: Bench, laid: Pass, used: int) -> list[WorkloadResult]:
     ]
 
 
-def _forms(bench: Bench) -> list[list[Any]]:
+def _forms(bench: GpuCase) -> list[list[Any]]:
     return [[dtype, shape] for _, dtype, shape in bench.layout["outputs"]]

@@ -18,10 +18,11 @@ from kernelwright.evaluation.judge.full_size import judge_on_gpu
 from kernelwright.evaluation.judge.kernelbench_protocol import judge_strict
 from kernelwright.evaluation.judge.small_sizes import judge
 from kernelwright.evaluation.options import PROTOCOL, SMALL_BUDGET, EvalOptions
+from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import Builder, Plan
+from kernelwright.evaluation.trials import TaskPlan
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
 _PLANNING = [threading.Lock() for _ in range(64)]
@@ -44,10 +45,10 @@ class Worker:
         self.pool = pool
         self.gpu = gpu
         self.budget = budget or PLAN_BUDGET
-        self.builder = Builder(pool)
+        self.builder = BuilderClient(pool)
         self.oracles = oracles or Oracles(pool)
         self.oracles.join()
-        self.plans: dict[str, Plan] = {}
+        self.plans: dict[str, TaskPlan] = {}
 
     def evaluate(self, task: Task, candidate: Candidate, options: EvalOptions) -> Evaluation:
         """One verdict; a fault of ours is retried once and then becomes `harness_error`. Raises `TaskError`."""
@@ -74,7 +75,7 @@ class Worker:
                 return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu, alone)
             return judge(task, candidate, options, seed, plan, oracle, self.builder)
 
-    def plan(self, task: Task, budget: dict[str, int] | None = None) -> Plan:
+    def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed.
 
         `budget` for derived sizes in place of the worker's own, where the task can be made that small.
@@ -98,7 +99,7 @@ class Worker:
         gates.store(checked.gate, task, self.pool.cache)
         return checked
 
-    def _plan(self, task: Task, budget: dict[str, int]) -> Plan:
+    def _plan(self, task: Task, budget: dict[str, int]) -> TaskPlan:
         """A task's plan without its gate, kept in the cache folder: deriving costs more than most candidates do."""
         key = hashlib.sha256(f"{PROTOCOL} {_deriving_code()} {task.content_hash} {budget}".encode()).hexdigest()
         if key in self.plans:
@@ -137,10 +138,10 @@ def _deriving_code() -> str:
     return digest.hexdigest()
 
 
-def _read_plan(path: Path) -> Plan | None:
+def _read_plan(path: Path) -> TaskPlan | None:
     try:
         data = json.loads(path.read_text())
-        return Plan(
+        return TaskPlan(
             [Workload.model_validate(w) for w in data["workloads"]],
             Workload.model_validate(data["declared"]) if data["declared"] else None,
             data["distributions"],
@@ -151,7 +152,7 @@ def _read_plan(path: Path) -> Plan | None:
         return None
 
 
-def _write_plan(path: Path, plan: Plan) -> None:
+def _write_plan(path: Path, plan: TaskPlan) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = {
         "workloads": [w.model_dump(mode="json") for w in plan.workloads],

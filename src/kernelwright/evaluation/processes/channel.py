@@ -14,10 +14,10 @@ import select
 import socket
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from kernelwright.evaluation.tensor_bytes import ITEM_SIZES, TensorBytes
 
 MAGIC = b"KW"
 MAX_HEADER = 64 << 20
@@ -25,27 +25,6 @@ MAX_BUFFERS = 4096
 MAX_PAYLOAD = 4 << 30
 MAX_DIMENSIONS = 64
 _HEAD = struct.Struct("<2sII")
-
-ITEM_SIZES = {
-    "float16": 2,
-    "bfloat16": 2,
-    "float32": 4,
-    "float64": 8,
-    "int8": 1,
-    "uint8": 1,
-    "int16": 2,
-    "int32": 4,
-    "int64": 8,
-    "bool": 1,
-    "complex64": 8,
-    "complex128": 16,
-}
-"""Bytes per element of every dtype that may cross the channel, by torch's name."""
-
-
-def shares_memory(output: int, given: int) -> str:
-    """What is said of an output that lies in an input's memory."""
-    return f"output {output} shares the memory of input {given}"
 
 
 class ChannelClosed(Exception):
@@ -57,27 +36,11 @@ class ChannelTimeout(Exception):
 
 
 @dataclass(frozen=True)
-class Tensor:
-    """A tensor on its way: raw bytes in row-major order, with torch's dtype name and the shape."""
-
-    data: bytes | bytearray | memoryview = field(repr=False)
-    dtype: str
-    shape: tuple[int, ...]
-
-    def array(self) -> np.ndarray:
-        """The values as numpy; bfloat16 is widened to float32, which holds it exactly."""
-        if self.dtype == "bfloat16":
-            halves = np.frombuffer(self.data, dtype=np.uint16).astype(np.uint32)
-            return (halves << 16).view(np.float32).reshape(self.shape)
-        return np.frombuffer(self.data, dtype=np.dtype(self.dtype)).reshape(self.shape)
-
-
-@dataclass(frozen=True)
-class Message:
+class Frame:
     """A header (any JSON object with a `kind`) and the tensors that go with it."""
 
     header: dict[str, Any]
-    tensors: tuple[Tensor, ...] = ()
+    tensors: tuple[TensorBytes, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -97,7 +60,9 @@ class Channel:
     def close(self) -> None:
         self.sock.close()
 
-    def send(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> None:
+    def send(
+        self, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = (), deadline: float | None = None
+    ) -> None:
         """Writes one message; raises `ChannelClosed` or `ChannelTimeout`."""
         described = dict(header, tensors=[[t.dtype, list(t.shape)] for t in tensors])
         text = json.dumps(described, separators=(",", ":")).encode("utf-8", "surrogatepass")
@@ -113,7 +78,7 @@ class Channel:
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(seconds * 1000))
 
-    def receive(self, deadline: float | None = None) -> Message:
+    def receive(self, deadline: float | None = None) -> Frame:
         """Reads one message; raises `ChannelClosed` or `ChannelTimeout`."""
         magic, header_length, count = _HEAD.unpack(self._read(_HEAD.size, deadline))
         if magic != MAGIC or header_length > MAX_HEADER or count > MAX_BUFFERS:
@@ -130,9 +95,9 @@ class Channel:
             )
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
             raise ChannelClosed("the child wrote a message that cannot be read") from error
-        return Message(header, tensors)
+        return Frame(header, tensors)
 
-    def _tensor(self, dtype: str, shape: list[int], length: int, deadline: float | None) -> Tensor:
+    def _tensor(self, dtype: str, shape: list[int], length: int, deadline: float | None) -> TensorBytes:
         data = self._read(length, deadline)
         count = 1
         if len(shape) > MAX_DIMENSIONS:
@@ -143,7 +108,7 @@ class Channel:
             count *= size
         if count * ITEM_SIZES[dtype] != length:
             raise ValueError(f"{length} bytes for {dtype} {shape}")
-        return Tensor(data, dtype, tuple(shape))
+        return TensorBytes(data, dtype, tuple(shape))
 
     def _write(self, view: memoryview, deadline: float | None) -> None:
         while len(view):

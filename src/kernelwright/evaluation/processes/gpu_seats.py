@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kernelwright.errors import HarnessError, TaskError
-from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Message, Tensor
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
 from kernelwright.evaluation.processes.gpu_faults import Disturbed, Faults, opened
 from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 REFEREE_SECONDS = 180.0
 REPLAYER_SECONDS = 30.0
@@ -182,7 +183,7 @@ class Trusted:
         self.beside = False
         """Whether other candidates may be on the GPU, and meet faults."""
 
-    def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[Tensor, ...] = ()) -> Message:
+    def ask(self, task_id: str, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = ()) -> Frame:
         """One answer. Raises `TaskError` for what the reference did, `TooLarge` where memory ends, and `Disturbed`."""
         child = self.open()
         try:
@@ -212,7 +213,7 @@ class Trusted:
             self.child = opened(self.pool, self.role, self.device, programs=self.role != "replayer")
         return self.child
 
-    def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[Tensor, ...]) -> Message:
+    def _answer(self, child: Child, header: dict[str, Any], tensors: tuple[TensorBytes, ...]) -> Frame:
         began, deadline = time.time(), time.monotonic() + self.seconds
         child.channel.send(header, tensors, deadline)
         while self.beside and not child.channel.ready(1.0) and time.monotonic() < deadline:

@@ -10,8 +10,8 @@ import contextlib
 import threading
 from collections.abc import Iterator
 
+from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.processes.session import TaskSession
 from kernelwright.records import Task
 
 KEPT_FOR_EACH = 8
@@ -24,7 +24,7 @@ class Oracles:
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
         self._lock = threading.Lock()
-        self._idle: list[tuple[str, TaskSession]] = []
+        self._idle: list[tuple[str, OracleClient]] = []
         """By the task's hash, the one that was used last at the end."""
         self._most = 0
 
@@ -34,7 +34,7 @@ class Oracles:
             self._most += KEPT_FOR_EACH
 
     @contextlib.contextmanager
-    def lent(self, task: Task) -> Iterator[TaskSession]:
+    def lent(self, task: Task) -> Iterator[OracleClient]:
         """The oracle of a task, started when first asked something. What was raised ends it."""
         session = self._taken(task)
         try:
@@ -49,12 +49,12 @@ class Oracles:
         for _, old in over:
             old.close()
 
-    def _taken(self, task: Task) -> TaskSession:
+    def _taken(self, task: Task) -> OracleClient:
         with self._lock:
             for index in reversed(range(len(self._idle))):
                 if self._idle[index][0] == task.content_hash:
                     return self._idle.pop(index)[1]
-        return TaskSession(task, self._pool)
+        return OracleClient(task, self._pool)
 
     def close(self) -> None:
         """Ends those that are not lent. May be called twice."""

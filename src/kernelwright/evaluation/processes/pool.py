@@ -25,8 +25,9 @@ from typing import Any, Self
 from kernelwright.config import cache_dir
 from kernelwright.errors import HarnessError, KernelwrightError, WorkerDied
 from kernelwright.evaluation.processes import sandbox, warm
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Message, Tensor, pair
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, ChannelTimeout, Frame, pair
 from kernelwright.evaluation.processes.roles import Role, library_paths
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.machine import library
 
 START_SECONDS = 120.0
@@ -61,7 +62,9 @@ class Child:
         self.level = "none"
         self.launch_ms = 0.0
 
-    def ask(self, header: dict[str, Any], tensors: tuple[Tensor, ...] = (), deadline: float | None = None) -> Message:
+    def ask(
+        self, header: dict[str, Any], tensors: tuple[TensorBytes, ...] = (), deadline: float | None = None
+    ) -> Frame:
         """Sends one message and waits for the answer; raises `ChannelClosed` or `ChannelTimeout`."""
         self.channel.send(header, tensors, deadline)
         return self.channel.receive(deadline)

@@ -29,7 +29,7 @@ Role = Literal[
 _HERE = "kernelwright.evaluation"
 MODULES: dict[Role, str] = {
     "builder": f"{_HERE}.candidate.builder",
-    "runner": f"{_HERE}.candidate.serving",
+    "runner": f"{_HERE}.candidate.runner_loop",
     "sampler": f"{_HERE}.candidate.sampled_runner",
     "tracer": f"{_HERE}.candidate.traced_runner",
     "program": f"{_HERE}.candidate.program_runner",

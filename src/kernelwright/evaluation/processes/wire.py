@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from kernelwright.evaluation.processes.channel import Message, Tensor
+from kernelwright.evaluation.processes.channel import Frame
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 
 class CannotPack(TypeError):
@@ -20,15 +21,15 @@ def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> Tensor:
+def pack_tensor(tensor: torch.Tensor, data: bytes | None = None) -> TensorBytes:
     """A tensor's shape, dtype and bytes in row-major order."""
     if data is None:
         flat = tensor.detach().contiguous().reshape(-1)
         data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
-    return Tensor(data, dtype_name(tensor.dtype), tuple(tensor.shape))
+    return TensorBytes(data, dtype_name(tensor.dtype), tuple(tensor.shape))
 
 
-def unpack_tensor(tensor: Tensor) -> torch.Tensor:
+def unpack_tensor(tensor: TensorBytes) -> torch.Tensor:
     """A fresh tensor in memory of its own."""
     dtype = getattr(torch, tensor.dtype)
     if not len(tensor.data):
@@ -36,9 +37,9 @@ def unpack_tensor(tensor: Tensor) -> torch.Tensor:
     return torch.frombuffer(bytearray(tensor.data), dtype=dtype).reshape(tensor.shape).clone()
 
 
-def pack_values(*values: Any) -> tuple[list[Any], tuple[Tensor, ...]]:
+def pack_values(*values: Any) -> tuple[list[Any], tuple[TensorBytes, ...]]:
     """JSON for the values' structure, and the tensors that it points to by number."""
-    tensors: list[Tensor] = []
+    tensors: list[TensorBytes] = []
 
     def pack(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
@@ -58,7 +59,7 @@ def pack_values(*values: Any) -> tuple[list[Any], tuple[Tensor, ...]]:
     return [pack(v) for v in values], tuple(tensors)
 
 
-def unpack_values(message: Message) -> list[Any]:
+def unpack_values(message: Frame) -> list[Any]:
     """The values of a message whose header has them under `values`."""
     tensors = message.tensors
 

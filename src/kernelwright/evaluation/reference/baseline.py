@@ -22,8 +22,8 @@ import torch
 from kernelwright.evaluation.device import devices, timed_calls
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.device.timed_calls import NoGraph, TimedCalls
-from kernelwright.evaluation.processes.channel import Channel, Message
-from kernelwright.evaluation.reference.referee import answer_all
+from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.processes.serving import answer_all
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import workloads as task_workloads
@@ -47,7 +47,7 @@ class Baseline:
         self.kept: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
         """What `torch.compile` made, by task and size, the latest last."""
 
-    def construct(self, message: Message) -> dict[str, Any]:
+    def construct(self, message: Frame) -> dict[str, Any]:
         """Makes the model with the weights that referee and candidate have, and opens the block of inputs. Computes
         nothing on the device, where the model is put with the first call."""
         header = message.header
@@ -63,7 +63,7 @@ class Baseline:
         self.calls.exchange(header["handle"], header["nbytes"])
         return {}
 
-    def release(self, message: Message) -> dict[str, Any]:
+    def release(self, message: Frame) -> dict[str, Any]:
         """Forgets the task before; with `all`, gives all memory back that is not of a model that is kept."""
         if self.model is not None:
             if sum(t.nbytes for t in _state(self.model).values()) <= KEPT_BYTES:
@@ -76,7 +76,7 @@ class Baseline:
         devices.give_back(self.device.name, everything=message.header.get("all", False))
         return {}
 
-    def time(self, message: Message) -> dict[str, Any]:
+    def time(self, message: Frame) -> dict[str, Any]:
         """A baseline timed on what lies in the block."""
         calls = self._bound(message.header)
         if message.header["fresh"]:
@@ -87,7 +87,7 @@ class Baseline:
             _, times = self.device.measure(calls)
         return {"times": dataclasses.asdict(times)}
 
-    def graph(self, message: Message) -> dict[str, Any]:
+    def graph(self, message: Frame) -> dict[str, Any]:
         """What a replay takes of a baseline captured in a CUDA graph."""
         calls = self._bound(message.header)
         try:

@@ -22,7 +22,8 @@ import torch
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.tasks import inputs as task_inputs
 from kernelwright.tasks import lint, probe, shortcuts
 from kernelwright.tasks import workloads as task_workloads
@@ -38,7 +39,7 @@ class Oracle:
         self.source = ""
         self.distributions: dict[str, list[str]] = {}
 
-    def plan(self, message: Message) -> dict[str, Any]:
+    def plan(self, message: Frame) -> dict[str, Any]:
         """Derives workloads and the distributions that the task's preconditions allow."""
         header = message.header
         self.source = header["source"]
@@ -58,7 +59,7 @@ class Oracle:
         usable = task_inputs.usable_distributions(namespace, seed=header["seed"])
         return {**plan, "distributions": list(usable), "large": large}
 
-    def trial(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def trial(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """Inputs and expected outputs of one call."""
         header = message.header
         call_seed = header["call_seed"]
@@ -86,7 +87,7 @@ class Oracle:
         }
         return facts, tensors + packed_exact + packed_honest
 
-    def nearby(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def nearby(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """What a trial's reference gives in float64 on inputs moved by noise, for the second look."""
         header = message.header
         namespace, model = self._model(header)
@@ -94,7 +95,7 @@ class Oracle:
         moved = task_inputs.nearby_outputs(model, {}, values, header["call_seed"], header["noise"], header["sign"])
         return {"worked": moved is not None}, tuple(wire.pack_tensor(t) for t in moved or ())
 
-    def outline(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def outline(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """The arguments of a call at a size that is too large to make, with a few values of a smaller one's each."""
         header = message.header
         self.source = header.get("source") or self.source
@@ -124,7 +125,7 @@ class Oracle:
             task_inputs.randomise_weights(model, header["weight_seed"])
         return namespace, model
 
-    def shortcuts(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def shortcuts(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """What the reference gives on less than one trial's inputs: names, and as many outputs for each."""
         header = message.header
         namespace, model = self._model(header)
@@ -136,7 +137,7 @@ class Oracle:
         tensors = tuple(wire.pack_tensor(t) for outputs in found.values() for t in outputs)
         return {"names": list(found), "output_count": len(honest)}, tensors
 
-    def lint(self, message: Message) -> dict[str, Any]:
+    def lint(self, message: Frame) -> dict[str, Any]:
         """Notes on the task, the inputs that nothing depends on, and the hardening values that it can take."""
         header = message.header
         self.source = header["source"]

@@ -19,10 +19,7 @@ import copy
 import dataclasses
 import functools
 import gc
-import io
 import math
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,12 +28,15 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from kernelwright.errors import TaskError
-from kernelwright.evaluation.compare import on_device, on_host, second_look
+from kernelwright.evaluation.compare import on_device, on_host
 from kernelwright.evaluation.device import devices
 from kernelwright.evaluation.device.devices import Device
 from kernelwright.evaluation.processes import wire
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.processes.channel import Channel, Frame
+from kernelwright.evaluation.processes.serving import DoesNotFit, answer_all
 from kernelwright.evaluation.reference import by_rows, input_coverage
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import noise
 from kernelwright.records import Distribution
 from kernelwright.tasks import draws, gradients
 from kernelwright.tasks import inputs as task_inputs
@@ -58,10 +58,6 @@ SLOT_BYTES, MOST_SLOTS = 128 << 20, 16
 MORE_BYTES, MOST_BYTES = 256 << 20, 1 << 30
 """Who says how many slots would be best, and with how many one can do, has more room for the best number, and this much
 for the others."""
-
-
-class TooLarge(Exception):
-    """The task does not fit the device with the room that checking needs."""
 
 
 @dataclasses.dataclass
@@ -106,7 +102,7 @@ class Referee:
         self.counted: dict[str, tuple[int, bool]] = {}
         """FLOPs of tasks of before, and whether their references draw no numbers; many answers are to one task."""
 
-    def construct(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def construct(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """Makes the model of a task in place of the one before; answers with constructor arguments and weights for the
         runner."""
         header = message.header
@@ -116,7 +112,7 @@ class Referee:
         nodes, tensors = self._make_model(header["weight_seed"], header["randomise"])
         return {"values": nodes}, tensors
 
-    def prepare(self, message: Message) -> dict[str, Any]:
+    def prepare(self, message: Frame) -> dict[str, Any]:
         """Makes the shared block for calls of the model that was constructed; answers with what lies where."""
         header = message.header
         self._place()
@@ -176,13 +172,13 @@ class Referee:
             self.counted[key] = counter.get_total_flops(), steady
         return made, *self.counted[key]
 
-    def reweigh(self, message: Message) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def reweigh(self, message: Frame) -> tuple[dict[str, Any], tuple[TensorBytes, ...]]:
         """Other weights for the task at hand; answers with constructor arguments and weights for the runner."""
         self.model, self.twin = None, None
         nodes, tensors = self._make_model(message.header["weight_seed"], randomise=True)
         return {"values": nodes}, tensors
 
-    def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[Tensor, ...]]:
+    def _make_model(self, seed: int, randomise: bool) -> tuple[list[Any], tuple[TensorBytes, ...]]:
         """The model, on the processor; its constructor's arguments and weights, packed."""
         model = task_inputs.construct(self.namespace, seed)
         torch.manual_seed(seed)
@@ -190,7 +186,7 @@ class Referee:
         if randomise and isinstance(model, torch.nn.Module):
             task_inputs.randomise_weights(model, seed)
         state = {k: v.detach().clone() for k, v in model.state_dict().items()} if hasattr(model, "state_dict") else {}
-        packed: tuple[list[Any], tuple[Tensor, ...]] = wire.pack_values([], init, state)
+        packed: tuple[list[Any], tuple[TensorBytes, ...]] = wire.pack_values([], init, state)
         self.model, self.state, self.placed = model, state, False
         return packed
 
@@ -202,13 +198,15 @@ class Referee:
             self.placed = True
 
     def _room(self, nbytes: int, budget: int, copies: int) -> int:
-        """Bytes that are left beside so many copies. Raises `TooLarge` where there is no room for them."""
+        """Bytes that are left beside so many copies. Raises `DoesNotFit` where there is no room for them."""
         facts = self.device.facts()
         room = min(facts["free_bytes"], budget or facts["free_bytes"])
         need = copies * nbytes
         if need > room:
             gigabytes = need / 2**30, room / 2**30
-            raise TooLarge("about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes))
+            raise DoesNotFit(
+                "about {:.1f} GB are needed to check this size, and {:.1f} GB are there".format(*gigabytes)
+            )
         return int(room - need)
 
     def _slots(self, wanted: list[int], total: int, nbytes: int, budget: int) -> int:
@@ -226,13 +224,13 @@ class Referee:
     def _sliced(self, values: Any, made: list[torch.Tensor], budget: int, whole: bool) -> by_rows.Slicing | None:
         """How to check in slices where there is no room for more; None where the whole has room.
 
-        Raises `TooLarge` where neither has, and where the whole has not and is asked for: alone, there is more room.
+        Raises `DoesNotFit` where neither has, and where the whole has not and is asked for: alone, there is more room.
         """
         nbytes = max(sum(t.nbytes for t in group) for group in (wire.tensors_of(values), made))
         try:
             self._room(nbytes, budget, COPIES)
             return None
-        except TooLarge as error:
+        except DoesNotFit as error:
             if whole:
                 raise
             left = self._room(nbytes, budget, SLICED_COPIES)
@@ -240,12 +238,12 @@ class Referee:
             step = int(min(SLICE_BYTES, left // COPIES) * rows // max(nbytes, 1))
             found = by_rows.find(values, made, lambda v: self._exact(v, 0), step, seed=len(made))
             if found is None:
-                raise TooLarge(
+                raise DoesNotFit(
                     f"{error}; the reference does not divide into rows that could be checked by turns"
                 ) from None
             return found
 
-    def fill(self, message: Message) -> dict[str, Any]:
+    def fill(self, message: Frame) -> dict[str, Any]:
         """Inputs of one call per slot into a block, one for each seed; outputs there are poisoned."""
         block = self.aside if message.header["aside"] else self.shared
         kind, calls, made = message.header["distribution"], [], {}
@@ -266,7 +264,7 @@ class Referee:
         self.device.synchronize()
         return {"calls": calls}
 
-    def check(self, message: Message) -> dict[str, Any]:
+    def check(self, message: Frame) -> dict[str, Any]:
         """Compares what lies in the shared block with what the inputs of this seed give."""
         header = message.header
         self._place()
@@ -276,7 +274,7 @@ class Referee:
         got = [self._at(place, header["slot"]).clone() for place in self.outputs]
         return {"results": self._results(header, got), "same_bits": self._same_bits(header["repeat"], got)}
 
-    def check_row(self, message: Message) -> dict[str, Any]:
+    def check_row(self, message: Frame) -> dict[str, Any]:
         """The same for a row of calls, one a slot, up to the first that is wrong: all at once where they are near."""
         header, rows = message.header, []
         self._place()
@@ -339,8 +337,8 @@ class Referee:
         del honest
 
         def nearby(run: int) -> list[torch.Tensor] | None:
-            noise, sign = second_look.noise(header["seed"], run)
-            return task_inputs.nearby_outputs(self.model, self.state, again(), call_seed, noise, sign)
+            noise_seed, sign = noise(header["seed"], run)
+            return task_inputs.nearby_outputs(self.model, self.state, again(), call_seed, noise_seed, sign)
 
         return on_host.looked_twice(results, exact, nearby, on_device.taken)
 
@@ -417,7 +415,7 @@ class Referee:
         kept = self.made.get((kind, seed))
         return task_inputs.make_inputs(self.namespace, kind, seed) if kept is None else _copied(kept)
 
-    def share(self, message: Message) -> dict[str, Any]:
+    def share(self, message: Frame) -> dict[str, Any]:
         """The share of the input bytes that outputs hang on."""
         seed = message.header["seed"]
         self._place()
@@ -427,7 +425,7 @@ class Referee:
         rng = np.random.default_rng(seed)
         return {"share": input_coverage.share(tensors, lambda: self._honest(values, seed), rng)}
 
-    def facts(self, _message: Message) -> dict[str, Any]:
+    def facts(self, _message: Frame) -> dict[str, Any]:
         """What the device says of itself now."""
         return {"device": self.device.facts()}
 
@@ -447,7 +445,7 @@ class Referee:
         assert block is not None
         return devices.view(block, slot * self.stride + place.offset, getattr(torch, place.dtype), place.shape)
 
-    def release(self, _message: Message) -> dict[str, Any]:
+    def release(self, _message: Frame) -> dict[str, Any]:
         """Forgets the task before, and gives all of its memory back to the device."""
         self.drop(everything=True)
         return {}
@@ -556,36 +554,3 @@ def serve(channel: Channel, level: str, device: Device) -> None:
             "release": ("released", referee.release),
         },
     )
-
-
-def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Message], Any]]]) -> None:
-    """Answers each message by its kind until the judge closes the channel. What a task prints goes nowhere."""
-    while True:
-        try:
-            message = channel.receive()
-        except ChannelClosed:
-            return
-        sys.stdout = sys.stderr = io.StringIO()
-        kind, act = answers[message.kind]
-        try:
-            answer = act(message)
-            facts, tensors = answer if isinstance(answer, tuple) else (answer, ())
-            channel.send({"kind": kind, **facts}, tensors)
-        except ChannelClosed:
-            return
-        except BaseException as error:  # a reference may raise anything, SystemExit included
-            channel.send(_failure(error))
-
-
-def _failure(error: BaseException) -> dict[str, Any]:
-    """What went wrong, and why: `large` says that the size does not fit, `task` that the reference failed."""
-    memory = isinstance(error, TooLarge | MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    known = isinstance(error, TaskError | TooLarge)
-    text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
-    return {
-        "kind": "failed",
-        "why": "large" if memory else "task",
-        "message": text[:2000],
-        "hint": error.hint if isinstance(error, TaskError) else None,
-        "traceback": traceback.format_exc(limit=-4)[-4000:],
-    }

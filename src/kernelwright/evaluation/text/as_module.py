@@ -12,7 +12,7 @@ import warnings
 
 from kernelwright import syntax
 from kernelwright.backends.source_text.plain import exported_functions, plain_extension_source
-from kernelwright.evaluation.processes.session import Failed
+from kernelwright.evaluation.failure import Failed
 from kernelwright.records import Candidate, Finding
 
 _WRAPPER = """\

@@ -13,7 +13,8 @@ import torch
 
 from kernelwright.evaluation.candidate import fake_cuda, kernelbench_runner
 from kernelwright.evaluation.candidate.runner import Runner
-from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Message, Tensor
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
+from kernelwright.evaluation.tensor_bytes import TensorBytes
 
 
 def prepare() -> None:
@@ -48,7 +49,7 @@ def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
     """Answers the judge until it closes the channel."""
     runner = runner or Runner(channel)
     channel.send({"kind": "ready", "level": level, "launch_ms": runner.launch_ms})
-    handlers: dict[str, Callable[[Message], None]] = {
+    handlers: dict[str, Callable[[Frame], None]] = {
         "load": lambda m: _answer(runner, m, "loaded", lambda: (runner.load(m), [])),
         "model": lambda m: _answer(runner, m, "made", lambda: (runner.make(m), [])),
         "call": lambda m: _answer(runner, m, "called", lambda: runner.call(m)),
@@ -64,12 +65,12 @@ def serve(channel: Channel, level: str, runner: Runner | None = None) -> None:
         handlers[message.kind](message)
 
 
-def _further(runner: Runner, name: str, kind: str) -> Callable[[Message], None]:
+def _further(runner: Runner, name: str, kind: str) -> Callable[[Frame], None]:
     return lambda message: _answer(runner, message, kind, lambda: getattr(runner, name)(message))
 
 
 def _answer(
-    runner: Runner, message: Message, kind: str, act: Callable[[], tuple[dict[str, Any], list[Tensor]]]
+    runner: Runner, message: Frame, kind: str, act: Callable[[], tuple[dict[str, Any], list[TensorBytes]]]
 ) -> None:
     try:
         facts, outputs = act()

@@ -1,0 +1,73 @@
+"""The judge's side of a builder: builds in bounded time, and restarts the process when a compiler kills it."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kernelwright.backends import host_build
+from kernelwright.builds import BuildRequest, BuildResult, needs_torch
+from kernelwright.errors import HarnessError
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout
+from kernelwright.evaluation.processes.pool import Child, Pool
+
+SLOW_BUILD_SECONDS = 900.0
+"""Wall seconds for torch's own build of an extension by nvcc, waiting for room and for torch's headers included. The
+candidate's text itself has less (`backends.torch_build`)."""
+
+
+class BuilderClient:
+    """The builder child of one worker, replaced when a build hangs or kills it."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.pool = pool
+        self.child: Child | None = None
+        self.level = "none"
+
+    def build(self, request: dict[str, Any], timeout: float) -> BuildResult:
+        """One build, in bounded time. A compiler that crashes or hangs on a text twice is that text's fault.
+
+        For a GPU, torch's own build follows where ours lacks something; it has `SLOW_BUILD_SECONDS`.
+        """
+        result = self._built({"kind": "build", "request": request}, timeout)
+        if needs_torch(BuildRequest.from_fields(request), result):
+            header = {"kind": "build_by_torch", "request": request, "first": dataclasses.asdict(result)}
+            return self._built(header, max(timeout, SLOW_BUILD_SECONDS))
+        return result
+
+    def _built(self, header: dict[str, Any], timeout: float) -> BuildResult:
+        for attempt in (1, 2):
+            if self.child is None:
+                if header["request"].get("kind") == "extension":
+                    _built_ahead(self.pool.cache)
+                self.child = self.pool.spawn("builder", cpu_seconds=0, memory_mb=0)
+                self.level = self.child.level
+            try:
+                answer = self.child.ask({**header, "cache": str(self.pool.cache)}, deadline=time.monotonic() + timeout)
+            except ChannelTimeout:
+                self.close()
+                return BuildResult("compile_error", log=f"the compiler did not finish within {timeout:.0f} s")
+            except ChannelClosed:
+                fate = self.child.natural_fate()
+                self.close()
+                if attempt == 2:
+                    return BuildResult("compile_error", log=f"the compiler died on this source: it {fate}")
+                continue
+            return BuildResult.from_fields(answer.header["result"])
+        raise HarnessError("unreachable: a build ends within two attempts")
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None
+
+
+@cache
+def _built_ahead(folder: Path) -> None:
+    """Makes what host code is compiled and linked with, which takes half a minute the first time: before a candidate's
+    clock runs. Raises `HarnessError` without a compiler."""
+    host_build.host_library(folder)
+    host_build.precompiled_header(folder, host_build.DEFAULT_FLAGS)

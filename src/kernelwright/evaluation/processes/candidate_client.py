@@ -1,0 +1,199 @@
+"""The judge's side of a runner: one candidate's process, asked in turn, its deaths told apart.
+
+A `Failed` is raised where the judgement of the candidate ends; the judge turns it into a verdict. Faults of ours raise
+`HarnessError`. Build requests pass through here, so the judge knows what was built without asking the runner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import time
+from typing import Any
+
+from kernelwright.backends import host_build
+from kernelwright.backends.triton import triton_support
+from kernelwright.builds import BuildResult
+from kernelwright.evaluation.failure import Failed, missing_library
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.processes import messages
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
+from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import Outline, Trial, TrialData
+from kernelwright.records import Candidate, Finding, Task
+from kernelwright.tasks.reference import wants_gradients
+
+MAX_BUILDS = 64
+KNOWN_LIBRARIES = frozenset(
+    """triton cupy numba cutlass tilelang pycuda cuda flash_attn xformers apex einops scipy torchvision torchaudio
+    tensorrt pybind11 cppyy bitsandbytes deepspeed transformers jax mlx tvm taichi helion cuquantum nvtx ninja
+    """.split()
+)
+"""Libraries that an honest candidate may ask for; one that is not installed makes it `unsupported` here."""
+
+
+def _forged(where: str, error: Exception) -> Failed:
+    """For an answer that only a candidate that writes into the channel itself can give."""
+    finding = Finding(
+        rule="forged-answer", evidence=f"an answer that the runner does not give: {error}", severity="reject"
+    )
+    return Failed("rejected", f"forged-answer: {finding.evidence} ({where})"[:500], finding)
+
+
+class CandidateClient:
+    """The runner of one candidate, with a budget of wall seconds that builds do not use up."""
+
+    replayed = False
+    """Whether only launches are repeated on a GPU: then host code needs none, and none of it needs to be watched."""
+
+    def __init__(
+        self,
+        candidate: Candidate,
+        source: str,
+        options: EvalOptions,
+        pool: Pool,
+        builder: BuilderClient,
+        child: Child | None = None,
+    ) -> None:
+        self.candidate = candidate
+        self.options = options
+        self.builder = builder
+        self.builds: list[BuildResult] = []
+        self.requests: list[dict[str, Any]] = []  # what each build was asked for, as the untrusted runner said it
+        self.build_seconds = 0.0
+        self.last: dict[str, Any] = {}
+        self.left = options.timeout
+        # The processor limit is the second line of defence, behind the wall clock that is watched here.
+        cpu = int(options.timeout * 2) + 5
+        preload = ("triton",) if triton_support.wanted(source) else ()
+        self.child = child or pool.spawn("runner", cpu_seconds=cpu, memory_mb=options.memory_mb, preload=preload)
+        self.level = self.child.level
+        self.source = source
+
+    @property
+    def launch_ms(self) -> float:
+        """What an empty launch takes in the process whose calls are timed."""
+        return self.child.launch_ms
+
+    def load(self, task: Task) -> None:
+        """Executes the candidate's file. Raises `Failed`."""
+        header = {
+            "kind": "load",
+            "source": self.source,
+            "entry_point": self.candidate.entry_point,
+            "language": self.candidate.language,
+            "gradients": wants_gradients(task.source),
+            "fence": str(host_build.host_library(self.builder.pool.cache)) if self.candidate.language == "cuda" else "",
+        }
+        self._ask(header, (), "while it was loaded")
+
+    def make(self, data: TrialData, weight_seed: int, keep: bool) -> str:
+        """Constructs the model with the reference's weights, or only resets them. Raises `Failed`."""
+        nodes, tensors = data.packed(1, 2)
+        header = {"kind": "model", "values": nodes, "weight_seed": weight_seed, "keep": keep}
+        return str(self._ask(header, tensors, "in its constructor").header["weights"])
+
+    def call(self, data: TrialData, call_seed: int, reuse: bool) -> Frame:
+        """One forward pass. Raises `Failed`."""
+        nodes, tensors = data.packed(0)
+        header = {"kind": "call", "values": nodes, "call_seed": call_seed, "reuse": reuse}
+        return self._ask(header, tensors, "in its forward pass")
+
+    def sampled(self, outline: Outline, trial: Trial) -> None:
+        """Constructs the model and calls it at a size of which only a part is run. Raises `Failed`."""
+        arguments, init = outline.nodes
+        header = {"kind": "model", "values": [init], "weight_seed": trial.weight_seed, "keep": False}
+        self._ask(header, (), "in its constructor, at full size")
+        header = {"kind": "call", "values": [arguments], "call_seed": trial.input_seed}
+        header |= {"shapes": outline.shapes, "exact": outline.exact}
+        self._ask(header, outline.samples, "in its forward pass, at full size")
+
+    def exchange(self, handle: str, nbytes: int) -> None:
+        """Has the runner open memory that the referee shares, or, with an empty handle, close it. Raises `Failed`."""
+        self._ask({"kind": "exchange", "handle": handle, "nbytes": nbytes}, (), "while it was prepared")
+
+    def run(self, header: dict[str, Any]) -> dict[str, Any]:
+        """One full-size call on shared memory. Raises `Failed`."""
+        return self._ask({"kind": "run", **header}, (), "at full size").header
+
+    def strict(self, step: str, where: str, **header: Any) -> dict[str, Any]:
+        """One step of KernelBench's own protocol (`kernelbench_runner`). Raises `Failed`."""
+        return self._ask({"kind": "strict", "step": step, **header}, (), where).header
+
+    def _ask(self, header: dict[str, Any], tensors: tuple[TensorBytes, ...], where: str) -> Frame:
+        started = time.monotonic()
+        built = 0.0
+        try:
+            self.child.channel.send(header, tensors, started + self.left)
+            while True:
+                answer = self.child.channel.receive(started + self.left + built)
+                if answer.kind != "build":
+                    break
+                built += self._build(answer)
+        except ChannelTimeout:
+            raise Failed("timeout", f"no answer within {self.options.timeout:g} s, {where}") from None
+        except ChannelClosed as error:
+            raise self._death(where, str(error)) from None
+        finally:
+            self.left -= time.monotonic() - started - built
+            self.build_seconds += built
+        try:
+            self.last = messages.read(header["kind"], answer.header)
+        except messages.Unsound as error:
+            raise _forged(where, error) from None
+        if answer.kind == "failed":
+            raise self._failure(self.last, where)
+        return Frame(self.last, answer.tensors)
+
+    def _build(self, message: Frame) -> float:
+        started = time.monotonic()
+        try:
+            request = messages.build_request(message.header)
+        except messages.Unsound as error:
+            raise _forged("in a build request", error) from None
+        if len(self.builds) >= MAX_BUILDS:
+            result = BuildResult("compile_error", log=f"more than {MAX_BUILDS} builds for one candidate")
+        else:
+            result = self.builder.build(request, self.options.build_timeout)
+        self.builds.append(result)
+        self.requests.append(request)
+        seconds = time.monotonic() - started
+        self.child.channel.send({"kind": "built", "result": dataclasses.asdict(result)}, (), time.monotonic() + 10)
+        return seconds
+
+    def _death(self, where: str, detail: str) -> Failed:
+        fate = self.child.natural_fate()
+        if fate.signal == signal.SIGXCPU or (fate.signal == signal.SIGKILL and self.left <= 0):
+            return Failed("timeout", f"used up its processor time {where}")
+        if fate.full:
+            return Failed("runtime_error", f"its files took more room than they may {where}")
+        if fate.rss_mb > self.options.memory_mb * 0.9:
+            return Failed("runtime_error", f"out of memory {where}: it reached {fate.rss_mb} MB")
+        if fate.signal is not None:
+            name = signal.Signals(fate.signal).name if fate.signal in set(signal.Signals) else str(fate.signal)
+            return Failed("runtime_error", f"its process was killed by {name} {where}")
+        if fate.exit is not None:
+            return Failed("runtime_error", f"it ended its process with status {fate.exit} {where}")
+        return Failed("runtime_error", f"it broke off the conversation {where} ({detail})")
+
+    def _failure(self, header: dict[str, Any], where: str) -> Failed:
+        kind, message = header["type"], header["message"]
+        # Of a file without Python the lines that ran are the wrapper's.
+        line = header.get("line") if self.candidate.sources[0].path.endswith(".py") else None
+        at = f" (line {line})" if line else ""
+        log = str(header.get("traceback", ""))
+        if kind in ("MemoryError", "OutOfMemoryError") or "can't allocate memory" in message:
+            return Failed("runtime_error", f"out of memory {where}{at}", log=log)
+        if kind == "NoEntryPoint":
+            return Failed("compile_error", f"{message}; a candidate defines class ModelNew(nn.Module)", log=log)
+        missing = [n for n in header.get("missing_libraries", []) if n in KNOWN_LIBRARIES]
+        if kind in ("ModuleNotFoundError", "ImportError") and missing:
+            return Failed("unsupported", missing_library(missing), log=log)
+        first = message.strip().splitlines()[0] if message.strip() else ""
+        finding = Finding(rule="exception", evidence=f"{kind}: {first}"[:500], severity="fault", line=line)
+        return Failed("runtime_error", f"{kind} {where}{at}: {first}"[:500], finding, log)
+
+    def close(self) -> None:
+        self.child.end()

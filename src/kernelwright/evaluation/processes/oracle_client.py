@@ -1,0 +1,139 @@
+"""The judge's side of an oracle: asks for a task's plan and for trials, restarts the process when it dies."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation.processes.channel import ChannelClosed, ChannelTimeout, Frame
+from kernelwright.evaluation.processes.pool import Child, Pool
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.evaluation.trials import Outline, TaskPlan, Trial, TrialData, noise
+from kernelwright.records import Task, Workload
+
+KEPT_BYTES = 16 << 20
+"""Bytes of trials that a client caches, for candidates that are judged on equal inputs."""
+ORACLE_SECONDS = 120.0
+ORACLE_MB = 12_288
+
+
+class OracleClient:
+    """The oracle of one task. Started when first asked, restarted when it dies."""
+
+    def __init__(self, task: Task, pool: Pool) -> None:
+        self.task = task
+        self.pool = pool
+        self.child: Child | None = None
+        self._made: dict[str, TrialData] = {}
+        """The last trials, by what was asked, as far as they are small."""
+
+    def _ask(self, header: dict[str, Any]) -> Frame:
+        if self.child is None:
+            self.child = self.pool.spawn("oracle", cpu_seconds=int(ORACLE_SECONDS * 4), memory_mb=ORACLE_MB)
+        try:
+            answer = self.child.ask(header, deadline=time.monotonic() + ORACLE_SECONDS)
+        except ChannelTimeout as error:
+            self.close()
+            raise TaskError(
+                f"the reference of task {self.task.task_id!r} did not finish within {ORACLE_SECONDS:.0f} s",
+                hint="make the task's sizes smaller, or state smaller workloads in its task.toml",
+            ) from error
+        except ChannelClosed as error:
+            fate = self.child.natural_fate()
+            self.close()
+            raise TaskError(
+                f"the reference of task {self.task.task_id!r} ended its process: it {fate}",
+                hint="run the reference by itself to see why; it may need more memory than there is",
+            ) from error
+        if answer.kind == "failed":
+            raise TaskError(
+                f"task {self.task.task_id!r}: {answer.header['message']}",
+                hint=answer.header.get("hint") or "run the reference by itself to see the whole error",
+            )
+        return answer
+
+    def plan(self, budget: dict[str, int], seed: int) -> TaskPlan:
+        """Sizes and distributions of this task; raises `TaskError` when its reference does not run."""
+        declared = [w.model_dump(mode="json") for w in self.task.workloads if w.purpose == "functional"]
+        header = {"kind": "plan", "source": self.task.source, "workloads": declared, "budget": budget, "seed": seed}
+        answer = self._ask(header).header
+        return TaskPlan(
+            [Workload.model_validate(w) for w in answer["workloads"]],
+            Workload.model_validate(answer["declared"]) if answer["declared"] else None,
+            answer["distributions"],
+            answer["notes"],
+            [Workload.model_validate(w) for w in answer["large"]],
+        )
+
+    def trial(self, trial: Trial, call_seed: int, randomise: bool = True) -> TrialData:
+        """Inputs and expected outputs of one call; without `randomise`, with weights as the constructor leaves them."""
+        asked = self._call(trial, call_seed, randomise)
+        key = repr({**asked, "source": ""})
+        if key in self._made:
+            return self._made[key]
+        answer = self._ask({"kind": "trial", **asked})
+        facts, tensors = answer.header, answer.tensors
+        first, count = facts["input_count"], facts["output_count"]
+        made = self._made[key] = TrialData(
+            facts["values"],
+            tensors[:first],
+            tensors[first : first + count],
+            tensors[first + count :],
+            facts["low_error"],
+            facts["input_scale"],
+            tuple(tuple(s) for s in facts["shapes"]),
+            tuple(facts["dtypes"]),
+            lambda run: self._nearby(trial, call_seed, randomise, run),
+            facts["handed"],
+        )
+        while sum(one.nbytes for one in self._made.values()) > KEPT_BYTES:
+            del self._made[next(iter(self._made))]
+        return made
+
+    def _nearby(self, trial: Trial, call_seed: int, randomise: bool, run: int) -> list[np.ndarray] | None:
+        """A trial's outputs in float64 on inputs moved by noise: runs 2k and 2k + 1 by opposite noise."""
+        seed, sign = noise(trial.input_seed, run)
+        call = self._call(trial, call_seed, randomise)
+        answer = self._ask({"kind": "nearby", **call, "noise": seed, "sign": sign})
+        return [t.array() for t in answer.tensors] if answer.header["worked"] else None
+
+    def outline(self, size: Workload, trial: Trial) -> Outline | str:
+        """The arguments of a call at `size`, with samples of a trial's values; or why they cannot be had."""
+        answer = self._ask({"kind": "outline", **self._call(trial, trial.input_seed), "large": size.constants})
+        facts = answer.header
+        if facts["problem"]:
+            return str(facts["problem"])
+        return Outline(facts["values"], answer.tensors, facts["shapes"], facts["exact"])
+
+    def _call(self, trial: Trial, call_seed: int, randomise: bool = True) -> dict[str, Any]:
+        return {
+            "source": self.task.source,
+            "constants": trial.workload.constants,
+            "distribution": trial.distribution,
+            "seed": trial.input_seed,
+            "weight_seed": trial.weight_seed,
+            "call_seed": call_seed,
+            "randomise": randomise,
+        }
+
+    def shortcuts(
+        self, trial: Trial, call_seed: int, only: list[str] | None, ignored: list[int]
+    ) -> dict[str, tuple[TensorBytes, ...]]:
+        """Outputs of the reference on less than a trial's inputs, by the null kernel's name (`tasks.shortcuts`)."""
+        header = {"kind": "shortcuts", **self._call(trial, call_seed), "only": only, "ignored": ignored}
+        answer = self._ask(header)
+        count = answer.header["output_count"]
+        return {n: answer.tensors[i * count : (i + 1) * count] for i, n in enumerate(answer.header["names"])}
+
+    def lint(self, workload: Workload, declared: list[dict[str, Any]], seed: int) -> dict[str, Any]:
+        """What `tasks.lint` finds: `notes`, `unread`, `memory_gb`, and `hardening`, the values the task can take."""
+        header = {"kind": "lint", "source": self.task.source, "constants": workload.constants}
+        return self._ask({**header, "declared": declared, "seed": seed}).header
+
+    def close(self) -> None:
+        if self.child is not None:
+            self.child.end()
+            self.child = None

@@ -1,0 +1,49 @@
+"""The loop of a process that we trust: answers the judge's messages, and tells whose fault an exception is."""
+
+from __future__ import annotations
+
+import io
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from kernelwright.errors import TaskError
+from kernelwright.evaluation.processes.channel import Channel, ChannelClosed, Frame
+
+
+class DoesNotFit(Exception):
+    """The task does not fit the device with the room that checking needs."""
+
+
+def answer_all(channel: Channel, answers: dict[str, tuple[str, Callable[[Frame], Any]]]) -> None:
+    """Answers each message by its kind until the judge closes the channel. What a task prints goes nowhere."""
+    while True:
+        try:
+            message = channel.receive()
+        except ChannelClosed:
+            return
+        sys.stdout = sys.stderr = io.StringIO()
+        kind, act = answers[message.kind]
+        try:
+            answer = act(message)
+            facts, tensors = answer if isinstance(answer, tuple) else (answer, ())
+            channel.send({"kind": kind, **facts}, tensors)
+        except ChannelClosed:
+            return
+        except BaseException as error:  # a reference may raise anything, SystemExit included
+            channel.send(_failure(error))
+
+
+def _failure(error: BaseException) -> dict[str, Any]:
+    """What went wrong, and why: `large` says that the size does not fit, `task` that the reference failed."""
+    memory = isinstance(error, DoesNotFit | MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    known = isinstance(error, TaskError | DoesNotFit)
+    text = str(error) if known else f"the reference raised {type(error).__name__}: {error}"
+    return {
+        "kind": "failed",
+        "why": "large" if memory else "task",
+        "message": text[:2000],
+        "hint": error.hint if isinstance(error, TaskError) else None,
+        "traceback": traceback.format_exc(limit=-4)[-4000:],
+    }

@@ -1,0 +1,101 @@
+"""Records of trials: the sizes of a task, the calls that are checked, their data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from kernelwright.evaluation.tensor_bytes import TensorBytes
+from kernelwright.records import Distribution, Workload
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One call to be checked."""
+
+    workload: Workload
+    distribution: Distribution
+    weight_seed: int
+    input_seed: int
+    reuse: bool = False
+    """Call the same model again, with new contents at the addresses of the previous call."""
+
+
+@dataclass(frozen=True)
+class TrialData:
+    """What the oracle made of a trial. `nodes` are the packed values: inputs, constructor arguments, weights."""
+
+    nodes: list[Any]
+    tensors: tuple[TensorBytes, ...]
+    exact: tuple[TensorBytes, ...]
+    honest: tuple[TensorBytes, ...]
+    low_error: list[float | None] | None
+    input_scale: float
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    nearby: Callable[[int], list[np.ndarray] | None] | None = None
+    """Asks the oracle for the expected outputs on inputs moved by noise: a run of the second look, by number."""
+    handed: Sequence[Sequence[int]] = ()
+    """Output and input, by number, where the reference hands an input's memory through."""
+
+    def packed(self, *which: int) -> tuple[list[Any], tuple[TensorBytes, ...]]:
+        """The chosen values with just the tensors that they use, renumbered."""
+        used: list[TensorBytes] = []
+
+        def renumber(node: dict[str, Any]) -> dict[str, Any]:
+            ((kind, value),) = node.items()
+            if kind == "t":
+                used.append(self.tensors[value])
+                return {"t": len(used) - 1}
+            if kind in "lp":
+                return {kind: [renumber(v) for v in value]}
+            if kind == "d":
+                return {"d": [[k, renumber(v)] for k, v in value]}
+            return node
+
+        return [renumber(self.nodes[i]) for i in which], tuple(used)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(t.data) for t in (*self.tensors, *self.exact, *self.honest))
+
+    @property
+    def largest_input(self) -> int:
+        return max((_count(s) for s in self.shapes), default=0)
+
+
+def _count(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total
+
+
+@dataclass(frozen=True)
+class Outline:
+    """One call at a size that is too large to make. `nodes` are its packed arguments and constructor's arguments, whose
+    tensors are `samples` of flat values; `shapes` are those that they stand for, `exact` whether a sample is all."""
+
+    nodes: list[Any]
+    samples: tuple[TensorBytes, ...]
+    shapes: list[list[int]]
+    exact: list[bool]
+
+
+@dataclass
+class TaskPlan:
+    """The sizes and value distributions at which a task is judged; `large`: stated ones that are too large to run."""
+
+    workloads: list[Workload]
+    declared: Workload | None
+    distributions: list[Distribution]
+    notes: list[str] = field(default_factory=list)
+    large: list[Workload] = field(default_factory=list)
+
+
+def noise(seed: int, run: int) -> tuple[int, int]:
+    """Returns the noise's seed and sign for a run of the second look at a call whose inputs come from `seed`."""
+    return (seed << 8) + run // 2, -1 if run % 2 else 1
