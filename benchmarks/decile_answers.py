@@ -147,7 +147,7 @@ class Stages:
         return found
 
 
-def by_task(bench: numbers.Bench) -> dict[str, dict[str, float]]:
+def by_task(bench: numbers.BenchResults) -> dict[str, dict[str, float]]:
     """Per task: the share of answers that are right, the share that are right and faster than eager, and the mean log
     speedup of the right ones where there are any."""
     found: dict[str, dict[str, float]] = {}

@@ -31,7 +31,7 @@ from kernelwright.inference.engine import Engine
 from kernelwright.inference.sampling import Sampling
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.training.checkpoint import load_state, save_model
-from kernelwright.training.model import Decoder, Shape
+from kernelwright.training.model import ModelShape, TrainingDecoder
 from kernelwright.training.pretrain.job import pretrain
 from kernelwright.training.pretrain.preparing import prepare_data
 from kernelwright.training.pretrain.progress import read_log
@@ -65,7 +65,7 @@ def export(name: str, out: Path, settings: PretrainSettings) -> dict[str, Any]:
     if state is None:
         raise SystemExit(f"error: {folder} holds no state to export")
     tokenizer = ChatTokenizer.load(folder / "data")
-    model = Decoder(Shape(tokenizer.size, **settings.model.model_dump()), "dense")
+    model = TrainingDecoder(ModelShape(tokenizer.size, **settings.model.model_dump()), "dense")
     model.load_state_dict(state["model"])
     save_model(model, folder / "data", folder)
     progress = state["progress"]

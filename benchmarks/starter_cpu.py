@@ -36,13 +36,13 @@ def random_checkpoint(folder: Path) -> Path:
 
     from kernelwright.corpus.pairs import pairs
     from kernelwright.training.checkpoint import save_model
-    from kernelwright.training.model import Decoder, Shape
+    from kernelwright.training.model import ModelShape, TrainingDecoder
     from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
     texts = [text for pair in pairs(1, 300, traces=False) for text in (pair.task.source, pair.answer)]
     save_tokenizer(train_tokenizer(texts, 4096), folder / "tokenizer", 4096)
     torch.manual_seed(0)
-    save_model(Decoder(Shape(4096)), folder / "tokenizer", folder)
+    save_model(TrainingDecoder(ModelShape(4096)), folder / "tokenizer", folder)
     return folder
 
 

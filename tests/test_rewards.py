@@ -26,7 +26,7 @@ from kernelwright.records import (
     WorkloadResult,
 )
 from kernelwright.rewards.functions import REWARDS, annealed_judge_weight, load_reward
-from kernelwright.rewards.opinion import SILENT, Judge, judge_messages, read_judgement
+from kernelwright.rewards.opinion import SILENT, OpinionJudge, judge_messages, read_judgement
 from kernelwright.training.rl.loop import judge_weight
 
 
@@ -307,7 +307,7 @@ def test_what_a_judge_drafts_while_it_reasons_is_no_opinion() -> None:
 
 def test_failures_are_tried_again_and_counted() -> None:
     good = json.dumps(OPINION)
-    judge = Judge(Says("what?", good, PolicyError("down"), "no", good))
+    judge = OpinionJudge(Says("what?", good, PolicyError("down"), "no", good))
     assert judge(TASK, CANDIDATE).score == pytest.approx(0.5)
     assert judge(TASK, CANDIDATE).failure is not None
     assert judge(TASK, CANDIDATE).failure is None
@@ -316,7 +316,7 @@ def test_failures_are_tried_again_and_counted() -> None:
 
 @pytest.mark.parametrize("error", [ValueError("boom"), TimeoutError(), RecursionError("deep"), OSError(5, "lost")])
 def test_a_judge_that_raises_has_no_opinion(error: Exception) -> None:
-    judge = Judge(Says(error, error, error, json.dumps(OPINION)))
+    judge = OpinionJudge(Says(error, error, error, json.dumps(OPINION)))
     found = judge(TASK, CANDIDATE)
     assert found.score == 0.0 and str(found.failure).startswith("no answer: ") and len(str(found.failure)) > 11
     assert judge(TASK, CANDIDATE).failure is None  # asked once more, as after an answer that cannot be read
@@ -326,7 +326,7 @@ def test_a_judge_that_raises_has_no_opinion(error: Exception) -> None:
 def test_a_judge_that_never_answers_is_not_asked_for_ever() -> None:
     """A dead endpoint takes half a minute a question: a step would wait for hours."""
     policy = Says("what?", *[PolicyError("down")] * SILENT, json.dumps(OPINION))
-    judge = Judge(policy)
+    judge = OpinionJudge(policy)
     found = [judge(TASK, CANDIDATE) for _ in range(9)]
     assert len(policy.seen) == 1 + SILENT, "an answer that cannot be read is one"
     assert (judge.asked, judge.failed, judge.reason) == (9, 9, "no answer: down")
@@ -337,7 +337,7 @@ def test_a_judge_that_never_answers_is_not_asked_for_ever() -> None:
 
 def test_a_judge_that_was_stopped_has_not_failed() -> None:
     """A candidate would be paid without an opinion for good, because somebody pressed Ctrl-C."""
-    judge = Judge(Says(json.dumps(OPINION)))
+    judge = OpinionJudge(Says(json.dumps(OPINION)))
     judge.stop()
     with pytest.raises(PolicyError, match="stopped"):
         judge(TASK, CANDIDATE)
@@ -347,7 +347,7 @@ def test_a_judge_that_was_stopped_has_not_failed() -> None:
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
 def test_who_stops_the_run_stops_the_judge(stop: type[BaseException]) -> None:
     with pytest.raises(stop):
-        Judge(Says(stop()))(TASK, CANDIDATE)
+        OpinionJudge(Says(stop()))(TASK, CANDIDATE)
 
 
 @pytest.mark.parametrize(

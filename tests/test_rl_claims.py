@@ -99,7 +99,7 @@ def test_a_gpu_named_twice_has_two_jobs_but_no_job_has_it_twice(tmp_path: Path) 
 def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     from kernelwright.policies import load_policy
     from kernelwright.records import Task
-    from kernelwright.rewards.opinion import Judge
+    from kernelwright.rewards.opinion import OpinionJudge
     from kernelwright.tasks import candidate_from_text
 
     kernel = 'import torch\nk = Module(r"""__global__ void relu(float* x) { if (i < n) x[i] = 0; }""")\n'
@@ -107,7 +107,7 @@ def test_the_rules_judge_speaks_as_a_judge_must() -> None:
     scores = [float(opinion("torch.relu(x)", text)["correctness"]) for text in ("nonsense (", kernel, whole)]
     assert scores == sorted(scores) and scores[0] == 0.0 < scores[1] < scores[2] <= 1.0
     with served() as url:
-        judge = Judge(load_policy(f"openai:rules@{url}"))
+        judge = OpinionJudge(load_policy(f"openai:rules@{url}"))
         found = judge(Task(task_id="t", source="torch.relu(x)"), candidate_from_text(whole, "c", ".py"))
     assert found.failure is None and found.scores["correctness"] == pytest.approx(scores[2], abs=1e-3)
     assert (judge.asked, judge.failed) == (1, 0)

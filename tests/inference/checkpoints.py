@@ -10,7 +10,7 @@ import torch
 from training.sample_pairs import pair
 
 from kernelwright.training.checkpoint import save_model
-from kernelwright.training.model import Decoder, Shape
+from kernelwright.training.model import ModelShape, TrainingDecoder
 from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer
 
 
@@ -29,7 +29,7 @@ def random_checkpoint(
     tokenizer = train_tokenizer(texts, 600)
     save_tokenizer(tokenizer, folder / "tokenizer", context)
     torch.manual_seed(seed)
-    shape = Shape(
+    shape = ModelShape(
         tokenizer.get_vocab_size(),
         hidden=64,
         layers=2,
@@ -39,7 +39,7 @@ def random_checkpoint(
         context=context,
         bias=bias,
     )
-    model = Decoder(shape)
+    model = TrainingDecoder(shape)
     for name, weight in model.named_parameters():
         if weight.ndim == 1:
             torch.nn.init.normal_(weight, mean=0.0 if name.endswith("bias") else 1.0, std=0.3)

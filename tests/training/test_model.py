@@ -10,16 +10,16 @@ torch = pytest.importorskip("torch")
 
 from kernelwright.training.attention import KINDS, Spans, choose, prepare  # noqa: E402
 from kernelwright.training.checkpoint import save_model  # noqa: E402
-from kernelwright.training.model import IGNORE, Decoder, Shape  # noqa: E402
+from kernelwright.training.model import IGNORE, ModelShape, TrainingDecoder  # noqa: E402
 from kernelwright.training.pretrain.muon import Muon, orthogonalised  # noqa: E402
 from kernelwright.training.pretrain.tokenizer import save_tokenizer, train_tokenizer  # noqa: E402
 
 SMALL = {"hidden": 64, "layers": 2, "heads": 4, "kv_heads": 2, "feed_forward": 96, "context": 128}
 
 
-def decoder(bias: bool = False, attention: str = "dense") -> Decoder:
+def decoder(bias: bool = False, attention: str = "dense") -> TrainingDecoder:
     torch.manual_seed(1)
-    model = Decoder(Shape(300, bias=bias, **SMALL), attention)
+    model = TrainingDecoder(ModelShape(300, bias=bias, **SMALL), attention)
     for name, weight in model.named_parameters():  # as after training: no vector is what it began as
         if weight.ndim == 1:
             torch.nn.init.normal_(weight, mean=0.0 if name.endswith("bias") else 1.0, std=0.3)
@@ -124,8 +124,8 @@ def test_kinds_agree_on_a_gpu(kind: str) -> None:
 
 
 def test_operations_a_token_are_those_of_the_matrices() -> None:
-    shape = Shape(4096)
-    model = Decoder(shape)
+    shape = ModelShape(4096)
+    model = TrainingDecoder(shape)
     matrices = sum(p.numel() for p in model.parameters() if p.ndim == 2)
     assert shape.flops_a_token(0) == 6 * matrices  # tied: the embedding is the product with the vocabulary
     assert 25e6 < sum(p.numel() for p in model.parameters()) < 32e6

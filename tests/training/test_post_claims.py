@@ -24,7 +24,7 @@ from kernelwright.training.fine_tune.run import _mean_loss, begin, last_checkpoi
 from kernelwright.training.fine_tune.samples import TARGET, encoder_of, prepare  # noqa: E402
 from kernelwright.training.fine_tune.settings import DpoSettings, SftSettings, TextSettings  # noqa: E402
 from kernelwright.training.fine_tune.sft import arguments, make_trainer, train_sft  # noqa: E402
-from kernelwright.training.fine_tune.texts import BadRow, Report, conversation, named_rows  # noqa: E402
+from kernelwright.training.fine_tune.texts import BadRow, RowReport, conversation, named_rows  # noqa: E402
 from kernelwright.training.losses import LOSSES, regions, top_k_entropy  # noqa: E402
 from kernelwright.training.processes import train_in_processes  # noqa: E402
 
@@ -99,7 +99,7 @@ def test_text_in_parquet_that_is_no_utf8_is_a_bad_row(tmp_path: Path) -> None:
     raw = arrow.array([b"good", b"\xff\xfe", b"fine"], type=arrow.binary())
     text = arrow.StringArray.from_buffers(3, raw.buffers()[1], raw.buffers()[2])
     parquet.write_table(arrow.table({"prompt": text, "completion": ["a", "b", "c"]}), tmp_path / "rows.parquet")
-    report = Report()
+    report = RowReport()
     found = list(named_rows(TextSettings(path=str(tmp_path / "rows.parquet")), report))
     assert [row["completion"] for _, row in found] == ["a", "c"]
     assert [(bad.name, bad.reason) for bad in report.bad] == [("rows.parquet:2", "broken-utf8")]

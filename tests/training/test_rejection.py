@@ -15,7 +15,7 @@ pytest.importorskip("trl")
 
 from undecided_model import rl_table  # noqa: E402
 
-from kernelwright.bench.job import Bench  # noqa: E402
+from kernelwright.bench.job import BenchRun  # noqa: E402
 from kernelwright.errors import ConfigError  # noqa: E402
 from kernelwright.executor import Executor, load_executor  # noqa: E402
 from kernelwright.records import Evaluation, Message, Task, WorkloadResult  # noqa: E402
@@ -55,9 +55,9 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
     from kernelwright.training.rejection import train_rejection
 
     out, asked = tmp_path / "rft", 0
-    ask = Bench.ask
+    ask = BenchRun.ask
 
-    def stopping(self: Bench, *words: Any) -> Any:
+    def stopping(self: BenchRun, *words: Any) -> Any:
         nonlocal asked
         asked += 1
         if asked == 4:
@@ -65,7 +65,7 @@ def test_every_stage_resumes_and_only_what_paid_off_is_learnt(
         return ask(self, *words)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Bench, "ask", stopping)
+        patch.setattr(BenchRun, "ask", stopping)
         with pytest.raises(KeyboardInterrupt):
             train_rejection(settings(undecided), out, executor=judges)
     warm = (out / "warm_up" / "log.jsonl").read_text()

@@ -34,7 +34,7 @@ from kernelwright.records import Evaluation, Message, Provenance, Task, Turn  # 
 from kernelwright.training.fine_tune.settings import recipe_path  # noqa: E402
 from kernelwright.training.rl.advantages import ADVANTAGES  # noqa: E402
 from kernelwright.training.rl.policy_loss import policy_loss  # noqa: E402
-from kernelwright.training.rl.rollouts import Rollouts, Row, read_rollouts  # noqa: E402
+from kernelwright.training.rl.rollouts import RolloutRow, Rollouts, read_rollouts  # noqa: E402
 from kernelwright.training.rl.settings import RlSettings  # noqa: E402
 
 ROUNDING = 2e-2 if _has_bf16_units() else 1e-3
@@ -111,7 +111,7 @@ def update_norms(undecided: Path, rewards: list[float | None], **more: Any) -> t
     rows = []
     for n, reward in enumerate(rewards):
         ids = tuple(range(20 + n, 30 + 4 * n))  # of several lengths
-        rows.append(Row("t", 0, n, 0, prompt, ids, (-1.0,) * len(ids), reward, {}, {}, "wrong", "stop"))
+        rows.append(RolloutRow("t", 0, n, 0, prompt, ids, (-1.0,) * len(ids), reward, {}, {}, "wrong", "stop"))
     paid = [row for row in rows if row.reward is not None]
     average = sum(row.reward or 0.0 for row in paid) / len(paid)
     normalise, longest = wanted.train.normalise, wanted.rollout.max_tokens
@@ -298,7 +298,7 @@ def test_a_large_epsilon_spares_weights_of_small_gradients(
     assert moved[1] < 0.1 * moved[0] and moved[0] > 0
 
 
-def played(out: Path, step: int) -> dict[tuple[int, int], list[Row]]:
+def played(out: Path, step: int) -> dict[tuple[int, int], list[RolloutRow]]:
     return dict(sorted(read_rollouts(out / "rollouts" / f"step-{step:06d}.jsonl").items()))
 
 
@@ -329,7 +329,7 @@ def test_a_run_plays_judges_credits_and_updates(undecided: Path, whole: tuple[Pa
     assert "reward" in (out / "curves.html").read_text()
 
 
-def plain(found: dict[tuple[int, int], list[Row]]) -> Any:
+def plain(found: dict[tuple[int, int], list[RolloutRow]]) -> Any:
     """Rollouts without log-probabilities, whose last digits depend on what else is in the engine's batch, and times."""
     return {key: [dataclasses.replace(row, log_probs=(), seconds=0.0) for row in rows] for key, rows in found.items()}
 
@@ -473,7 +473,7 @@ def test_a_group_is_replaced_where_its_estimator_learns_nothing(advantage: str, 
 
     paid = {0: [(0.1, 0.3), (0.1, 0.3), (0.1, 0.3)], 1: [(0.1, 0.3), (0.1, 0.3), (0.1, 1.3)], 2: [(0.3, 0.3)] * 3}
     rows = [
-        Row("t", group, trajectory, turn, (1,), (2,), (-1.0,), reward, {}, {}, "wrong", "stop")
+        RolloutRow("t", group, trajectory, turn, (1,), (2,), (-1.0,), reward, {}, {}, "wrong", "stop")
         for group, rollouts in paid.items()
         for trajectory, rewards in enumerate(rollouts)
         for turn, reward in enumerate(rewards)

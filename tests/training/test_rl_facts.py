@@ -26,14 +26,14 @@ from kernelwright.training.rl.facts import (
     repetition,
     standing,
 )
-from kernelwright.training.rl.rollouts import Clock, Row, mend, read_rollouts, without_opinions
+from kernelwright.training.rl.rollouts import Clock, RolloutRow, mend, read_rollouts, without_opinions
 from kernelwright.training.rl.settings import AlarmSettings
 from kernelwright.training.rl.view import StepView, table
 
 
-def row(n: int, **more: Any) -> Row:
+def row(n: int, **more: Any) -> RolloutRow:
     """A sound row: sixteen different tokens, each as probable as another."""
-    sound = Row(
+    sound = RolloutRow(
         task_id="t",
         group=n // 4,
         trajectory=n % 4,
@@ -53,11 +53,11 @@ def row(n: int, **more: Any) -> Row:
 SOUND = [row(n) for n in range(16)]
 
 
-def raised(rows: list[Row], **limits: Any) -> list[str]:
+def raised(rows: list[RolloutRow], **limits: Any) -> list[str]:
     return alarms(describe(rows), describe(SOUND), AlarmSettings(**limits))
 
 
-def planted(**more: Any) -> list[Row]:
+def planted(**more: Any) -> list[RolloutRow]:
     """Half of the rows as they are, half of them broken in one way."""
     return [r if n % 2 else replace(r, **more) for n, r in enumerate(SOUND)]
 
@@ -92,7 +92,7 @@ def test_where_answers_are_timed_and_none_is_right_none_is_fast() -> None:
         ("unreadable", [replace(r, verdict="unreadable") for r in SOUND]),
     ],
 )
-def test_a_planted_sign_raises_its_alarm_and_no_other(alarm: str, rows: list[Row]) -> None:
+def test_a_planted_sign_raises_its_alarm_and_no_other(alarm: str, rows: list[RolloutRow]) -> None:
     assert raised(rows) == [alarm]
     loose = {"entropy": {"entropy_low": 0.0, "entropy_high": 99.0}}.get(alarm, {alarm: 1.0})
     assert raised(rows, **loose) == []
@@ -121,7 +121,7 @@ def test_drift_is_a_distance_of_distributions() -> None:
     assert repetition([1] * 20) > 0.9 and repetition(range(20)) == 0.0 and repetition([1]) == 0.0
 
 
-def first_of(probabilities: np.ndarray, count: int, random: np.random.Generator) -> list[Row]:
+def first_of(probabilities: np.ndarray, count: int, random: np.random.Generator) -> list[RolloutRow]:
     return [
         row(n, token_ids=(int(t), *range(600, 615))) for n, t in enumerate(random.choice(512, count, p=probabilities))
     ]
@@ -151,7 +151,7 @@ def test_what_chance_gives_is_counted_with_what_is_not_named() -> None:
     assert chance_drift({"1": 0.5, "2": 0.5}, {"1": 0.5, "2": 0.5}, (10_000, 10_000))[1] < 0.03
 
 
-def asked(failed: int) -> list[Row]:
+def asked(failed: int) -> list[RolloutRow]:
     """The sound rows, about ten of which a judge was asked in vain or not."""
     return [
         replace(r, facts={**r.facts, "judge_asked": 1.0, "judge_failed": float(n < failed)} if n < 10 else r.facts)

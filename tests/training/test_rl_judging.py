@@ -28,7 +28,7 @@ from kernelwright.runs.store import Store
 from kernelwright.solutions import write
 from kernelwright.tasks import candidate_from_text
 from kernelwright.training.rl import rollouts as rl_rollouts
-from kernelwright.training.rl.rollouts import Rollouts, Row
+from kernelwright.training.rl.rollouts import RolloutRow, Rollouts
 from kernelwright.training.rl.settings import RlSettings
 
 RIGHT = write(RELU)
@@ -81,7 +81,7 @@ def test_rollouts_of_another_task_are_not_gone_on_with(judges: Noting, tmp_path:
     """A suite that was edited while the run was stopped would mix two tasks in one group."""
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}}
     rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
-    row = Row("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")
+    row = RolloutRow("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")
     rollouts._keep(tmp_path / "step.jsonl", [row])
     with pytest.raises(ConfigError, match="'relu', where the settings' tasks now have 'square'") as error:
         rollouts.play(0, {0: TASK.changed(task_id="square")}, tmp_path / "step.jsonl")
@@ -110,10 +110,10 @@ def test_many_rollouts_are_played_by_some_threads(
     rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
     seen: set[int] = set()
 
-    def played(asker: object, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
+    def played(asker: object, step: int, task: Task, group: int, trajectory: int) -> list[RolloutRow]:
         seen.add(threading.get_ident())
         time.sleep(0.01)
-        return [Row(task.task_id, group, trajectory, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")]
+        return [RolloutRow(task.task_id, group, trajectory, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop")]
 
     monkeypatch.setattr(rollouts, "_play", played)
     rows = rollouts.play(0, {0: TASK}, tmp_path / "step.jsonl")
@@ -128,7 +128,7 @@ def test_a_step_that_is_made_again_has_taken_what_it_took_before(
     monkeypatch.setattr(rl_rollouts.time, "monotonic", lambda: now)
     table = {"model": {"path": "none"}, "tasks": {"suite": "none"}, "rollout": {"rollouts": 2}}
     rollouts = Rollouts(RlSettings.model_validate(table), None, judges)  # type: ignore[arg-type]
-    row = Row("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop", 40.0)
+    row = RolloutRow("relu", 0, 0, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop", 40.0)
     rollouts._keep(path, [row])
     rollouts._keep(path, [replace(row, trajectory=1, seconds=70.0)])
     rollouts.play(0, {0: TASK}, path)

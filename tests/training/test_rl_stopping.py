@@ -26,10 +26,10 @@ from kernelwright.errors import PolicyError, StoreError
 from kernelwright.executor import Executor, load_executor
 from kernelwright.policies import load_policy
 from kernelwright.records import Evaluation
-from kernelwright.rewards.opinion import Judge
+from kernelwright.rewards.opinion import OpinionJudge
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl.loop import load_tasks
-from kernelwright.training.rl.rollouts import Rollouts, Row, read_rollouts
+from kernelwright.training.rl.rollouts import RolloutRow, Rollouts, read_rollouts
 from kernelwright.training.rl.settings import RlSettings
 from kernelwright.training.rl.state import State
 
@@ -43,7 +43,7 @@ def judges() -> Iterator[Executor]:
         yield executor
 
 
-def rollouts_of(undecided: Path, judges: Executor, judge: Judge | None = None, **rollout: Any) -> Rollouts:
+def rollouts_of(undecided: Path, judges: Executor, judge: OpinionJudge | None = None, **rollout: Any) -> Rollouts:
     reward = {"name": "stanford", "parameters": {"judge_weight": 0.3}}
     table = rl_table(undecided, reward=reward, rollout={"rollouts": 4, **rollout})
     settings = RlSettings.model_validate(table)
@@ -91,7 +91,7 @@ def test_a_silent_judge_does_not_hold_up_who_stops_the_run(
     undecided: Path, judges: Executor, tmp_path: Path, silent: tuple[str, list[socket.socket]]
 ) -> None:
     url, taken = silent
-    judge = Judge(load_policy(f"openai:x@{url}"))
+    judge = OpinionJudge(load_policy(f"openai:x@{url}"))
     path = tmp_path / "step.jsonl"
     assert interrupted(rollouts_of(undecided, judges, judge), path, lambda: bool(taken)) < SOON
     assert all(row.facts.get("judge_failed") != 1.0 for rows in read_rollouts(path).values() for row in rows)
@@ -100,7 +100,7 @@ def test_a_silent_judge_does_not_hold_up_who_stops_the_run(
 def test_nor_does_one_that_nobody_answers_for(undecided: Path, judges: Executor, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        judge = Judge(load_policy(f"openai:x@http://127.0.0.1:{probe.getsockname()[1]}/v1"))
+        judge = OpinionJudge(load_policy(f"openai:x@http://127.0.0.1:{probe.getsockname()[1]}/v1"))
         took = interrupted(rollouts_of(undecided, judges, judge), tmp_path / "step.jsonl", lambda: judge.asked > 1)
     assert took < SOON
     with pytest.raises(PolicyError, match="stopped"):
@@ -118,7 +118,7 @@ def slowed(rollouts: Rollouts, monkeypatch: pytest.MonkeyPatch, failing: int = -
             time.sleep(0.5)
         return found
 
-    def noting(*words: Any) -> list[Row]:
+    def noting(*words: Any) -> list[RolloutRow]:
         rows = play(*words)
         whole.append(words[-1])
         if len(whole) == failing:
@@ -152,7 +152,7 @@ def test_so_are_those_beside_one_that_fails(
 def test_a_part_of_a_rollout_is_never_between_others(undecided: Path, judges: Executor, tmp_path: Path) -> None:
     """Of a disk that is full, or of a process that was killed: what is kept behind it could not be read."""
     rollouts, path = rollouts_of(undecided, judges), tmp_path / "step.jsonl"
-    rows = [Row("t", 0, n, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop") for n in range(3)]
+    rows = [RolloutRow("t", 0, n, 0, (1,), (1,), (-1.0,), 0.0, {}, {}, "wrong", "stop") for n in range(3)]
     rollouts._keep(path, rows[:1])
     with open(path, "a") as file:
         file.write('[{"task_id": "rel')

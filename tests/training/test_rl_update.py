@@ -21,11 +21,11 @@ from undecided_model import rl_table  # noqa: E402
 from kernelwright.training.pretrain.progress import Log, read_log  # noqa: E402
 from kernelwright.training.ranks import Ranks  # noqa: E402
 from kernelwright.training.rl.curves import write_curves  # noqa: E402
-from kernelwright.training.rl.rollouts import Row  # noqa: E402
+from kernelwright.training.rl.rollouts import RolloutRow  # noqa: E402
 from kernelwright.training.rl.settings import RlSettings  # noqa: E402
 from kernelwright.training.rl.state import State  # noqa: E402
 
-_SOUND = Row("t", 0, 0, 0, (5, 6, 7), (), (), 0.0, {}, {}, "wrong", "stop")
+_SOUND = RolloutRow("t", 0, 0, 0, (5, 6, 7), (), (), 0.0, {}, {}, "wrong", "stop")
 _IDS = [tuple(range(20, 24 + 9 * n)) for n in range(8)]
 ROWS = [
     replace(_SOUND, group=n // 4, trajectory=n % 4, token_ids=ids, log_probs=(-1.0,) * len(ids), reward=float(n % 2))
@@ -34,7 +34,7 @@ ROWS = [
 """Answers of very different lengths, half of them paid."""
 
 
-def updated(undecided: Path, rows: list[Row], **tables: Any) -> dict[str, float]:
+def updated(undecided: Path, rows: list[RolloutRow], **tables: Any) -> dict[str, float]:
     """What is logged of a step's updates on some rows."""
     settings = RlSettings.model_validate(rl_table(undecided, advantage={"name": "mean"}, **tables))
     return State.open(settings, undecided / "none", Ranks()).updater.step(rows, 0).facts

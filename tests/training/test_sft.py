@@ -22,7 +22,7 @@ from kernelwright.inference.chat import task_prompt  # noqa: E402
 from kernelwright.records import Message  # noqa: E402
 from kernelwright.training.fine_tune.explain import explain, page  # noqa: E402
 from kernelwright.training.fine_tune.run import begin, last_checkpoint  # noqa: E402
-from kernelwright.training.fine_tune.samples import CUDA, TARGET, Samples, encoder_of, pack, prepare, split  # noqa: E402
+from kernelwright.training.fine_tune.samples import CUDA, TARGET, EncodedSamples, encoder_of, pack, prepare, split  # noqa: E402
 from kernelwright.training.fine_tune.settings import SftSettings, recipe_path  # noqa: E402
 from kernelwright.training.fine_tune.sft import arguments, dataset, make_trainer, train_sft  # noqa: E402
 from kernelwright.training.fine_tune.texts import Conversation  # noqa: E402
@@ -484,7 +484,7 @@ def test_settings_say_what_is_wrong(home: Path, tmp_path: Path) -> None:
 
 def test_samples_are_arrays_of_one_length(home: Path) -> None:
     samples, report = prepare(settings(home))
-    assert isinstance(samples, Samples) and len(samples) == len(ROWS) == report.rows
+    assert isinstance(samples, EncodedSamples) and len(samples) == len(ROWS) == report.rows
     assert int(samples.bounds[-1]) == len(samples.ids) == len(samples.flags)
 
 

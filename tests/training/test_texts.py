@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.fine_tune.settings import TextSettings
-from kernelwright.training.fine_tune.texts import BadRow, Conversation, Report, conversation, named_rows
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, RowReport, conversation, named_rows
 
 USER, ASSISTANT = {"role": "user", "content": "task"}, {"role": "assistant", "content": "file"}
 SETTINGS = TextSettings(path="data")
@@ -53,12 +53,12 @@ def test_parquet_that_is_damaged(tmp_path: Path) -> None:
     parquet.write_table(table, path)
     (tmp_path / "folder.parquet").mkdir()  # no file
     settings = TextSettings(path=str(tmp_path))
-    assert len(list(named_rows(settings, Report()))) == 400
+    assert len(list(named_rows(settings, RowReport()))) == 400
     data = bytearray(path.read_bytes())
     data[40:400] = bytes(360)
     path.write_bytes(bytes(data))
     with pytest.raises(ConfigError, match="cannot be read"):
-        list(named_rows(settings, Report()))
+        list(named_rows(settings, RowReport()))
 
 
 def test_a_longer_conversation_keeps_its_turns() -> None:

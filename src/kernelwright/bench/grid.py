@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Any
 
 from kernelwright.bench import metrics
-from kernelwright.bench.numbers import Bench, Sample, TaskResult
+from kernelwright.bench.numbers import BenchResults, BenchSample, TaskResult
 from kernelwright.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Shape:
+class GridShape:
     """Samples of a task, and turns of each."""
 
     samples: int
@@ -30,14 +30,14 @@ class Shape:
         return f"{self.samples}x{self.turns}"
 
 
-def parse_grid(text: str) -> list[Shape]:
+def parse_grid(text: str) -> list[GridShape]:
     """Shapes from `16x1,4x4,1x16`. Raises `ConfigError` for other words and for budgets that differ."""
     shapes = []
     for word in text.split(","):
         samples, cross, turns = word.strip().partition("x")
         if not cross or not samples.isdecimal() or not turns.isdecimal() or not int(samples) * int(turns):
             raise ConfigError(f"--grid {word.strip()!r} is no shape", hint="write SAMPLESxTURNS, e.g. 16x1,4x4,1x16")
-        shapes.append(Shape(int(samples), int(turns)))
+        shapes.append(GridShape(int(samples), int(turns)))
     budgets = {shape.samples * shape.turns for shape in shapes}
     if len(budgets) > 1:
         said = ", ".join(f"{s.name} is {s.samples * s.turns}" for s in shapes)
@@ -53,13 +53,13 @@ def runs_in(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def baseline_of(bench: Bench) -> str:
+def baseline_of(bench: BenchResults) -> str:
     """What a shape's answers are held against: eager, or torch.compile where only that was to be timed."""
     named = bench.settings.get("options", {}).get("baselines") or ("eager",)
     return "eager" if "eager" in named else "compile"
 
 
-def measure(bench: Bench) -> dict[str, Any]:
+def measure(bench: BenchResults) -> dict[str, Any]:
     """What a shape came to; estimates are {value, low, high, tasks}, or null.
 
     `best_correct`: a task counts where any turn of any sample is correct. `avg_correct`: samples with a correct turn.
@@ -94,6 +94,6 @@ def _best_speedup(task: TaskResult, baseline: str) -> float:
     return max((v for s in task.counted if s.correct and (v := s.speedup(baseline)) is not None), default=0.0)
 
 
-def _last_correct(sample: Sample) -> bool:
+def _last_correct(sample: BenchSample) -> bool:
     evaluation = sample.turns[-1].evaluation
     return evaluation is not None and evaluation.verdict == "correct"

@@ -53,7 +53,7 @@ FORMS = ("module", "load_inline")
 STOPS = ("correct", "never")
 
 
-class Judge(Protocol):
+class CandidateJudge(Protocol):
     """What judges candidates: an executor."""
 
     capacity: int
@@ -112,7 +112,7 @@ class BenchSuite:
 
     tasks: list[Task]
     exchange: Exchange
-    judging: Callable[[], AbstractContextManager[Judge]]
+    judging: Callable[[], AbstractContextManager[CandidateJudge]]
 
 
 def load_bench_suite(
@@ -226,20 +226,22 @@ def play(
     run: Path,
     on_sample: OnSample | None = None,
 ) -> None:
-    """Draws and judges what the run folder does not hold yet. Raises what `open_run` and `Bench.run` raise."""
+    """Draws and judges what the run folder does not hold yet. Raises what `open_run` and `BenchRun.run` raise."""
     with open_run(run, options, judging) as store, suite.judging() as judge:
         settled = judge.settle(judging)
-        Bench(suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=on_sample).run()
+        BenchRun(
+            suite.tasks, policy, judge, store, options, settled, exchange=suite.exchange, on_sample=on_sample
+        ).run()
 
 
-class Bench:
+class BenchRun:
     """One session on a run folder: plays what the folder does not hold yet."""
 
     def __init__(
         self,
         tasks: Sequence[Task],
         policy: Policy,
-        judge: Judge,
+        judge: CandidateJudge,
         store: Store,
         options: BenchOptions,
         eval_options: EvalOptions,
@@ -438,7 +440,7 @@ class Bench:
 class _Recorded:
     """The policy of one sample: answers that the run folder holds are not asked for again, others are kept at once."""
 
-    def __init__(self, bench: Bench, name: str, number: int) -> None:
+    def __init__(self, bench: BenchRun, name: str, number: int) -> None:
         self.bench = bench
         self.rollout = name
         self.name = bench.policy.name

@@ -33,7 +33,7 @@ def rollout_name(task: Task, sample: int) -> str:
 
 
 @dataclass(frozen=True)
-class Sample:
+class BenchSample:
     """What became of one sample. `verdict` is one of `records.VERDICTS`, or `no_candidate`."""
 
     number: int
@@ -64,8 +64,8 @@ class TaskResult:
     task_id: str
     task_hash: str
     family: str
-    samples: list[Sample] = field(default_factory=list)
-    greedy: Sample | None = None
+    samples: list[BenchSample] = field(default_factory=list)
+    greedy: BenchSample | None = None
     harness_errors: int = 0
     unanswered: dict[int, str] = field(default_factory=dict)
     """Samples that the policy gave no answer for, be it in a later turn, with its words."""
@@ -76,16 +76,16 @@ class TaskResult:
     problem: str = ""
 
     @property
-    def counted(self) -> list[Sample]:
+    def counted(self) -> list[BenchSample]:
         """The samples that numbers are taken from: the sampled ones, or the greedy one where there are no others."""
         return self.samples or ([self.greedy] if self.greedy else [])
 
 
-Criterion = Callable[[Sample], bool]
+Criterion = Callable[[BenchSample], bool]
 
 
 @dataclass(frozen=True)
-class Bench:
+class BenchResults:
     """A whole run: what was asked for, and every task's samples."""
 
     settings: dict[str, Any]
@@ -111,18 +111,18 @@ class Bench:
         """Whether any sample was timed against a baseline."""
         return any(s.speedup(baseline) is not None for t in self.tasks for s in t.counted)
 
-    def of_family(self, family: str) -> Bench:
+    def of_family(self, family: str) -> BenchResults:
         """The same run with the tasks of one family only."""
         chosen = tuple(t for t in self.tasks if t.family == family)
-        return Bench(self.settings, chosen, self.wall_seconds, max((len(t.counted) for t in chosen), default=0))
+        return BenchResults(self.settings, chosen, self.wall_seconds, max((len(t.counted) for t in chosen), default=0))
 
 
-def correct(sample: Sample) -> bool:
+def correct(sample: BenchSample) -> bool:
     """The criterion of pass@k."""
     return sample.correct
 
 
-def compiled(sample: Sample) -> bool:
+def compiled(sample: BenchSample) -> bool:
     """Whether a candidate was built and run, whatever came of it."""
     return sample.compiled
 
@@ -140,7 +140,7 @@ def is_bench(store: Store) -> bool:
     return store.meta.get("verb") == "bench"
 
 
-def read(store: Store) -> Bench:
+def read(store: Store) -> BenchResults:
     """The results that a run holds. Raises `StoreError` for a run of another verb."""
     meta = store.meta
     if meta.get("verb") != "bench":
@@ -167,7 +167,7 @@ def read(store: Store) -> Bench:
         _settle(result)
     wall = sum(float(e.data.get("seconds", 0.0)) for e in events if e.kind == "session")
     largest = max((len(r.counted) for r in results.values()), default=0)
-    return Bench(settings, tuple(results.values()), wall, largest)
+    return BenchResults(settings, tuple(results.values()), wall, largest)
 
 
 def task_name(task: Task) -> str:
@@ -191,11 +191,11 @@ def _add(result: TaskResult, number: int, turns: tuple[Turn, ...], settings: dic
         result.pending.add(number)
         return
     if best is None:
-        sample = Sample(number, NO_CANDIDATE, judged[-1].parse_failure or "", turns)
+        sample = BenchSample(number, NO_CANDIDATE, judged[-1].parse_failure or "", turns)
     else:
         evaluation = best.evaluation
         assert evaluation is not None
-        sample = Sample(number, evaluation.verdict, evaluation.reason, turns, evaluation)
+        sample = BenchSample(number, evaluation.verdict, evaluation.reason, turns, evaluation)
     if sample.verdict == "harness_error":
         result.harness_errors += 1
     elif number == GREEDY:
@@ -222,7 +222,7 @@ def _settle(result: TaskResult) -> None:
 # --- numbers --------------------------------------------------------------------------------------------------------
 
 
-def summarise(bench: Bench) -> dict[str, Any]:
+def summarise(bench: BenchResults) -> dict[str, Any]:
     """Everything that a table shows, as plain data: estimates are {value, low, high, tasks}, or null."""
     settings = {k: v for k, v in bench.settings.items() if k not in ("created", "verb")}
     return {
@@ -235,13 +235,13 @@ def summarise(bench: Bench) -> dict[str, Any]:
     }
 
 
-def families(bench: Bench) -> list[str]:
+def families(bench: BenchResults) -> list[str]:
     """Names of the families, sorted; none where all tasks are of one."""
     names = sorted({t.family for t in bench.tasks})
     return names if len(names) > 1 else []
 
 
-def counts(bench: Bench) -> dict[str, int]:
+def counts(bench: BenchResults) -> dict[str, int]:
     """How many tasks and samples there are, and how many of these do not count and why."""
     return {
         "tasks": len(bench.tasks),
@@ -254,13 +254,13 @@ def counts(bench: Bench) -> dict[str, int]:
     }
 
 
-def verdicts(bench: Bench) -> dict[str, int]:
+def verdicts(bench: BenchResults) -> dict[str, int]:
     """How many samples, the greedy ones included, got each verdict."""
     every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
     return dict(Counter(s.verdict for s in every).most_common())
 
 
-def _numbers(bench: Bench) -> dict[str, Any]:
+def _numbers(bench: BenchResults) -> dict[str, Any]:
     ks = range(1, bench.largest + 1)
     seed = int(bench.settings.get("seed", 0))
     greedy = [t.greedy for t in bench.tasks if t.greedy is not None]
@@ -282,14 +282,14 @@ def _numbers(bench: Bench) -> dict[str, Any]:
     }
 
 
-def _fast(bench: Bench, baseline: str, ks: Sequence[int]) -> dict[str, Any] | None:
+def _fast(bench: BenchResults, baseline: str, ks: Sequence[int]) -> dict[str, Any] | None:
     """fast_p against a baseline, `p` -> `k` -> estimate; None where nothing was timed against it."""
     if not bench.timed(baseline):
         return None
     return {f"{p:g}": {str(k): _plain(bench.estimate(faster(baseline, p), k)) for k in ks} for p in FAST_P}
 
 
-def _speedup(bench: Bench, baseline: str, seed: int) -> dict[str, Any] | None:
+def _speedup(bench: BenchResults, baseline: str, seed: int) -> dict[str, Any] | None:
     """Geometric mean and median over tasks; a task's number is the geometric mean of its correct, timed samples."""
     values = [v for v in speedups(bench, baseline).values()]
     if not values:
@@ -302,7 +302,7 @@ def _speedup(bench: Bench, baseline: str, seed: int) -> dict[str, Any] | None:
     }
 
 
-def speedups(bench: Bench, baseline: str) -> dict[str, float]:
+def speedups(bench: BenchResults, baseline: str) -> dict[str, float]:
     """By task hash: the geometric mean over its correct samples that were timed."""
     found: dict[str, float] = {}
     for task in bench.tasks:
@@ -313,7 +313,7 @@ def speedups(bench: Bench, baseline: str) -> dict[str, float]:
     return found
 
 
-def cost(bench: Bench) -> dict[str, Any]:
+def cost(bench: BenchResults) -> dict[str, Any]:
     """Tokens, seconds and dollars of all samples; dollars are None where the policy does not know a price."""
     every = [s for t in bench.tasks for s in (*t.samples, t.greedy) if s is not None]
     usages = [turn.usage for s in every for turn in s.turns]
@@ -341,7 +341,7 @@ def _plain(estimate: Estimate | None) -> dict[str, float | int] | None:
 # --- two runs -------------------------------------------------------------------------------------------------------
 
 
-def compare(first: Bench, second: Bench) -> dict[str, Any]:
+def compare(first: BenchResults, second: BenchResults) -> dict[str, Any]:
     """Paired tests over the tasks that both runs judged: `rows` by name, and what speaks against comparing them."""
     a, b = ({t.task_hash: t for t in run.answered()} for run in (first, second))
     common = [h for h in a if h in b]
@@ -373,17 +373,17 @@ def _greedily_correct(tasks: dict[str, TaskResult], hashes: Sequence[str]) -> li
     return [float(sample is not None and sample.correct) for sample in found]
 
 
-def _only(bench: Bench, hashes: Sequence[str]) -> Bench:
+def _only(bench: BenchResults, hashes: Sequence[str]) -> BenchResults:
     by_hash = {t.task_hash: t for t in bench.tasks}
-    return Bench(bench.settings, tuple(by_hash[h] for h in hashes), bench.wall_seconds, bench.largest)
+    return BenchResults(bench.settings, tuple(by_hash[h] for h in hashes), bench.wall_seconds, bench.largest)
 
 
-def _paired(a: Sequence[float], b: Sequence[float], run: Bench) -> dict[str, Any] | None:
+def _paired(a: Sequence[float], b: Sequence[float], run: BenchResults) -> dict[str, Any] | None:
     found = metrics.paired(a, b, int(run.settings.get("seed", 0)))
     return None if found is None else found.plain()
 
 
-def _log_speedups(first: Bench, second: Bench, baseline: str) -> dict[str, Any] | None:
+def _log_speedups(first: BenchResults, second: BenchResults, baseline: str) -> dict[str, Any] | None:
     """Over the tasks that both solved and timed; exp(difference) is the ratio of geometric means."""
     import math
 

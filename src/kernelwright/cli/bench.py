@@ -14,9 +14,9 @@ import typer
 from kernelwright.cli.options import path_argument, path_option, seed_option
 
 if TYPE_CHECKING:
-    from kernelwright.bench.grid import Shape
+    from kernelwright.bench.grid import GridShape
     from kernelwright.bench.job import BenchOptions, BenchSuite
-    from kernelwright.bench.numbers import Bench as BenchResults
+    from kernelwright.bench.numbers import BenchResults as BenchResults
     from kernelwright.evaluation import EvalOptions
     from kernelwright.records import Trajectory
 
@@ -153,7 +153,7 @@ def _check_together(grid: str | None, others: dict[str, object]) -> None:
             raise ConfigError(f"--grid does not go with --{name}", hint=f"leave --{name} out: {hint}")
 
 
-def _shapes(grid: str | None, options: BenchOptions) -> list[Shape]:
+def _shapes(grid: str | None, options: BenchOptions) -> list[GridShape]:
     """The shapes of a grid, none where there is no grid. Raises `ConfigError` for those that nobody can draw."""
     from kernelwright.bench.grid import parse_grid
     from kernelwright.errors import ConfigError
@@ -168,7 +168,7 @@ def _shapes(grid: str | None, options: BenchOptions) -> list[Shape]:
 
 
 def _play_grid(
-    suite: BenchSuite, shapes: list[Shape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
+    suite: BenchSuite, shapes: list[GridShape], options: BenchOptions, judging: EvalOptions, run: Path, as_json: bool
 ) -> None:
     """A run for each shape in a folder of its own, then one table of them all."""
     from kernelwright.bench import grid as benchgrid

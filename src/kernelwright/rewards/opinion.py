@@ -90,7 +90,7 @@ def judge_messages(task: Task, candidate: Candidate) -> tuple[Message, ...]:
 
 
 @dataclass
-class Judge:
+class OpinionJudge:
     """Asks one policy about candidates, and counts what came of it. Threads may share one."""
 
     policy: Policy

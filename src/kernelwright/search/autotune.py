@@ -22,7 +22,7 @@ from kernelwright.tasks import Row, candidate_from_text, load_task
 
 
 @dataclass(frozen=True)
-class Trial:
+class ScheduleTrial:
     """One schedule of one task, to be judged."""
 
     task: Task
@@ -62,9 +62,9 @@ def tasks_of(spec: str, count: int, seed: int) -> list[Task]:
     return [Task(task_id=task.name, source=task.source) for task in found]
 
 
-def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = ()) -> list[Trial]:
+def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = ()) -> list[ScheduleTrial]:
     """Every schedule of every task whose text differs from the others'. Raises `UsageError` where there is none."""
-    found: list[Trial] = []
+    found: list[ScheduleTrial] = []
     reasons = []
     for task in tasks:
         seen: set[str] = set()
@@ -79,7 +79,7 @@ def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = (
                 seen.add(text)
                 candidate = candidate_from_text(text, f"solutions:{name}")
                 row = Row(len(found), f"{task.task_id}#{name}", task, candidate)
-                found.append(Trial(task, name, row))
+                found.append(ScheduleTrial(task, name, row))
     if not found:
         why = reasons[0] if reasons else "no schedule has such a name"
         hint = "`kernelwright solutions write TASK --list` lists schedules"
@@ -88,7 +88,7 @@ def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = (
 
 
 def tune(
-    wanted: Sequence[Trial],
+    wanted: Sequence[ScheduleTrial],
     store: Store,
     options: EvalOptions,
     executor: Executor,
@@ -107,7 +107,7 @@ def tune(
     return ranked([_measured(t, *judged[t.row.index]) for t in wanted])
 
 
-def _measured(trial: Trial, evaluation: Evaluation | None, problem: str) -> Measured:
+def _measured(trial: ScheduleTrial, evaluation: Evaluation | None, problem: str) -> Measured:
     task = trial.task.task_id
     if evaluation is None:
         return Measured(task, trial.schedule, "bad_task", problem, None, None, None, 0)

@@ -15,12 +15,12 @@ from kernelwright.runs.folders import full
 from kernelwright.training.pretrain.progress import cannot_write, writing
 
 if TYPE_CHECKING:
-    from kernelwright.training.model import Decoder
+    from kernelwright.training.model import TrainingDecoder
 
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-def save_model(model: Decoder, tokenizer: Path, folder: Path, schedules: Sequence[str] = ()) -> None:
+def save_model(model: TrainingDecoder, tokenizer: Path, folder: Path, schedules: Sequence[str] = ()) -> None:
     """Writes a checkpoint that `AutoModelForCausalLM` and `AutoTokenizer` load: bfloat16 weights, config, tokenizer.
 
     `tokenizer`: the folder that holds its files. `config.json` says that prompts are bare tasks, so that

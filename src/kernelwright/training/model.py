@@ -19,7 +19,7 @@ IGNORE = -100
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The size of a decoder. `bias`: on q, k and v, which makes the checkpoint Qwen2's.
 
     Runs train without: for `qwen2` transformers 5 puts Qwen2's own splitting of words in place of what `tokenizer.json`
@@ -101,7 +101,7 @@ class Norm(nn.Module):
 class Attention(nn.Module):
     """Grouped-query attention within the pairs of packed rows."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.heads, self.kv_heads, self.width = shape.heads, shape.kv_heads, shape.head_width
         self.q_proj = nn.Linear(shape.hidden, shape.heads * self.width, bias=shape.bias)
@@ -121,7 +121,7 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Gated SiLU network."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.hidden, shape.feed_forward, bias=False)
         self.up_proj = nn.Linear(shape.hidden, shape.feed_forward, bias=False)
@@ -131,10 +131,10 @@ class FeedForward(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """One block."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.input_layernorm = Norm(shape.hidden, shape.epsilon)
         self.self_attn = Attention(shape)
@@ -149,17 +149,17 @@ class Layer(nn.Module):
 class Trunk(nn.Module):
     """Everything but the logits; named as in Hugging Face's checkpoints."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.hidden)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(shape.layers))
         self.norm = Norm(shape.hidden, shape.epsilon)
 
 
-class Decoder(nn.Module):
+class TrainingDecoder(nn.Module):
     """The trained model. `attention` is one of `attention.KINDS`."""
 
-    def __init__(self, shape: Shape, attention: str = "dense") -> None:
+    def __init__(self, shape: ModelShape, attention: str = "dense") -> None:
         super().__init__()
         self.shape = shape
         self.attention = attention

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.training.fine_tune import run
-from kernelwright.training.fine_tune.pairs import Pair, fingerprint, read_pairs, split_pairs
+from kernelwright.training.fine_tune.pairs import PreferencePair, fingerprint, read_pairs, split_pairs
 from kernelwright.training.fine_tune.samples import load_tokenizer
 from kernelwright.training.fine_tune.settings import DpoSettings
 
 
-def train_dpo(settings: DpoSettings, out: Path) -> run.Result:
+def train_dpo(settings: DpoSettings, out: Path) -> run.FineTuneResult:
     """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
     run.begin(settings, out)
     args = arguments(settings, out)
@@ -34,10 +34,10 @@ def train_dpo(settings: DpoSettings, out: Path) -> run.Result:
         facts["held_out_loss"] = float(found["eval_loss"])
         facts["held_out_accuracy"] = float(found["eval_rewards/accuracies"])
     run.finish(trainer, settings.model, out, facts)
-    return run.Result(facts)
+    return run.FineTuneResult(facts)
 
 
-def data_facts(pairs: list[Pair]) -> dict[str, Any]:
+def data_facts(pairs: list[PreferencePair]) -> dict[str, Any]:
     """What a run is trained on, in numbers. `own_share`: of the tokens after the prompt, the policy's own."""
     sides = [side for pair in pairs for side in (pair.chosen, pair.rejected)]
     tokens = sum(len(side.ids) for side in sides)
@@ -68,7 +68,9 @@ def arguments(settings: DpoSettings, out: Path) -> Any:
         )
 
 
-def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pair], held_out: list[Pair]) -> Any:
+def make_trainer(
+    settings: DpoSettings, out: Path, args: Any, training: list[PreferencePair], held_out: list[PreferencePair]
+) -> Any:
     """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
     from kernelwright.training.fine_tune.callbacks import callbacks, settle
     from kernelwright.training.fine_tune.dpo_trainer import PairCollator, PairTrainer
@@ -95,13 +97,13 @@ def make_trainer(settings: DpoSettings, out: Path, args: Any, training: list[Pai
     return settle(trainer)
 
 
-def _largest(pairs: list[Pair]) -> tuple[int, int]:
+def _largest(pairs: list[PreferencePair]) -> tuple[int, int]:
     """The largest token, and how many the longest side has with its prompt."""
     rows = [[*pair.prompt, *side.ids] for pair in pairs for side in (pair.chosen, pair.rejected)]
     return max(max(row) for row in rows), max(len(row) for row in rows)
 
 
-def dataset(pairs: list[Pair]) -> Any:
+def dataset(pairs: list[PreferencePair]) -> Any:
     """Pairs as a `datasets.Dataset`."""
     from datasets import Dataset
 

@@ -18,7 +18,7 @@ from kernelwright.runs.folders import make
 from kernelwright.training.fine_tune import run
 from kernelwright.training.fine_tune.samples import CUDA, TARGET, THOUGHT, Encoder, encoder_of
 from kernelwright.training.fine_tune.settings import SftSettings
-from kernelwright.training.fine_tune.texts import BadRow, Conversation, Report, conversations
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, RowReport, conversations
 from kernelwright.training.losses import load_loss, regions, top_k_entropy
 from kernelwright.training.losses.cuset import in_windows
 
@@ -66,7 +66,7 @@ def explain(settings: SftSettings, number: int, model_path: str | None = None) -
 
 def _row(settings: SftSettings, number: int) -> Conversation | BadRow:
     """The row with that number, bad ones counted."""
-    report, good = Report(), 0
+    report, good = RowReport(), 0
     for row in conversations(settings.data, report):
         if report.rows > number >= 0:
             return row if report.rows == number + 1 else report.bad[number - good]

@@ -16,7 +16,7 @@ from kernelwright.errors import ConfigError
 from kernelwright.prompts.spans import token_mask
 from kernelwright.training.fine_tune.samples import Encoder, load_tokenizer
 from kernelwright.training.fine_tune.settings import DpoSettings, TextSettings
-from kernelwright.training.fine_tune.texts import BadRow, Conversation, Messages, Report, conversation, named_rows
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, Messages, RowReport, conversation, named_rows
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Pair:
+class PreferencePair:
     """One row of preferences."""
 
     name: str
@@ -39,12 +39,12 @@ class Pair:
     """Hash of the prompt: pairs of one task have the same."""
 
 
-def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
+def read_pairs(settings: DpoSettings) -> tuple[list[PreferencePair], RowReport]:
     """All pairs of a run, with the report of the rows that are none. Raises `ConfigError`."""
-    report = Report()
+    report = RowReport()
     tokenizer = load_tokenizer(settings.model.path, settings.model.trust_remote_code)
     encoder = Encoder(tokenizer, settings.data.length, settings.data.style, True, True)
-    found: list[Pair] = []
+    found: list[PreferencePair] = []
     for name, row in named_rows(settings.data, report):
         pair = encoded(row, name, encoder, settings.data)
         if isinstance(pair, BadRow):
@@ -56,7 +56,7 @@ def read_pairs(settings: DpoSettings) -> tuple[list[Pair], Report]:
     return found, report
 
 
-def fingerprint(pairs: list[Pair]) -> str:
+def fingerprint(pairs: list[PreferencePair]) -> str:
     """Of the tokens of all pairs: other data has another one."""
     digest = hashlib.sha256()
     for pair in pairs:
@@ -65,7 +65,7 @@ def fingerprint(pairs: list[Pair]) -> str:
     return digest.hexdigest()[:32]
 
 
-def split_pairs(pairs: list[Pair], held_out: int) -> tuple[list[Pair], list[Pair]]:
+def split_pairs(pairs: list[PreferencePair], held_out: int) -> tuple[list[PreferencePair], list[PreferencePair]]:
     """Training and held-out pairs; all pairs of a prompt are on one side. Raises `ConfigError` where none is left."""
     if not held_out:
         return pairs, []
@@ -76,7 +76,7 @@ def split_pairs(pairs: list[Pair], held_out: int) -> tuple[list[Pair], list[Pair
     return [pair for pair in pairs if pair.key > border], out
 
 
-def encoded(row: Mapping[str, Any], name: str, encoder: Encoder, data: TextSettings) -> Pair | BadRow:
+def encoded(row: Mapping[str, Any], name: str, encoder: Encoder, data: TextSettings) -> PreferencePair | BadRow:
     """A row as tokens, or what is wrong with it."""
     sides: dict[str, Said] = {}
     prompt: list[int] = []
@@ -99,7 +99,7 @@ def encoded(row: Mapping[str, Any], name: str, encoder: Encoder, data: TextSetti
     if sides["chosen"] == sides["rejected"]:
         return BadRow(name, "same-answers")
     key = hashlib.sha256(json.dumps(prompt).encode()).digest()
-    return Pair(name, prompt, sides["chosen"], sides["rejected"], int.from_bytes(key[:8], "big"))
+    return PreferencePair(name, prompt, sides["chosen"], sides["rejected"], int.from_bytes(key[:8], "big"))
 
 
 def _has_cuda(messages: Messages) -> bool:

@@ -29,12 +29,12 @@ from kernelwright.training.fine_tune.settings import (
     check_there,
     micro_batches,
 )
-from kernelwright.training.fine_tune.texts import Report
+from kernelwright.training.fine_tune.texts import RowReport
 from kernelwright.training.pretrain.progress import BENCHES, read_log, writing
 
 
 @dataclass(frozen=True)
-class Result:
+class FineTuneResult:
     """What a run did, as plain values for scripts."""
 
     facts: dict[str, Any]
@@ -84,7 +84,7 @@ def is_main() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def keep_data(out: Path, data: dict[str, Any], report: Report) -> None:
+def keep_data(out: Path, data: dict[str, Any], report: RowReport) -> None:
     """Writes what a run is trained on and what it left out, and says the latter. A run that was begun on other data, by
     the `fingerprint` that both have, is not gone on with. Raises `ConfigError`."""
     kept = _kept_data(out / "data.json") if _begun(out) else {}

@@ -33,7 +33,7 @@ from kernelwright.prompts.answers import fenced, reasoning
 from kernelwright.prompts.spans import thought_mask, token_mask
 from kernelwright.records import Task
 from kernelwright.training.fine_tune.settings import SftSettings, check_there
-from kernelwright.training.fine_tune.texts import BadRow, Conversation, Report, conversations
+from kernelwright.training.fine_tune.texts import BadRow, Conversation, RowReport, conversations
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ _CHUNK = 512
 
 
 @dataclass(frozen=True)
-class Sample:
+class EncodedSample:
     """One tokenised conversation. `flags` are the bits of each token; `text` is the answer's with its end."""
 
     name: str
@@ -57,7 +57,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Samples:
+class EncodedSamples:
     """Samples in flat arrays: `ids[bounds[i]:bounds[i + 1]]`."""
 
     names: list[str]
@@ -82,11 +82,11 @@ class Samples:
     def lengths(self) -> NDArray[np.int64]:
         return np.diff(self.bounds)
 
-    def __getitem__(self, index: int) -> Sample:
+    def __getitem__(self, index: int) -> EncodedSample:
         here = slice(int(self.bounds[index]), int(self.bounds[index + 1]))
-        return Sample(self.names[index], self.ids[here], self.flags[here])
+        return EncodedSample(self.names[index], self.ids[here], self.flags[here])
 
-    def chosen(self, indices: Sequence[int]) -> Samples:
+    def chosen(self, indices: Sequence[int]) -> EncodedSamples:
         """Some of the samples, in that order."""
         picked = [self[i] for i in indices]
         return _joined(picked, [int(self.prompts[i]) for i in indices])
@@ -134,7 +134,7 @@ class Encoder:
             answer = said + (self.tokenizer.eos_token or "")
         return before, _opened_once(before, answer)
 
-    def encode(self, row: Conversation) -> Sample | BadRow:
+    def encode(self, row: Conversation) -> EncodedSample | BadRow:
         """A sample, or what is wrong with it."""
         bad = self.misspelt(row)
         if bad is not None:
@@ -150,7 +150,7 @@ class Encoder:
             return BadRow(row.name, "all-masked")
         if not (flags & CUDA).any() and not self.keep_all:
             return BadRow(row.name, "no-cuda")
-        return Sample(row.name, ids, flags)
+        return EncodedSample(row.name, ids, flags)
 
     def _flags(self, segment: Segment) -> NDArray[np.uint8]:
         if not segment.own:
@@ -263,9 +263,9 @@ def load_tokenizer(path: str, trust_remote_code: bool = False) -> Any:
     return tokenizer
 
 
-def prepare(settings: SftSettings) -> tuple[Samples, Report]:
+def prepare(settings: SftSettings) -> tuple[EncodedSamples, RowReport]:
     """All samples of a run, tokenised, with the report of the rows that are none. Raises `ConfigError`."""
-    report = Report()
+    report = RowReport()
     rows = list(conversations(settings.data, report))
     kept = cache_dir() / "samples" / _key(settings, rows)
     if not kept.is_dir():
@@ -289,7 +289,7 @@ def _first(kept: Path) -> Iterator[None]:
         yield
 
 
-def split(samples: Samples, held_out: int) -> tuple[Samples, Samples | None]:
+def split(samples: EncodedSamples, held_out: int) -> tuple[EncodedSamples, EncodedSamples | None]:
     """Training and held-out samples. All samples of a prompt are on one side: those with the smallest hashes are out.
 
     Raises `ConfigError` where nothing would be left to train on.
@@ -319,11 +319,11 @@ def _begin(settings: SftSettings) -> None:
     _worker["encoder"] = encoder_of(settings)
 
 
-def _chunk(rows: list[Conversation]) -> list[Sample | BadRow]:
+def _chunk(rows: list[Conversation]) -> list[EncodedSample | BadRow]:
     return [_worker["encoder"].encode(row) for row in rows]
 
 
-def _encoded(settings: SftSettings, rows: Sequence[Conversation]) -> Iterator[Sample | BadRow]:
+def _encoded(settings: SftSettings, rows: Sequence[Conversation]) -> Iterator[EncodedSample | BadRow]:
     """In the order of the rows; by several processes where there are many rows."""
     workers = settings.data.workers or len(os.sched_getaffinity(0))
     if workers < 2 or len(rows) < 4 * _CHUNK:
@@ -360,9 +360,9 @@ def _tokenizer_key(path: str) -> str:
     return digest.hexdigest()
 
 
-def _joined(found: Sequence[Sample], prompts: Sequence[int]) -> Samples:
+def _joined(found: Sequence[EncodedSample], prompts: Sequence[int]) -> EncodedSamples:
     lengths = [len(s.ids) for s in found]
-    return Samples(
+    return EncodedSamples(
         [s.name for s in found],
         np.concatenate([s.ids for s in found]) if found else np.zeros(0, np.int32),
         np.concatenate([s.flags for s in found]) if found else np.zeros(0, np.uint8),
@@ -371,10 +371,10 @@ def _joined(found: Sequence[Sample], prompts: Sequence[int]) -> Samples:
     )
 
 
-def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[Sample | BadRow]) -> None:
+def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[EncodedSample | BadRow]) -> None:
     """Writes beside the place and renames, so that the folder is whole or not there."""
     folder = Path(tempfile.mkdtemp(prefix=kept.name, dir=kept.parent))
-    good = [(s, _prompt_hash(row)) for row, s in zip(rows, found, strict=True) if isinstance(s, Sample)]
+    good = [(s, _prompt_hash(row)) for row, s in zip(rows, found, strict=True) if isinstance(s, EncodedSample)]
     samples = _joined([s for s, _ in good], [p for _, p in good])
     bad = [[b.name, b.reason, b.detail] for b in found if isinstance(b, BadRow)]
     np.savez(
@@ -391,10 +391,10 @@ def _write(kept: Path, rows: Sequence[Conversation], found: Sequence[Sample | Ba
         shutil.rmtree(folder)
 
 
-def _read(folder: Path) -> tuple[Samples, list[BadRow]]:
+def _read(folder: Path) -> tuple[EncodedSamples, list[BadRow]]:
     texts = json.loads((folder / "names.json").read_text(encoding="utf-8"))
     with np.load(folder / "samples.npz") as arrays:
-        samples = Samples(texts["names"], arrays["ids"], arrays["flags"], arrays["bounds"], arrays["prompts"])
+        samples = EncodedSamples(texts["names"], arrays["ids"], arrays["flags"], arrays["bounds"], arrays["prompts"])
     return samples, [BadRow(*row) for row in texts["bad"]]
 
 

@@ -15,12 +15,12 @@ import numpy as np
 
 from kernelwright.errors import ConfigError
 from kernelwright.training.fine_tune import run
-from kernelwright.training.fine_tune.samples import CUDA, TARGET, Samples, load_tokenizer, pack, prepare, split
+from kernelwright.training.fine_tune.samples import CUDA, TARGET, EncodedSamples, load_tokenizer, pack, prepare, split
 from kernelwright.training.fine_tune.settings import SftSettings
-from kernelwright.training.fine_tune.texts import Report
+from kernelwright.training.fine_tune.texts import RowReport
 
 
-def train_sft(settings: SftSettings, out: Path) -> run.Result:
+def train_sft(settings: SftSettings, out: Path) -> run.FineTuneResult:
     """Trains, or goes on with what is in `out`. Raises `ConfigError`; Ctrl-C leaves a checkpoint of the last update."""
     run.begin(settings, out)
     args = arguments(settings, out)
@@ -35,17 +35,17 @@ def train_sft(settings: SftSettings, out: Path) -> run.Result:
     facts |= {"loss_name": settings.loss.name, "samples": len(training), "bad_rows": report.counts}
     facts |= _held_out_facts(trainer, held_out)
     run.finish(trainer, settings.model, out, facts)
-    return run.Result(facts)
+    return run.FineTuneResult(facts)
 
 
-def _held_out_facts(trainer: Any, held_out: Samples | None) -> dict[str, Any]:
+def _held_out_facts(trainer: Any, held_out: EncodedSamples | None) -> dict[str, Any]:
     if held_out is None:
         return {}
     metrics = trainer.evaluate()
     return {"held_out_nll": float(metrics["eval_nll"]), "held_out_loss": float(metrics["eval_loss"])}
 
 
-def data_facts(training: Samples, held_out: Samples | None, report: Report) -> dict[str, Any]:
+def data_facts(training: EncodedSamples, held_out: EncodedSamples | None, report: RowReport) -> dict[str, Any]:
     """What a run is trained on, in numbers."""
     targets = (training.flags & TARGET) != 0
     return {
@@ -60,7 +60,9 @@ def data_facts(training: Samples, held_out: Samples | None, report: Report) -> d
     }
 
 
-def make_trainer(settings: SftSettings, out: Path, args: Any, training: Samples, held_out: Samples | None) -> Any:
+def make_trainer(
+    settings: SftSettings, out: Path, args: Any, training: EncodedSamples, held_out: EncodedSamples | None
+) -> Any:
     """The trainer of a run, ready for `train()`; `args` are its `arguments`."""
     from kernelwright.training.fine_tune.callbacks import callbacks, settle
     from kernelwright.training.fine_tune.sft_trainer import FlagCollator, WeightedSFTTrainer, check_apart, check_runs
@@ -120,7 +122,7 @@ def _reference(settings: SftSettings) -> Any:
     return model
 
 
-def dataset(samples: Samples, room: int | None) -> Any:
+def dataset(samples: EncodedSamples, room: int | None) -> Any:
     """Samples as a `datasets.Dataset`; with `room`, packed into rows of so many tokens."""
     import pyarrow as pa
     from datasets import Dataset

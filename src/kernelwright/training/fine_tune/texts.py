@@ -68,7 +68,7 @@ class BadRow:
 
 
 @dataclass
-class Report:
+class RowReport:
     """How many rows there were, and which were bad."""
 
     rows: int = 0
@@ -98,7 +98,7 @@ class Report:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
-def conversations(settings: TextSettings, report: Report) -> Iterator[Conversation]:
+def conversations(settings: TextSettings, report: RowReport) -> Iterator[Conversation]:
     """The good rows in their order; the others go to `report`. Raises `ConfigError` where there is no data set."""
     for name, row in named_rows(settings, report):
         found = conversation(row, name, settings)
@@ -108,7 +108,7 @@ def conversations(settings: TextSettings, report: Report) -> Iterator[Conversati
             yield found
 
 
-def named_rows(settings: TextSettings, report: Report) -> Iterator[tuple[str, dict[str, Any]]]:
+def named_rows(settings: TextSettings, report: RowReport) -> Iterator[tuple[str, dict[str, Any]]]:
     """The rows that are wanted and can be read, with their names; the others go to `report`."""
     given = 0
     for name, row in _rows(settings):

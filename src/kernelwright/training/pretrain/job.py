@@ -23,14 +23,14 @@ from kernelwright.training.pretrain.shards import LOST
 
 
 @dataclass(frozen=True)
-class Result:
+class PretrainResult:
     """A finished run: its folder, and the facts that `training.json` keeps."""
 
     folder: Path
     facts: dict[str, Any]
 
 
-def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> Result:
+def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> PretrainResult:
     """Runs, or goes on with, a run in the folder `out`. Raises `ConfigError` and `StoreError`.
 
     Leaves in `out`: the checkpoint in Hugging Face's format, `log.jsonl`, `training.json`, `README.md`; and `data/`
@@ -38,7 +38,7 @@ def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> Re
     """
     finished = _settle(settings, out)
     if finished is not None:
-        return Result(out, finished)
+        return PretrainResult(out, finished)
     main = int(os.environ.get("RANK", "0")) == 0
     live = Live(shown and main)
     try:
@@ -52,7 +52,7 @@ def pretrain(settings: PretrainSettings, out: Path, *, shown: bool = True) -> Re
             _finish(settings, out, facts)
     finally:
         live.close()
-    return Result(out, facts)
+    return PretrainResult(out, facts)
 
 
 def _settle(settings: PretrainSettings, out: Path) -> dict[str, Any] | None:

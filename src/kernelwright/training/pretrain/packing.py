@@ -41,7 +41,7 @@ def most_documents(shards: Shards, rows: int, length: int) -> int:
 
 
 @dataclass(frozen=True)
-class Batch:
+class PackedBatch:
     """Arrays (rows, length): ids, positions within the pair, labels shifted by one, and the pair's number."""
 
     tokens: np.ndarray
@@ -116,7 +116,7 @@ def updates(shards: Shards, packing: Packing, start: int) -> Iterator[Rows]:
             position += 1
 
 
-def arrays(shards: Shards, rows: Rows, length: int, documents: int, longest: int) -> Batch:
+def arrays(shards: Shards, rows: Rows, length: int, documents: int, longest: int) -> PackedBatch:
     """The arrays of some rows. No span in `bounds` is longer than `longest`, padding included."""
     size = (len(rows), length)
     tokens, positions = np.zeros(size, np.int64), np.zeros(size, np.int32)
@@ -140,7 +140,7 @@ def arrays(shards: Shards, rows: Rows, length: int, documents: int, longest: int
             at = end
     capacity = documents + len(rows) * (2 + length // longest) + 1
     bounds += [len(rows) * length] * (capacity - len(bounds))
-    return Batch(tokens, positions, labels, numbers, np.array(bounds, np.int32))
+    return PackedBatch(tokens, positions, labels, numbers, np.array(bounds, np.int32))
 
 
 def label_count(shards: Shards, rows: Rows) -> int:

@@ -19,7 +19,7 @@ from kernelwright.errors import ConfigError
 from kernelwright.solutions import APART, CANONICAL
 from kernelwright.training.attention import Spans, choose, prepare
 from kernelwright.training.checkpoint import load_state, save_model, save_state
-from kernelwright.training.model import Decoder, Shape
+from kernelwright.training.model import ModelShape, TrainingDecoder
 from kernelwright.training.pretrain.muon import Muon
 from kernelwright.training.pretrain.packing import Packing, Rows, arrays, epoch, label_count, most_documents, updates
 from kernelwright.training.pretrain.preparing import Prepared
@@ -32,7 +32,7 @@ MEASURED = 40
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """Where a run is. `total` updates is None until a run by seconds has measured its speed."""
 
     step: int = 0
@@ -44,7 +44,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Part:
+class MicroBatch:
     """What one forward pass gets, on the device."""
 
     tokens: Tensor
@@ -54,10 +54,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Work:
+class UpdateInput:
     """One update: this process's parts, and what all processes' parts hold."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[MicroBatch, ...]
     labels: int
     tokens: int
 
@@ -82,7 +82,7 @@ class Run:
         self.packing = Packing(self.train.rows, self.train.length, settings.seed, documents)
         self.longest = min(self.train.length, settings.model.context)
         self.bf16 = self.train.precision == "bf16" or (self.train.precision == "auto" and self.on_gpu)
-        self.progress = Progress(total=self.train.steps)
+        self.progress = RunProgress(total=self.train.steps)
         self.meter = Meter()
         self.state = out / "state" / "state.pt"
         self._stop = False
@@ -94,8 +94,8 @@ class Run:
         if self.on_gpu:
             torch.set_float32_matmul_precision("high")
         self.attention = choose(self.train.attention, self.device.type, self.train.compile)
-        shape = Shape(self.data.tokenizer.size, **self.settings.model.model_dump())
-        self.model = Decoder(shape, self.attention).to(self.device)
+        shape = ModelShape(self.data.tokenizer.size, **self.settings.model.model_dump())
+        self.model = TrainingDecoder(shape, self.attention).to(self.device)
         named = list(self.model.named_parameters())
         matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
         others = [p for name, p in named if p.ndim != 2 or "embed" in name]
@@ -118,7 +118,7 @@ class Run:
         for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
             optimizer.load_state_dict(state)
         torch.set_rng_state(kept["rng"])
-        self.progress = Progress(**kept["progress"])
+        self.progress = RunProgress(**kept["progress"])
         self.live.say(f"resumed after update {self.progress.step}", last=True)
 
     def save(self) -> None:
@@ -166,7 +166,7 @@ class Run:
         self.live.say(line(row, p.total) if row else "nothing was left to do", last=True)
         return self._facts(row)
 
-    def _update(self, work: Work) -> Tensor:
+    def _update(self, work: UpdateInput) -> Tensor:
         """One update. Returns this process's summed loss, which nobody has waited for yet."""
         rate = self._rate()
         for optimizer, full in zip(self.optimizers, self.rates, strict=True):
@@ -184,7 +184,7 @@ class Run:
             optimizer.zero_grad(set_to_none=True)
         return total
 
-    def _loss(self, part: Part) -> Tensor:
+    def _loss(self, part: MicroBatch) -> Tensor:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             loss = self.wrapped(part.tokens, part.positions, part.labels, part.spans)
         assert isinstance(loss, Tensor)
@@ -250,30 +250,30 @@ class Run:
             labels += label_count(held_out, rows)
         return total / max(1, labels)
 
-    def _works(self, start: int) -> Iterator[Work]:
+    def _works(self, start: int) -> Iterator[UpdateInput]:
         shards = self.data.training
         for rows in updates(shards, self.packing, start):
             sizes = shards.lengths[[pair for row in rows for pair in row]]
             first = self.rank * self.train.accumulate * self.part_rows
             mine = range(first, first + self.train.accumulate * self.part_rows, self.part_rows)
             parts = tuple(self._part(shards, rows[at : at + self.part_rows]) for at in mine)
-            yield Work(parts, int(sizes[:, 1].sum()), int(sizes.sum()))
+            yield UpdateInput(parts, int(sizes[:, 1].sum()), int(sizes.sum()))
 
-    def _part(self, shards: Shards, rows: Rows) -> Part:
+    def _part(self, shards: Shards, rows: Rows) -> MicroBatch:
         """Arrays of some rows, in memory from which they are copied to a GPU without waiting."""
         made = arrays(shards, rows, self.train.length, self.packing.documents, self.longest)
         tensors = [torch.from_numpy(a) for a in (made.tokens, made.positions, made.labels, made.documents, made.bounds)]
         if self.on_gpu:
             tensors = [t.pin_memory() for t in tensors]
         tokens, positions, labels, documents, bounds = tensors
-        return Part(tokens, positions, labels, Spans(documents, bounds, self.longest))
+        return MicroBatch(tokens, positions, labels, Spans(documents, bounds, self.longest))
 
-    def _on_device(self, part: Part) -> Part:
+    def _on_device(self, part: MicroBatch) -> MicroBatch:
         tokens, positions, labels, documents, bounds = (
             t.to(self.device, non_blocking=True)
             for t in (part.tokens, part.positions, part.labels, part.spans.documents, part.spans.bounds)
         )
-        return Part(tokens, positions, labels, prepare(self.attention, Spans(documents, bounds, self.longest)))
+        return MicroBatch(tokens, positions, labels, prepare(self.attention, Spans(documents, bounds, self.longest)))
 
     def _wait(self) -> None:
         if self.on_gpu:
@@ -339,12 +339,12 @@ class Run:
 
 
 @contextmanager
-def _ahead(made: Iterator[Work], depth: int = 4) -> Iterator[Iterator[Work]]:
+def _ahead(made: Iterator[UpdateInput], depth: int = 4) -> Iterator[Iterator[UpdateInput]]:
     """An iterator whose items are made by a thread, a few in advance."""
-    ready: queue.Queue[Work | BaseException] = queue.Queue(depth)
+    ready: queue.Queue[UpdateInput | BaseException] = queue.Queue(depth)
     ended = threading.Event()
 
-    def put(item: Work | BaseException) -> None:
+    def put(item: UpdateInput | BaseException) -> None:
         while not ended.is_set():
             try:
                 ready.put(item, timeout=0.1)
@@ -361,7 +361,7 @@ def _ahead(made: Iterator[Work], depth: int = 4) -> Iterator[Iterator[Work]]:
         except BaseException as error:  # raised where the item is wanted
             put(error)
 
-    def take() -> Iterator[Work]:
+    def take() -> Iterator[UpdateInput]:
         while True:
             item = ready.get()
             if isinstance(item, BaseException):

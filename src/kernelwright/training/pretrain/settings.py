@@ -32,11 +32,11 @@ class Numbers(BaseModel):
         return value
 
 
-class _Table(Numbers):
+class _PretrainTable(Numbers):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Generate(_Table):
+class Generate(_PretrainTable):
     """Pairs made for this run. Each worker makes whole shards, so the pairs do not depend on how many there are."""
 
     seed: int = Field(default=0, ge=0, lt=SEEDS)
@@ -60,7 +60,7 @@ class Generate(_Table):
     """The share of chunks that are all operators and options that few tasks have, and other chunks none of."""
 
 
-class DataSettings(_Table):
+class DataSettings(_PretrainTable):
     """Where pairs come from: a corpus folder, or the generator."""
 
     corpus: str | None = None
@@ -89,7 +89,7 @@ class DataSettings(_Table):
         return self
 
 
-class TokenizerSettings(_Table):
+class TokenizerSettings(_PretrainTable):
     """The tokenizer: trained on the first pairs, or taken from a checkpoint's folder."""
 
     vocabulary: int = Field(default=4096, ge=260, le=65_536)
@@ -97,8 +97,8 @@ class TokenizerSettings(_Table):
     folder: str | None = None
 
 
-class ModelSettings(_Table):
-    """The decoder's size (see `model.Shape`)."""
+class ModelSettings(_PretrainTable):
+    """The decoder's size (see `training.model.ModelShape`)."""
 
     hidden: int = Field(default=512, ge=16, le=WIDEST)
     layers: int = Field(default=8, ge=1, le=1_000)
@@ -115,7 +115,7 @@ class ModelSettings(_Table):
         return self
 
 
-class TrainSettings(_Table):
+class TrainSettings(_PretrainTable):
     """The run. Exactly one of seconds (of training, compilation not counted), steps and tokens says how long."""
 
     seconds: float | None = Field(default=None, gt=0)
@@ -152,7 +152,7 @@ class TrainSettings(_Table):
         return self
 
 
-class PretrainSettings(_Table):
+class PretrainSettings(_PretrainTable):
     """A whole run."""
 
     name: str = "starter"

@@ -52,7 +52,7 @@ class Ended:
 
 
 @dataclass
-class _Seat:
+class _WorkerProcess:
     """A process, the job that it has, and by when it must say something."""
 
     process: subprocess.Popen[bytes]
@@ -82,7 +82,7 @@ class _Crew:
         self._waiting = deque(numbers)
         self._patience = patience
         self._failures: Counter[int] = Counter()
-        self._seats: list[_Seat] = []
+        self._seats: list[_WorkerProcess] = []
         self._selector = selectors.DefaultSelector()
         self._workers = min(workers, len(numbers))
 
@@ -116,13 +116,13 @@ class _Crew:
         )
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        seat = _Seat(process, process.stdout, None, time.monotonic() + max(STARTING, self._patience))
+        seat = _WorkerProcess(process, process.stdout, None, time.monotonic() + max(STARTING, self._patience))
         self._seats.append(seat)
         self._selector.register(process.stdout, selectors.EVENT_READ, seat)
         self._send(seat, self._first)
         self._give(seat)
 
-    def _give(self, seat: _Seat) -> None:
+    def _give(self, seat: _WorkerProcess) -> None:
         """The next job; a process for which there is none ends."""
         if not self._waiting:
             self._leave(seat, kill=False)
@@ -130,13 +130,13 @@ class _Crew:
         seat.job = self._waiting.popleft()
         self._send(seat, b"%d\n" % seat.job)
 
-    def _send(self, seat: _Seat, line: bytes) -> None:
+    def _send(self, seat: _WorkerProcess, line: bytes) -> None:
         assert seat.process.stdin is not None
         with contextlib.suppress(OSError):  # that it is gone shows where it is read
             seat.process.stdin.write(line)
             seat.process.stdin.flush()
 
-    def _listen(self, seat: _Seat) -> Iterator[Ended]:
+    def _listen(self, seat: _WorkerProcess) -> Iterator[Ended]:
         """What a process has said since it was last listened to."""
         if seat not in self._seats:
             return
@@ -149,7 +149,7 @@ class _Crew:
         for line in lines:
             yield from self._heard(seat, json.loads(line))
 
-    def _heard(self, seat: _Seat, said: dict[str, Any]) -> Iterator[Ended]:
+    def _heard(self, seat: _WorkerProcess, said: dict[str, Any]) -> Iterator[Ended]:
         if "raise" in said:
             kind = getattr(errors, said["raise"])
             raise kind(said["message"], hint=said["hint"])
@@ -161,7 +161,7 @@ class _Crew:
             self._give(seat)
             yield Ended(number, said["value"])
 
-    def _fire(self, seat: _Seat, why: str) -> Iterator[Ended]:
+    def _fire(self, seat: _WorkerProcess, why: str) -> Iterator[Ended]:
         """Ends a process that failed, gives its job to another, or gives it up."""
         number, seat.job = seat.job, None
         self._leave(seat)
@@ -174,7 +174,7 @@ class _Crew:
         if self._waiting:
             self._hire()
 
-    def _leave(self, seat: _Seat, *, kill: bool = True) -> None:
+    def _leave(self, seat: _WorkerProcess, *, kill: bool = True) -> None:
         self._seats.remove(seat)
         self._selector.unregister(seat.out)
         if kill:

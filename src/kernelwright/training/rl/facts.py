@@ -14,7 +14,7 @@ import numpy as np
 
 from kernelwright.training.pretrain.progress import LoggedStep
 from kernelwright.training.rl.filters import varied_groups
-from kernelwright.training.rl.rollouts import Row
+from kernelwright.training.rl.rollouts import RolloutRow
 from kernelwright.training.rl.settings import AlarmSettings
 
 FIRST_TOKENS = 16
@@ -38,7 +38,7 @@ class LoggedRow(LoggedStep):
     judge_weight: float = 0.0
 
 
-def describe(rows: Sequence[Row], timed: bool = False) -> dict[str, Any]:
+def describe(rows: Sequence[RolloutRow], timed: bool = False) -> dict[str, Any]:
     """Rewards and their parts, verdicts, speed, lengths, and the measures that alarms look at.
 
     `timed`: right answers are timed beside eager, so that where none is right none is fast. Else shares of fast ones
@@ -75,7 +75,7 @@ def describe(rows: Sequence[Row], timed: bool = False) -> dict[str, Any]:
     }
 
 
-def _parts(rows: Sequence[Row], paid: int) -> dict[str, float]:
+def _parts(rows: Sequence[RolloutRow], paid: int) -> dict[str, float]:
     """The mean of each part of the reward, over rows that have a reward."""
     parts: dict[str, float] = {}
     for row in rows:
@@ -84,7 +84,7 @@ def _parts(rows: Sequence[Row], paid: int) -> dict[str, float]:
     return {name: round(value, 5) for name, value in sorted(parts.items())}
 
 
-def first_tokens(rows: Sequence[Row]) -> dict[str, float]:
+def first_tokens(rows: Sequence[RolloutRow]) -> dict[str, float]:
     """The share of the answers that begin with each token, of the commonest ones."""
     found = Counter(row.token_ids[0] for row in rows if row.token_ids)
     return {str(token): round(count / len(rows), 5) for token, count in found.most_common(FIRST_TOKENS)}
@@ -134,7 +134,7 @@ def _drifted(facts: Mapping[str, Any], first: Mapping[str, Any], limit: float) -
     return whole > most and whole - mean > limit * (1.0 - mean)
 
 
-def judged(rows: Sequence[Row]) -> dict[str, Any]:
+def judged(rows: Sequence[RolloutRow]) -> dict[str, Any]:
     """What came of asking a judge: counted from the rows, since those of a session before a kill are among them."""
     counts = {n: int(sum(row.facts.get(n, 0) for row in rows)) for n in ("judge_asked", "judge_failed")}
     asked = counts["judge_asked"]

@@ -27,7 +27,7 @@ from kernelwright.executor import Executor, load_executor
 from kernelwright.policies import load_policy
 from kernelwright.records import Task
 from kernelwright.rewards.functions import annealed_judge_weight
-from kernelwright.rewards.opinion import Judge
+from kernelwright.rewards.opinion import OpinionJudge
 from kernelwright.runs.known_verdicts import remembering
 from kernelwright.tasks import load_suite
 from kernelwright.training.checkpoint import write_json
@@ -36,7 +36,7 @@ from kernelwright.training.pretrain.progress import Log, finite, read_log, writi
 from kernelwright.training.ranks import Ranks
 from kernelwright.training.rl.curves import write_curves
 from kernelwright.training.rl.facts import LoggedRow, alarms, describe, judged, standing
-from kernelwright.training.rl.rollouts import Rollouts, Row, fitting, without_opinions
+from kernelwright.training.rl.rollouts import RolloutRow, Rollouts, fitting, without_opinions
 from kernelwright.training.rl.settings import JudgingSettings, RlSettings, TaskSettings, judge_start
 from kernelwright.training.rl.state import State
 from kernelwright.training.rl.update import Trained, groups_that_teach
@@ -105,7 +105,7 @@ def train_rl(settings: RlSettings, out: Path, executor: Executor | None = None) 
         if judges is None:
             own = load_executor("apart", jobs, judging.backend)
             judges = stack.enter_context(remembering(own, judging.verdicts))
-        judge = Judge(load_policy(judging.judge)) if judging.judge else None
+        judge = OpinionJudge(load_policy(judging.judge)) if judging.judge else None
         stopped = _loop(settings, state, Rollouts(settings, state.policy, judges, judge, ranks), tasks, out)
     facts = _result(settings, state, out, stopped)
     if ranks.first:
@@ -245,7 +245,7 @@ def judge_weight(history: Sequence[Mapping[str, Any]], start: float = 0.5) -> fl
 
 def _played(
     settings: RlSettings, step: int, rollouts: Rollouts, tasks: Sequence[Task], out: Path
-) -> tuple[list[Row], list[Row], dict[str, int]]:
+) -> tuple[list[RolloutRow], list[RolloutRow], dict[str, int]]:
     """All rows of a step, those to train on, and how many groups there were and were replaced."""
     path = out / "rollouts" / f"step-{step:06d}.jsonl"
     wanted = settings.rollout.tasks
@@ -264,7 +264,7 @@ def _played(
     return rows, kept, {"groups": len(groups), "redrawn": len(groups) - wanted, "missing": found.missing}
 
 
-def keep_credit(path: Path, rows: Sequence[Row], trained: Trained) -> None:
+def keep_credit(path: Path, rows: Sequence[RolloutRow], trained: Trained) -> None:
     """Writes what each row was credited with: where to look when a policy learns something strange."""
     lines = [
         {

@@ -36,7 +36,7 @@ from kernelwright.policies.streaming import Stream
 from kernelwright.prompts.contexts import converse, opening
 from kernelwright.records import Candidate, Evaluation, Message, Task, Turn
 from kernelwright.rewards.functions import Reward, load_reward
-from kernelwright.rewards.opinion import Judge
+from kernelwright.rewards.opinion import OpinionJudge
 from kernelwright.runs.known_verdicts import question
 from kernelwright.search.rollout import Budget, Exchange, parse_python, rollout
 from kernelwright.training.pretrain.progress import damaged, json_lines, writing
@@ -52,7 +52,7 @@ threads; the others begin as these end."""
 
 
 @dataclass(frozen=True)
-class Row:
+class RolloutRow:
     """One turn of one rollout: what the update needs, and what is logged."""
 
     task_id: str
@@ -73,7 +73,7 @@ class Row:
     """Of the step, sessions before a kill included, until the rollout was whole."""
 
 
-_ROWS = TypeAdapter(list[Row])
+_ROWS = TypeAdapter(list[RolloutRow])
 
 
 def _broken(evaluation: Evaluation | None) -> dict[str, float]:
@@ -176,7 +176,7 @@ class Rollouts:
         settings: RlSettings,
         policy: ConversationPolicy,
         executor: Executor,
-        judge: Judge | None = None,
+        judge: OpinionJudge | None = None,
         ranks: Ranks | None = None,
     ) -> None:
         self.settings, self.policy, self.executor, self.judge = settings, policy, executor, judge
@@ -201,7 +201,7 @@ class Rollouts:
         options = self._options
         return options.resolved() == "gpu" and options.timing_seconds > 0 and "eager" in options.baselines
 
-    def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[Row]:
+    def play(self, step: int, groups: Mapping[int, Task], path: Path) -> list[RolloutRow]:
         """All rows of these groups, of all processes, in order; what `path` holds is not played again.
 
         Ctrl-C keeps what is whole.
@@ -233,7 +233,7 @@ class Rollouts:
         threads = min(max(1, len(wanted)), AT_ONCE)
         with self.clock.playing(), Stream(self.policy) as asker, ThreadPoolExecutor(threads) as pool:
             futures = [pool.submit(self._play, asker, step, groups[g], g, n) for g, n in wanted]
-            kept: set[Future[list[Row]]] = set()
+            kept: set[Future[list[RolloutRow]]] = set()
             try:
                 left = set(futures)
                 while left:
@@ -254,7 +254,7 @@ class Rollouts:
                 self._keep_whole(path, [future for future in futures if future not in kept])
                 raise
 
-    def _keep_whole(self, path: Path, futures: Sequence[Future[list[Row]]]) -> None:
+    def _keep_whole(self, path: Path, futures: Sequence[Future[list[RolloutRow]]]) -> None:
         """Keeps what was whole when playing was stopped, or still becomes so, as far as the disk takes it."""
         for future in as_completed([future for future in futures if not future.cancelled()]):
             if future.exception() is None:
@@ -273,7 +273,7 @@ class Rollouts:
         print(f"error: {error}\nhint: {error.hint}", file=sys.stderr, flush=True)
         os._exit(error.exit_status)
 
-    def _keep(self, path: Path, rows: list[Row]) -> None:
+    def _keep(self, path: Path, rows: list[RolloutRow]) -> None:
         """Appends a whole rollout in one write: other processes append to the same file."""
         line = (json.dumps([asdict(row) for row in rows]) + "\n").encode()
         with writing(path):
@@ -288,7 +288,7 @@ class Rollouts:
                     file.truncate(whole)
                     raise
 
-    def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[Row]:
+    def _play(self, asker: Stream, step: int, task: Task, group: int, trajectory: int) -> list[RolloutRow]:
         recorder = _Recorder(asker, self.policy, self.clock)
         turns = self.settings.rollout.turns
         seed = hash_seed(self.settings.seed, step, group, trajectory * turns)  # each turn takes the next one
@@ -308,7 +308,7 @@ class Rollouts:
         for (turn, candidate), sampled in zip(judged, recorder.sampled, strict=True):
             reward, opinion = self._rewarded(task, turn, candidate, seed)
             rows.append(
-                Row(
+                RolloutRow(
                     played.task_id,
                     group,
                     trajectory,
@@ -419,7 +419,7 @@ def hash_seed(*parts: int) -> int:
     return seed
 
 
-def without_opinions(rows: Sequence[Row]) -> list[Row]:
+def without_opinions(rows: Sequence[RolloutRow]) -> list[RolloutRow]:
     """The same rows, less what a judge thought in groups that execution already tells apart: else it can be played."""
     # Added up and not subtracted: rounding would tell equal ones apart.
     executed = [
@@ -454,9 +454,9 @@ def _cut(file: FileIO) -> int:
     return size
 
 
-def read_rollouts(path: Path) -> dict[tuple[int, int], list[Row]]:
+def read_rollouts(path: Path) -> dict[tuple[int, int], list[RolloutRow]]:
     """What a step's file holds, by task and rollout; a torn last line is left out. Raises `StoreError`."""
-    found: dict[tuple[int, int], list[Row]] = {}
+    found: dict[tuple[int, int], list[RolloutRow]] = {}
     for number, raw in json_lines(path):
         try:
             rows = _ROWS.validate_python(raw)

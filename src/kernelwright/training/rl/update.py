@@ -21,12 +21,12 @@ from kernelwright.training.rl.filters import (
     widened,
 )
 from kernelwright.training.rl.policy_loss import policy_loss
-from kernelwright.training.rl.rollouts import Row
+from kernelwright.training.rl.rollouts import RolloutRow
 from kernelwright.training.rl.settings import RlSettings
 
 
 @dataclass(frozen=True)
-class Batch:
+class UpdateBatch:
     """Some rows as tensors `(rows, length - 1)`: predicted tokens, which of them were sampled, and what they weigh."""
 
     tokens: Tensor
@@ -60,7 +60,7 @@ class Bounds:
     high: float
 
 
-def advantages(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
+def advantages(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray:
     """One number a row, by the run's estimator; 0 in groups whose rewards are all alike, where they are skipped."""
     score = [row.reward for row in rows]
     columns = [[getattr(row, name) for row in rows] for name in ("group", "trajectory", "turn")]
@@ -70,7 +70,7 @@ def advantages(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
     return np.asarray(found, dtype=np.float64)
 
 
-def groups_that_teach(settings: RlSettings, rows: Sequence[Row], wanted: int) -> Selection:
+def groups_that_teach(settings: RlSettings, rows: Sequence[RolloutRow], wanted: int) -> Selection:
     """Dynamic sampling by what the update would do: a group is kept where a reward differs and a row has an advantage.
 
     Rollouts of several turns may be paid differently from turn to turn and alike in each, of which an estimator that
@@ -81,7 +81,7 @@ def groups_that_teach(settings: RlSettings, rows: Sequence[Row], wanted: int) ->
     return dynamic_sampling(np.where(np.abs(moved) > NOTHING, moved, 0.0), groups, wanted=wanted)
 
 
-def counted_rows(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
+def counted_rows(settings: RlSettings, rows: Sequence[RolloutRow]) -> np.ndarray:
     """Which rows the loss is a mean over, before filters: those with a reward, be their advantage 0, that are not of
     groups which are skipped."""
     score = [row.reward for row in rows]
@@ -90,8 +90,8 @@ def counted_rows(settings: RlSettings, rows: Sequence[Row]) -> np.ndarray:
 
 
 def batches(
-    rows: Sequence[Row], weights: np.ndarray, chosen: Sequence[int], limit: int, device: Any
-) -> Iterator[Batch]:
+    rows: Sequence[RolloutRow], weights: np.ndarray, chosen: Sequence[int], limit: int, device: Any
+) -> Iterator[UpdateBatch]:
     """The chosen rows, longest first, in batches of at most `limit` tokens with their padding."""
     order = sorted(chosen, key=lambda i: (-_length(rows[i]), i))
     while order:
@@ -107,16 +107,16 @@ def batches(
             mask[at, first:end] = True
             sampled[at, first:end] = torch.tensor(rows[i].log_probs)
         weight = torch.tensor(weights[list(part)], dtype=torch.float32)
-        yield Batch(
+        yield UpdateBatch(
             tokens.to(device), mask[:, 1:].to(device), sampled[:, 1:].to(device), weight.to(device), tuple(part)
         )
 
 
-def _length(row: Row) -> int:
+def _length(row: RolloutRow) -> int:
     return len(row.prompt_ids) + len(row.token_ids)
 
 
-def gold_log_probs(model: Any, batch: Batch) -> Tensor:
+def gold_log_probs(model: Any, batch: UpdateBatch) -> Tensor:
     """Log-probabilities of the sampled tokens, 0 elsewhere, without building the logits of a whole batch."""
     labels = batch.tokens.clone()
     labels[:, 1:][~batch.mask] = -100
@@ -140,7 +140,7 @@ class Updater:
         self._mine: frozenset[int] = frozenset()
         """Numbers of the step's rows that this process computes."""
 
-    def step(self, rows: Sequence[Row], seed: int) -> Trained:
+    def step(self, rows: Sequence[RolloutRow], seed: int) -> Trained:
         """Trains on a step's rows, which are the same in all processes; each computes its share of them."""
         weights = advantages(self.settings, rows)
         owner = np.random.default_rng(seed).permutation(len(rows)) % self.ranks.count
@@ -162,7 +162,7 @@ class Updater:
 
     @torch.no_grad()
     def _filtered(
-        self, rows: Sequence[Row], weights: np.ndarray, seed: int
+        self, rows: Sequence[RolloutRow], weights: np.ndarray, seed: int
     ) -> tuple[dict[int, Tensor], Any, np.ndarray]:
         """Log-probabilities before the update by row, what to log of the filters, and which rows they keep."""
         filters = self.settings.filters
@@ -197,14 +197,14 @@ class Updater:
             keep &= profiled
         return old, facts, keep
 
-    def _batches(self, rows: Sequence[Row], weights: np.ndarray, chosen: Sequence[int]) -> Iterator[Batch]:
+    def _batches(self, rows: Sequence[RolloutRow], weights: np.ndarray, chosen: Sequence[int]) -> Iterator[UpdateBatch]:
         """This process's share of the chosen rows."""
         device = next(self.model.parameters()).device
         mine = [i for i in chosen if i in self._mine]
         return batches(rows, weights, mine, self.settings.train.micro_tokens, device)
 
     def _gradient_step(
-        self, rows: Sequence[Row], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
+        self, rows: Sequence[RolloutRow], weights: np.ndarray, part: Sequence[int], old: dict[int, Tensor]
     ) -> dict[str, float]:
         """One update on a part of the rows. Those of advantage 0 count in what it is divided by, and need no pass.
 
