@@ -113,7 +113,7 @@ UNREADABLE = [
     ("eval", "CANDIDATE"),
     ("eval task.py candidate.py --backend banana", "--backend"),
     ("eval task.py candidate.py --backend gpu", "gpu"),
-    ("eval task.py candidate.py --policy anything", "--policy"),
+    ("eval task.py candidate.py --rule anything", "--rule"),
     ("eval task.py candidate.py --policy from_scratch --libraries-allowed", "--libraries-allowed"),
     ("eval task.py candidate.py --sandbox banana", "--sandbox"),
     ("eval task.py candidate.py --trials 0", "--trials"),

@@ -126,7 +126,7 @@ def test_libraries_are_allowed_by_a_flag(tmp_path: Path, kernelwright: Command) 
     by_default = json.loads(kernelwright("eval", "masked_scan", candidate, "--json").stdout)
     assert by_default["verdict"] == "rejected"
     assert [f["rule"] for f in by_default["findings"]] == ["no-own-kernel"]
-    allowed = kernelwright("eval", "masked_scan", candidate, "--json", "--libraries-allowed")
+    allowed = kernelwright("eval", "masked_scan", candidate, "--json", "--rule", "libraries_allowed")
     assert (allowed.returncode, json.loads(allowed.stdout)["verdict"]) == (0, "correct")
 
 

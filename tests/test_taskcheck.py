@@ -94,7 +94,7 @@ def test_states_are_kept_in_native_folders_and_used(tmp_path: Path, kernelwright
 
     candidate = tmp_path / "candidate.py"
     candidate.write_text(MODULE.format(expression="torch.zeros_like(x)").replace("Model(", "ModelNew("))
-    done = kernelwright("eval", folder, candidate, "--libraries-allowed", "--json")
+    done = kernelwright("eval", folder, candidate, "--rule", "libraries_allowed", "--json")
     assert "quarantined-task" in [f["rule"] for f in json.loads(done.stdout)["findings"]]
 
     (folder / "reference.py").write_text(MODULE.format(expression="x * 3"))

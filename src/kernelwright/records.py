@@ -20,17 +20,22 @@ Language = Literal["cuda", "triton", "cpp", "hip", "torch"]
 LIBRARIES = ("torch", "cublas", "cudnn", "cufft", "cusolver", "cusparse", "cub")
 
 
-def _known_policy(value: str) -> str:
+def _known_rule(value: str) -> str:
     kind, colon, names = value.partition(":")
     chosen = names.split(",")
+    if value == "libraries_allowed":
+        return "libraries"
     if value in ("from_scratch", "libraries") or (kind == "libraries" and colon and set(chosen) <= set(LIBRARIES)):
         return value
-    raise ValueError(f"not from_scratch, libraries, or libraries: with names among {', '.join(LIBRARIES)}")
+    known = ", ".join(LIBRARIES)
+    raise ValueError(f"not from_scratch, libraries_allowed, or libraries:NAMES with names among {known}")
 
 
-Policy = Annotated[str, AfterValidator(_known_policy)]
-"""Whether a candidate must compute with kernels of its own (`from_scratch`), may call torch, cuBLAS and the like
-(`libraries`), or some of them (`libraries:cublas,cudnn`; `torch` stands for torch's own kernels)."""
+LibraryRule = Annotated[str, AfterValidator(_known_rule)]
+"""The rule about libraries. `from_scratch`: a candidate must compute with kernels of its own. `libraries_allowed`,
+stored as `libraries`: it may call torch, cuBLAS and the like. `libraries:cublas,cudnn`: it may call the named ones;
+`torch` stands for torch's own kernels. Records and files keep the rule in a field named `policy`: its name is part of
+their content hashes."""
 
 VerdictName = Literal[
     "correct", "wrong", "compile_error", "runtime_error", "timeout", "rejected", "unsupported", "harness_error"
@@ -167,7 +172,7 @@ class Task(Record):
     task_id: str
     source: str
     """Python source of the reference module."""
-    policy: Policy = "from_scratch"
+    policy: LibraryRule = "from_scratch"
     workloads: tuple[Workload, ...] = ()
     """Sizes declared by the task itself. Empty: derived from the reference's constants when it is judged."""
     tolerance: float | None = None

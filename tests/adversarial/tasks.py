@@ -1,6 +1,6 @@
 """The tasks that exploits and honest candidates are judged on: our own, small, signed inputs."""
 
-from kernelwright.records import Policy, Task, Workload
+from kernelwright.records import LibraryRule, Task, Workload
 
 HEAD = "import torch\nimport torch.nn as nn\n"
 
@@ -179,7 +179,7 @@ extension = load_inline(name="scale", cpp_sources="torch::Tensor scale(torch::Te
 """An honest kernel for `scale`, the start of exploits that need one."""
 
 
-def task(name: str, policy: Policy = "from_scratch") -> Task:
+def task(name: str, policy: LibraryRule = "from_scratch") -> Task:
     """A task of this page."""
     sizes = WORKLOADS.get(name, ())
     workloads = tuple(Workload(name=f"size{i}", scope="declared", constants=c) for i, c in enumerate(sizes))

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 from running import Command
 
+from kernelwright.cli.options import library_rule
 from kernelwright.config import load_config
 from kernelwright.errors import ConfigError
+from kernelwright.evaluation import EvalOptions
 from kernelwright.training.fine_tune.settings import recipe_path
 from kernelwright.training.rl.settings import RlSettings
 
@@ -43,6 +45,36 @@ def test_an_empty_name_is_no_folder_of_a_run(kernelwright: Command, tmp_path: Pa
 def test_the_largest_seed_is_taken(kernelwright: Command) -> None:
     done = kernelwright("tasks", "generate", "--count", 1, "--seed", 2**32 - 1, "--json")
     assert done.returncode == 0 and done.stdout.count("\n") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("rule", "policy", "short", "found"),
+    [
+        ("from_scratch", None, False, "from_scratch"),
+        (None, None, False, None),
+        (None, "libraries:cub", False, "libraries:cub"),
+        (None, None, True, "libraries_allowed"),
+        (None, "libraries", True, "libraries"),
+        ("libraries_allowed", "libraries", True, "libraries_allowed"),
+    ],
+)
+def test_the_library_rule_by_its_older_flags(
+    rule: str | None, policy: str | None, short: bool, found: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The older flags of `eval` keep their meaning; one line on stderr says that they will go."""
+    assert library_rule(rule, policy, short) == found
+    said = capsys.readouterr().err
+    assert said.count("warning:") == said.count("\n") == int(policy is not None or short)
+
+
+def test_library_rules_that_contradict_each_other() -> None:
+    with pytest.raises(ConfigError, match="--rule and --libraries-allowed contradict"):
+        library_rule("from_scratch", None, True)
+
+
+def test_both_spellings_of_a_library_rule_are_stored_as_one() -> None:
+    assert EvalOptions(policy="libraries_allowed") == EvalOptions(policy="libraries")
+    assert EvalOptions(policy="libraries_allowed").plain()["policy"] == "libraries"
 
 
 def recipe(name: str, *overrides: str) -> RlSettings:

@@ -22,8 +22,8 @@ ROW = {"id": "a", "reference": RELU, "candidate": CANDIDATE}
 
 REFUSED = {
     "eval task.py candidate.py --backend banana": "use 'auto', 'cpu' or 'gpu'",
-    "eval task.py candidate.py --policy banana": "not from_scratch",
-    "eval task.py candidate.py --policy libraries:": "not from_scratch",
+    "eval task.py candidate.py --rule banana": "not from_scratch",
+    "eval task.py candidate.py --rule libraries:": "not from_scratch",
     "eval task.py candidate.py --baselines banana": "use 'eager', 'compile' or 'max-autotune'",
     "eval task.py candidate.py --memory-mb 1": "at most 1073741824",
     "eval task.py candidate.py --priority 5": "--queue-only",

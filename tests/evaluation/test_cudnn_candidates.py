@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
 TASK = """
 import torch
@@ -91,7 +91,7 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
         yield shared
 
 
-def _judged(evaluator: Evaluator, policy: Policy, old: str = "", new: str = "") -> Evaluation:
+def _judged(evaluator: Evaluator, policy: LibraryRule, old: str = "", new: str = "") -> Evaluation:
     """The candidate with one text for another."""
     assert old in CANDIDATE
     content = CANDIDATE.replace(old, new) if old else CANDIDATE
@@ -108,7 +108,7 @@ def _judged(evaluator: Evaluator, policy: Policy, old: str = "", new: str = "") 
         ("from_scratch", "rejected"),
     ],
 )
-def test_a_convolution_by_cudnn_is_a_library_operator(evaluator: Evaluator, policy: Policy, verdict: str) -> None:
+def test_a_convolution_by_cudnn_is_a_library_operator(evaluator: Evaluator, policy: LibraryRule, verdict: str) -> None:
     result = _judged(evaluator, policy)
     assert result.verdict == verdict, result.reason
     assert {*result.library_ops} == {"cudnnConvolutionForward", "cudnnAddTensor", "cudnnActivationForward"}

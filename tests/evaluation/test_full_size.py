@@ -25,7 +25,7 @@ from kernelwright.evaluation.judge.intervals import process_spread, ratio_interv
 from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
 TASK = """
 import torch
@@ -88,7 +88,7 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
         yield made
 
 
-def judged(evaluator: Evaluator, text: str, policy: Policy = "libraries") -> Evaluation:
+def judged(evaluator: Evaluator, text: str, policy: LibraryRule = "libraries") -> Evaluation:
     task = Task(task_id="scaled-relu", source=TASK, policy=policy)
     return evaluator.evaluate(task, Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda"))
 

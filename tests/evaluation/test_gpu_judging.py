@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 from kernelwright.solutions import write
 from kernelwright.tasks import load_candidate, load_task
 
@@ -81,7 +81,7 @@ def text(body: str = RIGHT, launch: str = LAUNCH, forward: str = "return module.
     return CANDIDATE.format(kernel=extra + KERNEL.format(body=body), launch=launch, forward=lines)
 
 
-def judged(evaluator: Evaluator, source: str, policy: Policy = "from_scratch") -> Evaluation:
+def judged(evaluator: Evaluator, source: str, policy: LibraryRule = "from_scratch") -> Evaluation:
     task = Task(task_id="plus", source=TASK, policy=policy)
     language = "triton" if "triton" in source else "cuda"
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=source),), language=language)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 
 TASK = """
 import torch
@@ -110,7 +110,7 @@ def evaluator(request: pytest.FixtureRequest, pool: Pool) -> Iterator[Evaluator]
         yield made
 
 
-def judged(evaluator: Evaluator, text: str, policy: Policy) -> Evaluation:
+def judged(evaluator: Evaluator, text: str, policy: LibraryRule) -> Evaluation:
     task = Task(task_id="scaled-tanh", source=TASK, policy=policy)
     return evaluator.evaluate(task, Candidate(sources=(SourceFile(path="c.py", content=text),), language="cuda"))
 

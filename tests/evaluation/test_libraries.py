@@ -11,7 +11,7 @@ from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.small_sizes import with_policy
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.records import Candidate, Policy, SourceFile, Task
+from kernelwright.records import Candidate, LibraryRule, SourceFile, Task
 
 WRAPPER = (Path(__file__).parents[1] / "backends" / "wrapper_sources" / "cublas_lt_epilogues.cu").read_text()
 TASK = """
@@ -64,7 +64,9 @@ def evaluator(pool: Pool) -> Iterator[Evaluator]:
     ("policy", "verdict"),
     [("from_scratch", "rejected"), ("libraries:cudnn", "rejected"), ("libraries:cublas", "correct")],
 )
-def test_cublas_lt_counts_as_cublas_and_as_nothing_else(evaluator: Evaluator, policy: Policy, verdict: str) -> None:
+def test_cublas_lt_counts_as_cublas_and_as_nothing_else(
+    evaluator: Evaluator, policy: LibraryRule, verdict: str
+) -> None:
     candidate = Candidate(sources=(SourceFile(path="candidate.py", content=CANDIDATE),), language="cuda")
     result = evaluator.evaluate(Task(task_id="fc", source=TASK, policy=policy), candidate)
     assert result.verdict == verdict, result.reason
@@ -82,6 +84,6 @@ def test_cublas_lt_counts_as_cublas_and_as_nothing_else(evaluator: Evaluator, po
         ("cudaGraphLaunch", "from_scratch", ""),
     ],
 )
-def test_what_is_missing_and_not_allowed_anyway_is_said(missing: str, policy: Policy, said: str) -> None:
+def test_what_is_missing_and_not_allowed_anyway_is_said(missing: str, policy: LibraryRule, said: str) -> None:
     reason = with_policy(Failed("unsupported", f"missing: {missing}"), policy).reason
     assert reason.startswith(f"missing: {missing}") and (said in reason if said else reason.endswith(missing))

@@ -20,7 +20,7 @@ from kernelwright.evaluation.compare.on_host import Array, Comparison, OutputSpe
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.reference.referee import Referee
 from kernelwright.evaluation.trials import noise
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task, Workload
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task, Workload
 from kernelwright.tasks import draws, metric
 from kernelwright.tasks import inputs as task_inputs
 
@@ -413,7 +413,7 @@ class ModelNew(nn.Module):
 """
 
 
-def evaluated(evaluator: Evaluator, text: str, size: tuple[int, int, int], policy: Policy) -> Evaluation:
+def evaluated(evaluator: Evaluator, text: str, size: tuple[int, int, int], policy: LibraryRule) -> Evaluation:
     names = ("rows", "depth", "columns")
     constants = dict(zip(names, size, strict=True))
     workloads = (Workload(name="full", constants=constants),)

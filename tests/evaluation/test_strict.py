@@ -12,7 +12,7 @@ from running import Command
 from kernelwright.errors import TaskError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.records import Candidate, Evaluation, Policy, SourceFile, Task
+from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task
 from kernelwright.tasks import candidate_from_text
 
 HEAD = "import torch\nimport torch.nn as nn\n"
@@ -90,7 +90,7 @@ def strict(pool: Pool) -> Iterator[Evaluator]:
         yield made
 
 
-def judged(evaluator: Evaluator, task: str, source: str, policy: Policy = "libraries") -> Evaluation:
+def judged(evaluator: Evaluator, task: str, source: str, policy: LibraryRule = "libraries") -> Evaluation:
     return evaluator.evaluate(
         Task(task_id="task", source=task, policy=policy), candidate_from_text(source, "candidate.py")
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kernelwright.cli.options import path_argument, path_option, seed_option
+from kernelwright.cli.options import RULES, path_argument, path_option, seed_option
 
 if TYPE_CHECKING:
     from kernelwright.bench.grid import GridShape
@@ -26,7 +26,7 @@ MOST = 10_000
 """Samples of a task, and turns of a sample."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
-Rule = Annotated[str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")]
+Rule = Annotated[str | None, typer.Option("--rule", help=RULES)]
 Timeout = Annotated[
     float | None, typer.Option(help="Wall seconds a candidate may use; default: 30, whole programs 300.")
 ]
@@ -99,10 +99,20 @@ def bench(
     from kernelwright.cli.options import cores, eval_options
     from kernelwright.errors import ConfigError
 
-    more = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    more |= {"sample_large": sample_large, "small_sizes": small_sizes}
     seconds = timeout if timeout is not None else program_suite.SECONDS if program_suite.is_programs(suite) else 30.0
-    judging = eval_options(backend, rule, False, trials, seconds, memory_mb, None, sandbox, "--rule", **more)
+    judging = eval_options(
+        backend=backend,
+        rule=rule,
+        trials=trials,
+        timeout=seconds,
+        memory_mb=memory_mb,
+        sandbox=sandbox,
+        baselines=baselines,
+        timing_seconds=timing_seconds,
+        gpu_memory_gb=gpu_memory_gb,
+        sample_large=sample_large,
+        small_sizes=small_sizes,
+    )
     _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
     if top_w is not None and context != "top_w":
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")

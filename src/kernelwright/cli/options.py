@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,19 +49,34 @@ def no_folder(flag: str, path: Path | None) -> None:
         raise ConfigError(f"{flag} {str(path)!r} is a folder", hint="name a file")
 
 
-def eval_options(
-    backend: str,
-    policy: str | None,
-    libraries: bool,
-    trials: int,
-    timeout: float,
-    memory_mb: int,
-    seed: int | None,
-    sandbox: str,
-    policy_flag: str = "--policy",
-    **more: Any,
-) -> EvalOptions:
-    """Options from flags; a value out of range is a `ConfigError` that names the flag and says what it may be."""
+RULES = "from_scratch, libraries_allowed or libraries:NAMES; default: the task's own."
+"""The help of `--rule`."""
+
+
+def library_rule(rule: str | None, policy: str | None, libraries_allowed: bool) -> str | None:
+    """Returns the library rule of `eval`: `--rule`, or a deprecated flag with the same meaning, which it warns about.
+
+    Raises `ConfigError` where two of the flags contradict each other.
+    """
+    from kernelwright.errors import ConfigError
+
+    flags = {"--policy": policy, "--libraries-allowed": "libraries_allowed" if libraries_allowed else None}
+    old = {flag: value for flag, value in flags.items() if value is not None}
+    if not old:
+        return rule
+    given = old if rule is None else {"--rule": rule, **old}
+    if len({"libraries_allowed" if value == "libraries" else value for value in given.values()}) > 1:
+        raise ConfigError(f"{' and '.join(given)} contradict each other", hint="give --rule alone")
+    wanted = next(iter(given.values()))
+    print(f"warning: {' and '.join(old)} of eval will go; use --rule {wanted}", file=sys.stderr)
+    return wanted
+
+
+def eval_options(*, sandbox: str, timeout: float, rule: str | None = None, **more: Any) -> EvalOptions:
+    """Builds the options of an evaluation from flags, named as the fields of `EvalOptions`; `rule` is its `policy`.
+
+    Raises `ConfigError` for a value out of range: it names the flag and the values that the flag takes.
+    """
     from pydantic import ValidationError
 
     from kernelwright.errors import ConfigError
@@ -69,22 +85,11 @@ def eval_options(
 
     if sandbox not in ("auto", "strict", "none"):
         raise ConfigError(f"--sandbox {sandbox!r} is not a level", hint="use auto, strict or none")
-    if libraries and policy not in (None, "libraries"):
-        raise ConfigError(f"--libraries-allowed contradicts {policy_flag} {policy}", hint="give one of them")
     if not 0.0 < timeout <= MAX_SECONDS:
         raise ConfigError(
             f"--timeout {timeout!r} is out of range", hint=f"use more than 0 and at most {MAX_SECONDS:g} seconds"
         )
-    fields: dict[str, Any] = {
-        "backend": backend,
-        "policy": "libraries" if libraries else policy,
-        "trials": trials,
-        "timeout": timeout,
-        "memory_mb": memory_mb,
-        "seed": seed,
-        "sandbox": sandbox,
-        **more,
-    }
+    fields: dict[str, Any] = {"sandbox": sandbox, "timeout": timeout, "policy": rule, **more}
     if "baselines" in more:
         fields["baselines"] = [
             name.strip() for name in more["baselines"].split(",") if name.strip() not in ("", "none")
@@ -93,7 +98,7 @@ def eval_options(
         return EvalOptions(**fields)
     except ValidationError as error:
         name = str(error.errors()[0]["loc"][0])
-        flag = policy_flag if name == "policy" else "--" + name.replace("_", "-")
+        flag = "--rule" if name == "policy" else "--" + name.replace("_", "-")
         raise refused(flag, error, EvalOptions) from error
 
 

@@ -98,7 +98,7 @@ def solutions_tune(
     from kernelwright.search import autotune
 
     _check_form(form)
-    options = eval_options(backend, None, False, 5, timeout, 4096, seed, "auto", timing_seconds=timing_seconds)
+    options = eval_options(backend=backend, timeout=timeout, seed=seed, sandbox="auto", timing_seconds=timing_seconds)
     wanted = autotune.trials(autotune.tasks_of(spec, count, task_seed), form, schedule or ())
     executing = load_executor("local", jobs, options.backend)
     with (

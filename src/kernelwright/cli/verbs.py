@@ -21,9 +21,17 @@ from kernelwright.cli.bench import app as bench_app
 from kernelwright.cli.corpus import register as register_corpus
 from kernelwright.cli.generate import tasks_generate
 from kernelwright.cli.machine import machine_app
-from kernelwright.cli.options import cores as _cores
-from kernelwright.cli.options import eval_options as _options
-from kernelwright.cli.options import no_folder, path_argument, path_option, refused, seed_option
+from kernelwright.cli.options import (
+    RULES,
+    cores,
+    eval_options,
+    library_rule,
+    no_folder,
+    path_argument,
+    path_option,
+    refused,
+    seed_option,
+)
 from kernelwright.cli.post import train_app
 from kernelwright.cli.serve import serve
 from kernelwright.cli.solutions import solutions_app
@@ -49,10 +57,11 @@ tasks_app.command("generate")(tasks_generate)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
-PolicyRule = Annotated[
-    str | None, typer.Option("--policy", help="from_scratch, libraries or libraries:NAMES; default: the task's own.")
+Rule = Annotated[str | None, typer.Option("--rule", help=RULES)]
+OldRule = Annotated[str | None, typer.Option("--policy", hidden=True, help="Deprecated: use --rule.")]
+OldLibraries = Annotated[
+    bool, typer.Option("--libraries-allowed", hidden=True, help="Deprecated: use --rule libraries_allowed.")
 ]
-Libraries = Annotated[bool, typer.Option("--libraries-allowed", help="Short for --policy libraries.")]
 Trials = Annotated[int, typer.Option(help="Calls that are checked.")]
 Timeout = Annotated[float, typer.Option(help="Wall seconds a candidate may use, builds not counted.")]
 Memory = Annotated[int, typer.Option("--memory-mb", help="Memory a candidate may take.")]
@@ -112,8 +121,9 @@ def eval_(
         typer.Option(min=-(2**31), max=2**31 - 1, help="With --queue-only: higher ones are judged first; default: 0."),
     ] = None,
     backend: Backend = "auto",
-    policy: PolicyRule = None,
-    libraries_allowed: Libraries = False,
+    rule: Rule = None,
+    policy: OldRule = None,
+    libraries_allowed: OldLibraries = False,
     trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
@@ -135,10 +145,21 @@ def eval_(
         raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
     if priority is not None and not queue_only:
         raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
-    more: dict[str, Any] = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
-    more |= {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
-    more["sample_large"] = sample_large
-    options = _options(backend, policy, libraries_allowed, trials, timeout, memory_mb, seed, sandbox, **more)
+    options = eval_options(
+        backend=backend,
+        rule=library_rule(rule, policy, libraries_allowed),
+        trials=trials,
+        timeout=timeout,
+        memory_mb=memory_mb,
+        seed=seed,
+        sandbox=sandbox,
+        baselines=baselines,
+        timing_seconds=timing_seconds,
+        gpu_memory_gb=gpu_memory_gb,
+        sample_large=sample_large,
+        strict_kernelbench=strict_kernelbench,
+        kernelbench_tolerance=kernelbench_tolerance,
+    )
     if jsonl is not None:
         if task is not None:
             raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")
@@ -150,7 +171,7 @@ def eval_(
         if queue_only:
             _queue_rows(rows, jsonl.name, run, options, priority or 0, fresh, as_json)
         else:
-            _eval_rows(rows, jsonl.name, run, options, executor, jobs or _cores(), fresh, as_json)
+            _eval_rows(rows, jsonl.name, run, options, executor, jobs or cores(), fresh, as_json)
         if strict_kernelbench:
             print(
                 "warning: these are KernelBench's verdicts: nothing protects them (docs/evaluation.md)", file=sys.stderr
@@ -257,7 +278,7 @@ def worker(
     with Store.open(run, shared=True) as store:
         counts = store.queue_counts()
         total = counts.get("queued", 0) + counts.get("leased", 0)
-        with terminal.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or _cores()) as running:
+        with terminal.BatchView(total, run, not as_json) as view, load_executor(executor, jobs or cores()) as running:
 
             def show(job: Leased, evaluation: Evaluation | None, note: str) -> None:
                 name = ", ".join(job.items) or job.task.task_id
@@ -300,9 +321,7 @@ def optimize(
     max_seconds: Annotated[float | None, typer.Option(help="Wall seconds at most.")] = None,
     out: Annotated[Path | None, path_option("Where to write the best candidate; default RUN/best.py.")] = None,
     backend: Backend = "auto",
-    rule: Annotated[
-        str | None, typer.Option("--rule", help="from_scratch or libraries; default: the task's own.")
-    ] = None,
+    rule: Rule = None,
     trials: Trials = 5,
     timeout: Timeout = 30.0,
     memory_mb: Memory = 4096,
@@ -320,8 +339,16 @@ def optimize(
     from kernelwright.search.rollout import Budget
     from kernelwright.tasks import load_task
 
-    more = {"sample_large": sample_large}
-    options = _options(backend, rule, False, trials, timeout, memory_mb, seed, sandbox, "--rule", **more)
+    options = eval_options(
+        backend=backend,
+        rule=rule,
+        trials=trials,
+        timeout=timeout,
+        memory_mb=memory_mb,
+        sample_large=sample_large,
+        seed=seed,
+        sandbox=sandbox,
+    )
     if max_seconds is not None and not 0.0 < max_seconds < math.inf:
         raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
     no_folder("--out", out)
@@ -505,7 +532,7 @@ def tasks_check(
     from kernelwright.runs.folders import write_text
     from kernelwright.tasks import bundled_tasks, load_suite, load_task, task_folders, write_gate
 
-    options = _options("cpu", None, False, 5, 30.0, 4096, None, sandbox)
+    options = eval_options(backend="cpu", timeout=30.0, sandbox=sandbox)
     fields: dict[str, Any] = {"reference_field": reference_field, "id_field": id_field}
     if backend not in ("auto", "cpu"):
         raise UsageError(f"tasks check has no --backend {backend}", hint="use cpu: references run on the processor")
@@ -513,7 +540,7 @@ def tasks_check(
     programs = [s for s in sources if program_checks.is_programs(s)]
     sources = [s for s in sources if s not in programs]
     passed = program_checks.check_files(
-        programs, id_field, limit, timeout, jobs or _cores(), sandbox, None if sources else out, as_json
+        programs, id_field, limit, timeout, jobs or cores(), sandbox, None if sources else out, as_json
     )
     if not sources:
         raise typer.Exit(0 if passed else 1)

@@ -13,7 +13,7 @@ from typing import Literal
 from pydantic import Field
 
 from kernelwright.errors import ConfigError
-from kernelwright.records import Candidate, Policy, Record, Task
+from kernelwright.records import Candidate, LibraryRule, Record, Task
 
 PROTOCOL = 10
 """Raised whenever verdicts of earlier versions can no longer be trusted; part of every key."""
@@ -63,8 +63,8 @@ class EvalOptions(Record):
     """How to judge. Everything but `jobs`-like matters is part of the result's key."""
 
     backend: Literal["auto", "cpu", "gpu"] = "auto"
-    policy: Policy | None = None
-    """Overrides the task's own policy."""
+    policy: LibraryRule | None = None
+    """Overrides the task's own library rule. Keys and stored runs call it `policy`, the command line `--rule`."""
     trials: int = Field(default=5, ge=1, le=MAX_TRIALS)
     """Calls that are checked; the first size is always called twice when there are at least two."""
     timeout: float = Field(default=30.0, gt=0, le=10 * MAX_SECONDS, allow_inf_nan=False)

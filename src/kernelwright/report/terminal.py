@@ -368,7 +368,7 @@ def _cut(text: str, room: int) -> str:
 
 def print_tasks(tasks: list[Task]) -> None:
     """A suite as a table."""
-    table, room = _table((t.task_id for t in tasks), "task", "policy", "description")
+    table, room = _table((t.task_id for t in tasks), "task", "rule", "description")
     for task in tasks:
         table.add_row(escape(task.task_id), task.policy, _cut(task.description, room))
     out.print(table)

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from kernelwright.errors import TaskError, did_you_mean
-from kernelwright.records import Policy, Task
+from kernelwright.records import LibraryRule, Task
 from kernelwright.tasks.candidates import candidate_from_text, detect_language, load_candidate
 from kernelwright.tasks.formats.folder import is_task_folder, load_folder, write_gate
 from kernelwright.tasks.formats.jsonl import Row, read_rows
@@ -50,7 +50,11 @@ def bundled_tasks() -> list[str]:
 
 
 def load_task(
-    spec: str | Path, policy: Policy | None = None, *, reference_field: str = "reference", id_field: str | None = None
+    spec: str | Path,
+    policy: LibraryRule | None = None,
+    *,
+    reference_field: str = "reference",
+    id_field: str | None = None,
 ) -> Task:
     """One task: a `.py` file, a task folder, `FILE.jsonl#ID`, a JSONL file of one row, or the name of a bundled task.
     Raises `TaskError`.
@@ -95,7 +99,7 @@ def _exists(path: Path) -> bool:
         raise TaskError(f"{str(path)[:200]!r} cannot be read: {error.strerror}", hint="check the path") from error
 
 
-def _load_row(text: str, policy: Policy | None, reference_field: str, id_field: str | None) -> Task:
+def _load_row(text: str, policy: LibraryRule | None, reference_field: str, id_field: str | None) -> Task:
     # The first `#` after the suffix: row names may hold one themselves (`7#2`, the second row named 7).
     file, mark, name = text.partition(".jsonl#")
     file, name = (file + ".jsonl", name) if mark else (text.partition("#")[0], text.partition("#")[2])
@@ -110,7 +114,7 @@ def _load_row(text: str, policy: Policy | None, reference_field: str, id_field: 
     )
 
 
-def _only_row(file: str, policy: Policy | None, reference_field: str, id_field: str | None) -> Task:
+def _only_row(file: str, policy: LibraryRule | None, reference_field: str, id_field: str | None) -> Task:
     rows = read_rows(file, reference_field=reference_field, id_field=id_field, policy=policy)
     if len(rows) > 1:
         hint = f"name one of them, as in {file}#{rows[0].item_id}"
@@ -129,7 +133,7 @@ def load_suite(
     *,
     reference_field: str = "reference",
     id_field: str | None = None,
-    policy: Policy | None = None,
+    policy: LibraryRule | None = None,
     limit: int | None = None,
 ) -> list[Task]:
     """Many tasks: `starter`, a folder, a JSONL file, `hub:OWNER/NAME[:SPLIT]` or `kernelbench:LEVEL`.
@@ -190,7 +194,7 @@ def _warn(problem: str) -> None:
     logging.getLogger("kernelwright").warning("left out: %s", problem)
 
 
-def _load_folder_of_tasks(path: Path, policy: Policy | None, limit: int | None) -> list[Task]:
+def _load_folder_of_tasks(path: Path, policy: LibraryRule | None, limit: int | None) -> list[Task]:
     if is_task_folder(path):
         return [load_folder(path, policy)]
     try:
@@ -210,7 +214,7 @@ def _is_task(path: Path) -> bool:
     return is_task_folder(path) or is_robust_folder(path) or (path.suffix == ".py" and not path.name.startswith("_"))
 
 
-def _loaders(path: Path, policy: Policy | None) -> list[Callable[[], Task]]:
+def _loaders(path: Path, policy: LibraryRule | None) -> list[Callable[[], Task]]:
     """What reads the tasks of one entry of a folder: two where it holds a forward and a backward one."""
     if path.is_dir() and not is_task_folder(path) and is_robust_folder(path):
         ways = [w for w in DIRECTIONS if (path / f"func_{w}.py").is_file()]

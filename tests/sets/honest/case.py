@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from kernelwright.records import Candidate, Policy, SourceFile, Task
+from kernelwright.records import Candidate, LibraryRule, SourceFile, Task
 from kernelwright.tasks.candidates import detect_language
 
 Needs = Literal["", "gpu", "triton"]
@@ -24,7 +24,7 @@ class Case:
     name: str
     task_source: str
     candidate_source: str
-    policy: Policy = "from_scratch"
+    policy: LibraryRule = "from_scratch"
     entry: str = "ModelNew"
     needs: Needs = ""
     """What must be there for a verdict: nothing, a GPU, or Triton (with a GPU or without)."""

@@ -17,7 +17,7 @@ from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, Seat
 from kernelwright.evaluation.trials import TrialData
-from kernelwright.records import Distribution, Policy, Task, Workload, WorkloadResult
+from kernelwright.records import Distribution, LibraryRule, Task, Workload, WorkloadResult
 
 IDLE = frozenset(("construct", "reweigh", "facts", "release"))
 """Questions to referee and baselines that want no turn on the GPU, since nothing is computed there: whoever wants to
@@ -31,7 +31,7 @@ class GpuCase:
     """What one judgement on a GPU works with, while it has a seat."""
 
     task: Task
-    policy: Policy
+    policy: LibraryRule
     options: EvalOptions
     gpu: Gpu
     session: CandidateClient

@@ -13,7 +13,7 @@ from typing import Any
 from kernelwright.evaluation.tensor_bytes import shares_memory
 from kernelwright.evaluation.text import forbidden_names
 from kernelwright.evaluation.text.library_ops import allowed, owner
-from kernelwright.records import Finding, Policy
+from kernelwright.records import Finding, LibraryRule
 
 FEW_IN_ALL = 1024
 """Elements that all small library operators of a call may go over together, however small its inputs are."""
@@ -23,7 +23,7 @@ SMALL_OP = 4096
 
 def call_findings(
     facts: dict[str, Any],
-    policy: Policy,
+    policy: LibraryRule,
     largest_input: int,
     workload: str,
     handed: Sequence[Sequence[int]] = (),

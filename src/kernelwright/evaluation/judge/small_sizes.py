@@ -41,7 +41,7 @@ from kernelwright.records import (
     Finding,
     Hotspot,
     Launch,
-    Policy,
+    LibraryRule,
     Seconds,
     Task,
     Timing,
@@ -143,7 +143,7 @@ def _look_at_large(
         attempt.failed = large_sizes.verdict(found[0], size)
 
 
-def with_policy(failed: Failed, policy: Policy) -> Failed:
+def with_policy(failed: Failed, policy: LibraryRule) -> Failed:
     """What is missing, with a word on whether the task would allow it at all, where it is one of NVIDIA's libraries."""
     if not failed.reason.startswith("missing: "):
         return failed
@@ -195,7 +195,7 @@ def _run(
     source: str,
     trials: Sequence[Trial],
     task: Task,
-    policy: Policy,
+    policy: LibraryRule,
     options: EvalOptions,
     oracle: OracleClient,
     builder: BuilderClient,
@@ -256,7 +256,7 @@ def check(
     data: TrialData,
     answer: Any,
     task: Task,
-    policy: Policy,
+    policy: LibraryRule,
 ) -> None:
     """Compares one call's outputs, notes what ran, and sets `attempt.failed` where it fails."""
     facts = answer.header
@@ -462,7 +462,7 @@ def _at_declared_size(
     candidate: Candidate,
     source: str,
     task: Task,
-    policy: Policy,
+    policy: LibraryRule,
     options: EvalOptions,
     plan: TaskPlan,
     oracle: OracleClient,

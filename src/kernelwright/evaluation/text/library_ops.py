@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from kernelwright.records import LIBRARIES, Policy
+from kernelwright.records import LIBRARIES, LibraryRule
 
 _OWNERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("cudnn", re.compile(r"cudnn|miopen|conv\d?d?|convolution|batch_norm|_rnn|lstm|gru|_flash_attention|ctc_loss")),
@@ -24,7 +24,7 @@ def owner(operator: str) -> str:
     return next((name for name, pattern in _OWNERS if pattern.search(operator)), "torch")
 
 
-def allowed(policy: Policy) -> frozenset[str]:
+def allowed(policy: LibraryRule) -> frozenset[str]:
     """The libraries that a policy lets a candidate call: none, all, or those that it names."""
     if policy == "libraries":
         return frozenset(LIBRARIES)

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from kernelwright import syntax
 from kernelwright.config import dump_config
 from kernelwright.errors import TaskError, did_you_mean
-from kernelwright.records import Gate, Policy, Provenance, Record, Task, Workload
+from kernelwright.records import Gate, LibraryRule, Provenance, Record, Task, Workload
 from kernelwright.tasks.files import read_text
 from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
 
@@ -39,7 +39,7 @@ def is_task_folder(path: Path) -> bool:
     return (path / "task.toml").is_file()
 
 
-def load_folder(path: Path, policy: Policy | None = None) -> Task:
+def load_folder(path: Path, policy: LibraryRule | None = None) -> Task:
     """A task from a native folder; raises `TaskError` with the key that is wrong."""
     where = repr(str(path))
     if not is_task_folder(path):

@@ -21,7 +21,7 @@ from typing import Any
 
 from kernelwright.config import number_of_environment
 from kernelwright.errors import TaskError
-from kernelwright.records import Policy, Provenance, Task
+from kernelwright.records import LibraryRule, Provenance, Task
 from kernelwright.tasks.formats.jsonl import ID_FIELDS
 from kernelwright.tasks.formats.kernelbench import check_reference, description_of, tasks_of
 
@@ -44,7 +44,7 @@ for index, row in enumerate(datasets.load_dataset(name, split=split)):
 
 def load_hub(
     spec: str,
-    policy: Policy | None = None,
+    policy: LibraryRule | None = None,
     limit: int | None = None,
     on_problem: Callable[[str], None] = lambda problem: None,
     reference_field: str | None = None,
@@ -142,7 +142,7 @@ def _task(
     row: dict[str, Any],
     index: int,
     origin: str,
-    policy: Policy | None,
+    policy: LibraryRule | None,
     sources: tuple[str, ...],
     names: tuple[str | None, ...],
 ) -> Task:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import TaskError
-from kernelwright.records import Candidate, Policy, Provenance, Task
+from kernelwright.records import Candidate, LibraryRule, Provenance, Task
 from kernelwright.tasks.candidates import candidate_from_text, suffix_of
 from kernelwright.tasks.files import MAX_BYTES
 from kernelwright.tasks.formats.kernelbench import check_reference, description_of
@@ -37,7 +37,7 @@ def read_rows(
     reference_field: str = "reference",
     candidate_field: str | None = None,
     id_field: str | None = None,
-    policy: Policy | None = None,
+    policy: LibraryRule | None = None,
     limit: int | None = None,
 ) -> list[Row]:
     """The rows of a JSONL file, in order. Raises `TaskError` when the file or every row is unusable."""
@@ -124,7 +124,7 @@ def _row(
     origin: str,
     reference_field: str,
     candidate_field: str | None,
-    policy: Policy | None,
+    policy: LibraryRule | None,
 ) -> Row:
     text = value.get(candidate_field) if candidate_field else None
     candidate = None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernelwright import syntax
 from kernelwright.errors import TaskError
-from kernelwright.records import Policy, Provenance, Task
+from kernelwright.records import LibraryRule, Provenance, Task
 from kernelwright.tasks.files import read_text
 
 REQUIRED = ("Model", "get_inputs")
@@ -74,7 +74,7 @@ def description_of(source: str) -> str:
     return ""
 
 
-def load_file(path: Path, policy: Policy | None = None) -> Task:
+def load_file(path: Path, policy: LibraryRule | None = None) -> Task:
     """A task from one `.py` file, named after the file."""
     source = read_text(path, TaskError, "the task")
     check_reference(source, repr(str(path)))

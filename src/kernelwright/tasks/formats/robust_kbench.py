@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from kernelwright import syntax
 from kernelwright.errors import TaskError, did_you_mean
-from kernelwright.records import Policy, Provenance, Task, Workload
+from kernelwright.records import LibraryRule, Provenance, Task, Workload
 from kernelwright.tasks.files import read_text
 from kernelwright.tasks.formats.kernelbench import check_reference, defined_names, description_of
 from kernelwright.tasks.formats.robust_adapters import BACKWARD, COMMON, DEFAULT, FORWARD
@@ -55,7 +55,7 @@ def split_direction(text: str) -> tuple[str, Direction]:
     return text.removesuffix(":forward"), "forward"
 
 
-def load_robust(path: Path, policy: Policy | None = None, direction: Direction = "forward") -> Task:
+def load_robust(path: Path, policy: LibraryRule | None = None, direction: Direction = "forward") -> Task:
     """The forward or the backward task of a folder; raises `TaskError` that names what is wrong."""
     where = repr(str(path))
     file = path / f"func_{direction}.py"
@@ -88,7 +88,7 @@ def load_robust(path: Path, policy: Policy | None = None, direction: Direction =
     )
 
 
-def robust_tasks(path: Path, policy: Policy | None = None) -> list[Task]:
+def robust_tasks(path: Path, policy: LibraryRule | None = None) -> list[Task]:
     """Both tasks of a folder, as far as they are there."""
     return [load_robust(path, policy, way) for way in DIRECTIONS if (path / f"func_{way}.py").is_file()]
 
