@@ -75,7 +75,7 @@ def test_every_rule_and_verdict_is_documented() -> None:
     from kernelwright.records import VERDICTS
 
     rules: set[str] = set()
-    for path in (ROOT / "src" / "kernelwright" / "evaluation").glob("*.py"):
+    for path in (ROOT / "src" / "kernelwright" / "evaluation").rglob("*.py"):
         text = path.read_text()
         rules |= set(re.findall(r'rule="([\w-]+)"', text)) | set(re.findall(r'\(\s*"([a-z-]+)", f"output', text))
     assert len(rules) > 14

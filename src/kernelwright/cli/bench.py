@@ -100,19 +100,9 @@ def bench(
     from kernelwright.errors import ConfigError
 
     seconds = timeout if timeout is not None else program_suite.SECONDS if program_suite.is_programs(suite) else 30.0
-    judging = eval_options(
-        backend=backend,
-        rule=rule,
-        trials=trials,
-        timeout=seconds,
-        memory_mb=memory_mb,
-        sandbox=sandbox,
-        baselines=baselines,
-        timing_seconds=timing_seconds,
-        gpu_memory_gb=gpu_memory_gb,
-        sample_large=sample_large,
-        small_sizes=small_sizes,
-    )
+    on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    more = {"memory_mb": memory_mb, "sample_large": sample_large, "small_sizes": small_sizes, **on_gpu}
+    judging = eval_options(backend=backend, rule=rule, trials=trials, timeout=seconds, sandbox=sandbox, **more)
     _check_together(grid, {"samples": samples, "turns": turns, "greedy": greedy or None, "compare": compare})
     if top_w is not None and context != "top_w":
         raise ConfigError("--top-w needs --context top_w", hint="add it, or leave both out")

@@ -145,21 +145,11 @@ def eval_(
         raise UsageError("--kernelbench-tolerance needs --strict-kernelbench", hint="add it, or leave both out")
     if priority is not None and not queue_only:
         raise UsageError("--priority needs --queue-only", hint="add it, or leave both out")
-    options = eval_options(
-        backend=backend,
-        rule=library_rule(rule, policy, libraries_allowed),
-        trials=trials,
-        timeout=timeout,
-        memory_mb=memory_mb,
-        seed=seed,
-        sandbox=sandbox,
-        baselines=baselines,
-        timing_seconds=timing_seconds,
-        gpu_memory_gb=gpu_memory_gb,
-        sample_large=sample_large,
-        strict_kernelbench=strict_kernelbench,
-        kernelbench_tolerance=kernelbench_tolerance,
-    )
+    on_gpu = {"baselines": baselines, "timing_seconds": timing_seconds, "gpu_memory_gb": gpu_memory_gb}
+    claim = {"strict_kernelbench": strict_kernelbench, "kernelbench_tolerance": kernelbench_tolerance}
+    more = {"memory_mb": memory_mb, "sample_large": sample_large, "seed": seed, **on_gpu, **claim}
+    wanted = library_rule(rule, policy, libraries_allowed)
+    options = eval_options(backend=backend, rule=wanted, trials=trials, timeout=timeout, sandbox=sandbox, **more)
     if jsonl is not None:
         if task is not None:
             raise UsageError("give either TASK and CANDIDATE, or --jsonl", hint="see kernelwright eval --help")
@@ -339,16 +329,8 @@ def optimize(
     from kernelwright.search.rollout import Budget
     from kernelwright.tasks import load_task
 
-    options = eval_options(
-        backend=backend,
-        rule=rule,
-        trials=trials,
-        timeout=timeout,
-        memory_mb=memory_mb,
-        sample_large=sample_large,
-        seed=seed,
-        sandbox=sandbox,
-    )
+    more: dict[str, Any] = {"memory_mb": memory_mb, "sample_large": sample_large, "seed": seed}
+    options = eval_options(backend=backend, rule=rule, trials=trials, timeout=timeout, sandbox=sandbox, **more)
     if max_seconds is not None and not 0.0 < max_seconds < math.inf:
         raise ConfigError(f"--max-seconds {max_seconds!r} is out of range", hint="use more than 0 seconds")
     no_folder("--out", out)
