@@ -229,10 +229,10 @@ def halves(x_ptr, y_ptr, count_ptr, n, BLOCK: tl.constexpr):
 
 
 def test_tuning_ends_with_its_seconds() -> None:
-    from kernelwright.backends.triton.triton_driver import Bench
+    from kernelwright.backends.triton.triton_driver import TuningBench
     from kernelwright.machine.runtime import Runtime
 
-    bench, calls = Bench(Runtime(lambda _request: pytest.fail("nothing is built"))), []
+    bench, calls = TuningBench(Runtime(lambda _request: pytest.fail("nothing is built"))), []
 
     def call() -> None:
         calls.append(1)

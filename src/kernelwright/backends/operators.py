@@ -21,7 +21,7 @@ _LEFT_OUT = ("Meta", "Autograd", "AutogradCPU", "AutogradCUDA")
 
 
 @dataclass(frozen=True)
-class Entry:
+class OperatorEntry:
     """One `def` or `impl`: `function` is the index of a bound function, negative where there is none."""
 
     space: str
@@ -31,7 +31,7 @@ class Entry:
     defines: bool
 
 
-def entries(library: ctypes.CDLL) -> Iterator[Entry]:
+def entries(library: ctypes.CDLL) -> Iterator[OperatorEntry]:
     """What the blocks of the extension that was loaded last registered, in their order."""
     space, schema, key, defines = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     index = 0
@@ -42,7 +42,7 @@ def entries(library: ctypes.CDLL) -> Iterator[Entry]:
         if function < -1:
             return
         texts = [(text.value or b"").decode(errors="replace") for text in (space, schema, key)]
-        yield Entry(texts[0], texts[1], texts[2], function, bool(defines.value))
+        yield OperatorEntry(texts[0], texts[1], texts[2], function, bool(defines.value))
         index += 1
 
 
@@ -64,7 +64,7 @@ def register(library: ctypes.CDLL, cuda: bool, bound: Callable[[int, str], Calla
     return len(found)
 
 
-def _implement(made: Any, entry: Entry, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> None:
+def _implement(made: Any, entry: OperatorEntry, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> None:
     name = entry.schema.split("(")[0].strip()
     keys = {"CUDA": ("CPU", "CUDA") if cuda else ("CUDA",), "CPU": () if cuda else ("CPU",)}.get(
         entry.key, (entry.key,)

@@ -239,7 +239,7 @@ def _copy_in_kernel(device: str) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Kernel:
+class _HostKernel:
     """One kernel, or one instance of a template: where its identity lies, and its entry or the expression for it."""
 
     offset: int
@@ -269,13 +269,13 @@ def _symbols(program: Path) -> list[_Symbol]:
 _ANONYMOUS = "(anonymous namespace)::"
 
 
-def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: int) -> _Kernel:
+def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: int) -> _HostKernel:
     """The kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
     encoding = mangled.removeprefix("_ZZ").removesuffix("E5kw_id")
     name = written.removesuffix("::kw_id")
     opening = _parameter_list(name.replace(_ANONYMOUS, " " * len(_ANONYMOUS)))
     if opening is None:
-        return _Kernel(offset, name)  # extern "C"
+        return _HostKernel(offset, name)  # extern "C"
     if "{lambda" in name or "{unnamed" in name:
         kernel = re.split(r"[<(]", name.removeprefix("void "))[0].split("::")[-1]
         launch = re.search(rf"\b{kernel}\b\s*(?:<[^;{{}}]*?>\s*)?<<<", source)
@@ -283,8 +283,8 @@ def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: 
         raise UnsupportedSource("a kernel instance for a lambda or an unnamed type of host code", line)
     head = name[:opening]
     if head.endswith(">") or _ANONYMOUS in head:
-        return _Kernel(offset, "", head.removeprefix("void ").replace(_ANONYMOUS, ""))
-    return _Kernel(offset, "_Z" + encoding)
+        return _HostKernel(offset, "", head.removeprefix("void ").replace(_ANONYMOUS, ""))
+    return _HostKernel(offset, "_Z" + encoding)
 
 
 def _parameter_list(name: str) -> int | None:
@@ -300,7 +300,7 @@ def _parameter_list(name: str) -> int | None:
     return None
 
 
-def _table(kernels: list[_Kernel], symbols: list[_Symbol], device: BuildResult) -> str:
+def _table(kernels: list[_HostKernel], symbols: list[_Symbol], device: BuildResult) -> str:
     lines = []
     for kernel in kernels:
         entry = device.lowered.get(kernel.expression, "") if kernel.expression else kernel.entry

@@ -98,7 +98,7 @@ class KernelInfo:
 
 
 @dataclass(frozen=True)
-class Hotspot:
+class LineTraffic:
     """A source line whose accesses take more than they need: `actual` against `ideal` sectors of 32 bytes (`kind`
     global_load, global_store) or wavefronts (`kind` shared_load, shared_store), by `accesses` warp instructions."""
 
@@ -123,7 +123,7 @@ class LaunchReport:
     written: tuple[int, ...]
     read: tuple[int, ...]
     printed: str = ""
-    hotspots: tuple[Hotspot, ...] = ()
+    hotspots: tuple[LineTraffic, ...] = ()
     touched_written: tuple[int, ...] = ()
     touched_read: tuple[int, ...] = ()
 
@@ -285,7 +285,7 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
     warnings: list[Fault] = []
-    hotspots: list[Hotspot] = []
+    hotspots: list[LineTraffic] = []
     fault: Fault | None = None
     for line in text.split("\n"):
         word, *fields = line.split("\t")
@@ -294,7 +294,7 @@ def _report(kernel: str, text: str, printed: str) -> LaunchReport:
         elif word == "warning":
             warnings.append(_fault(kernel, fields))
         elif word == "hotspot":
-            hotspots.append(Hotspot(fields[0], *(int(v) for v in fields[1:])))
+            hotspots.append(LineTraffic(fields[0], *(int(v) for v in fields[1:])))
         elif word == "fault":
             fault = _fault(kernel, fields)
         elif word == "error":

@@ -22,7 +22,7 @@ class Untraceable(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Launch:
+class RecordedLaunch:
     """One launch. `code` names the device code by its PTX (`code_name`); `args` are the parameters' bytes in hex, with
     zeros for addresses; `places` says where those were: (parameter, offset in it, buffer, bytes into the buffer).
     """
@@ -47,7 +47,7 @@ class TracingRuntime(Runtime):
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult]) -> None:
         super().__init__(build)
-        self.launches: list[Launch] = []
+        self.launches: list[RecordedLaunch] = []
         self.find: Callable[[int], tuple[int, int] | None] = lambda _address: None
         self._names: dict[int, str] = {}
 
@@ -86,4 +86,6 @@ class TracingRuntime(Runtime):
             plain[index][offset : offset + 8] = bytes(8)
         hexes = tuple(value.hex() for value in plain)
         code = self._names[id(program)]
-        self.launches.append(Launch(code, kernel, three(grid), three(block), shared_bytes, hexes, tuple(places)))
+        self.launches.append(
+            RecordedLaunch(code, kernel, three(grid), three(block), shared_bytes, hexes, tuple(places))
+        )

@@ -22,7 +22,7 @@ _Limiter = Literal["registers", "shared memory", "warps", "blocks"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class OccupancyLimits:
     """One multiprocessor. Registers and bytes."""
 
     warps: int
@@ -41,24 +41,24 @@ class Limits:
     """A warp's registers must come from one partition."""
 
 
-LIMITS: dict[int, Limits] = {
-    70: Limits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
-    72: Limits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
-    75: Limits(32, 16, 64 * KIB, 64 * KIB, 256, 0),
-    80: Limits(64, 32, 164 * KIB, 163 * KIB, 128, KIB),
-    86: Limits(48, 16, 100 * KIB, 99 * KIB, 128, KIB),
-    87: Limits(48, 16, 164 * KIB, 163 * KIB, 128, KIB),
-    89: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
-    90: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
-    100: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
-    103: Limits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
-    110: Limits(48, 24, 228 * KIB, 227 * KIB, 128, KIB),
-    120: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
-    121: Limits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+LIMITS: dict[int, OccupancyLimits] = {
+    70: OccupancyLimits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
+    72: OccupancyLimits(64, 32, 96 * KIB, 96 * KIB, 256, 0),
+    75: OccupancyLimits(32, 16, 64 * KIB, 64 * KIB, 256, 0),
+    80: OccupancyLimits(64, 32, 164 * KIB, 163 * KIB, 128, KIB),
+    86: OccupancyLimits(48, 16, 100 * KIB, 99 * KIB, 128, KIB),
+    87: OccupancyLimits(48, 16, 164 * KIB, 163 * KIB, 128, KIB),
+    89: OccupancyLimits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+    90: OccupancyLimits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    100: OccupancyLimits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    103: OccupancyLimits(64, 32, 228 * KIB, 227 * KIB, 128, KIB),
+    110: OccupancyLimits(48, 24, 228 * KIB, 227 * KIB, 128, KIB),
+    120: OccupancyLimits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
+    121: OccupancyLimits(48, 24, 100 * KIB, 99 * KIB, 128, KIB),
 }
 
 
-def limits(arch: int) -> Limits:
+def limits(arch: int) -> OccupancyLimits:
     """Limits of a compute capability given times ten (90 for 9.0); raises `UsageError` for one that is not listed."""
     if arch not in LIMITS:
         known = ", ".join(f"sm_{a}" for a in LIMITS)
@@ -91,7 +91,7 @@ def occupancy(arch: int, threads: int, registers: int, shared_bytes: int = 0) ->
     return Occupancy(threads=threads, blocks=blocks, warps=resident, fraction=resident / most.warps, limiter=limiter)
 
 
-def _by_registers(most: Limits, warps: int, registers: int) -> int:
+def _by_registers(most: OccupancyLimits, warps: int, registers: int) -> int:
     if registers == 0:
         return _NO_LIMIT
     if registers > MAX_REGISTERS:
@@ -102,7 +102,7 @@ def _by_registers(most: Limits, warps: int, registers: int) -> int:
     return most.registers // most.partitions // a_warp * most.partitions // warps
 
 
-def _by_shared(most: Limits, shared_bytes: int) -> int:
+def _by_shared(most: OccupancyLimits, shared_bytes: int) -> int:
     if shared_bytes == 0:  # the driver's share alone never decides
         return _NO_LIMIT
     if shared_bytes > most.shared_block:

@@ -39,7 +39,7 @@ class _Group:
 
 
 @dataclass
-class _Table:
+class _MacroTable:
     """Macros at one place of a text; None is the body of one that may be defined or not, or takes arguments."""
 
     bodies: dict[str, str | None]
@@ -137,7 +137,7 @@ def _shape(tokens: list[Token], opening: Mapping[int, _Group], start: int, stop:
 
 def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
     """Which branch of each group is compiled, going through all directives in order."""
-    table = _Table(dict(macros))
+    table = _MacroTable(dict(macros))
     opening = {group.marks[0]: group for group in groups}
     lives: list[tuple[_Group, int | None]] = []  # the conditionals around, and whether their branch is compiled
     for k, token in enumerate(tokens):
@@ -160,7 +160,7 @@ def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
                 _define(table, given, known=None not in states)
 
 
-def _enter(group: _Group, k: int, match: re.Match[str], table: _Table) -> int | None:
+def _enter(group: _Group, k: int, match: re.Match[str], table: _MacroTable) -> int | None:
     """Whether the branch that begins at `k` is compiled: 1, 0 or None."""
     word, rest = match[1], match[2].strip()
     if group.chosen is not None:
@@ -181,7 +181,7 @@ def _enter(group: _Group, k: int, match: re.Match[str], table: _Table) -> int | 
     return int(value != 0)
 
 
-def _define(table: _Table, given: re.Match[str], known: bool) -> None:
+def _define(table: _MacroTable, given: re.Match[str], known: bool) -> None:
     word, name, parenthesis, body = given.groups()
     if not known:
         table.bodies[name] = None
@@ -232,7 +232,7 @@ _LEVELS: tuple[dict[str, Callable[[int, int], int]], ...] = (
 class _Expression:
     """The condition of an `#if`: a number, or None where it hangs on what is not known here."""
 
-    def __init__(self, text: str, table: _Table, depth: int = 0) -> None:
+    def __init__(self, text: str, table: _MacroTable, depth: int = 0) -> None:
         self.words, self.table, self.depth = _WORDS.findall(text), table, depth
 
     def value(self) -> int | None:

@@ -26,7 +26,7 @@ class TemplateParameter:
 
 
 @dataclass
-class Parameter:
+class FunctionParameter:
     """A function parameter; `last` is the index of the last token of its declarator (before a default value)."""
 
     name: str
@@ -199,7 +199,7 @@ def scopes_named(tokens: list[Token], chunk: Chunk) -> list[str]:
     return found
 
 
-def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:
+def parameters(tokens: list[Token], opening: int, stop: int) -> list[FunctionParameter]:
     """The parameters of the list that opens at `opening`; an unnamed one has an empty name."""
     closing = matching(tokens, opening, stop)
     out = []
@@ -213,10 +213,10 @@ def parameters(tokens: list[Token], opening: int, stop: int) -> list[Parameter]:
     return out
 
 
-def _parameter(tokens: list[Token], start: int, finish: int) -> Parameter:
+def _parameter(tokens: list[Token], start: int, finish: int) -> FunctionParameter:
     for k in range(start, finish - 2):  # `float (*f)(float)`, `float (&tile)[4]`
         if tokens[k].text == "(" and tokens[k + 1].text in ("*", "&") and tokens[k + 2].kind == "word":
-            return Parameter(tokens[k + 2].text, finish - 1)
+            return FunctionParameter(tokens[k + 2].text, finish - 1)
     last = finish - 1
     while last > start and tokens[last].text == "]":
         while last > start and tokens[last].text != "[":
@@ -225,4 +225,4 @@ def _parameter(tokens: list[Token], start: int, finish: int) -> Parameter:
     token = tokens[last]
     is_name = token.kind == "word" and token.text not in _BUILTIN and last > start and tokens[last - 1].text != "::"
     only_qualifiers = all(t.text in ("const", "volatile", "struct") for t in tokens[start:last])
-    return Parameter(token.text if is_name and not only_qualifiers else "", last)
+    return FunctionParameter(token.text if is_name and not only_qualifiers else "", last)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from kernelwright.backends.source_text import local_names
 from kernelwright.backends.source_text.declarations import Chunk, TemplateParameter
 from kernelwright.backends.source_text.launches import RefusedSource, UnsupportedSource
-from kernelwright.backends.source_text.local_names import Local
+from kernelwright.backends.source_text.local_names import LocalName
 from kernelwright.backends.source_text.tokens import Token, matching, tokenize
 
 HEADER = "kernelwright_lambda.h"
@@ -154,16 +154,16 @@ def _read(
     )  # fmt: skip
 
 
-def _mentioned(name: str, known: dict[str, Local], words: list[str]) -> bool:
+def _mentioned(name: str, known: dict[str, LocalName], words: list[str]) -> bool:
     """Whether a local type or constant that the lambda uses names a template parameter."""
     return any(re.search(rf"\b{name}\b", known[w].text) for w in words if w in known) if name else False
 
 
-def _needed(used: list[Local], known: dict[str, Local]) -> tuple[str, ...]:
+def _needed(used: list[LocalName], known: dict[str, LocalName]) -> tuple[str, ...]:
     """Declarations of constants and types, those that others need before them."""
     out: dict[str, None] = {}
 
-    def add(local: Local, depth: int) -> None:
+    def add(local: LocalName, depth: int) -> None:
         for word in re.findall(r"[A-Za-z_]\w*", local.text) if depth < 8 else ():
             if word in known and word != local.name and known[word].text:
                 add(known[word], depth + 1)
@@ -176,7 +176,7 @@ def _needed(used: list[Local], known: dict[str, Local]) -> tuple[str, ...]:
 
 
 def _captures(
-    source: str, tokens: list[Token], parts: _Parts, known: dict[str, Local], words: list[str], line: int
+    source: str, tokens: list[Token], parts: _Parts, known: dict[str, LocalName], words: list[str], line: int
 ) -> tuple[tuple[str, str], ...]:
     """What the lambda captures, by the names of its body and the expressions of the host."""
     found: dict[str, str] = {}

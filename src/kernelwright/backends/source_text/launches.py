@@ -32,7 +32,7 @@ class RefusedSource(Exception):
 
 
 @dataclass
-class Launch:
+class LaunchSyntax:
     """Token indices of one launch: callee [start, opening), configuration, arguments up to `last`."""
 
     start: int
@@ -88,19 +88,19 @@ class HostText:
         """Line number of a token, from 1."""
         return self.source.count("\n", 0, self.tokens[index].start) + 1
 
-    def _launches(self, start: int, stop: int) -> list[Launch]:
+    def _launches(self, start: int, stop: int) -> list[LaunchSyntax]:
         found = []
         for k in range(start, stop):
             if self.tokens[k].text == "<<<" and self.tokens[k].kind == "punct":
                 found.append(self._launch(k, start, stop))
         return found
 
-    def _launch(self, opening: int, start: int, stop: int) -> Launch:
+    def _launch(self, opening: int, start: int, stop: int) -> LaunchSyntax:
         callee = callee_start(self.tokens, opening - 1, start)
         closing = self._configuration_end(opening, stop)
         if closing is None or closing + 1 >= stop or self.tokens[closing + 1].text != "(":
             raise UnsupportedSource("a launch that is put together by a macro", self.line(opening))
-        return Launch(callee, opening, closing, matching(self.tokens, closing + 1, stop))
+        return LaunchSyntax(callee, opening, closing, matching(self.tokens, closing + 1, stop))
 
     def _configuration_end(self, opening: int, stop: int) -> int | None:
         """Index of the last `>` of the `>>>` that ends the configuration."""

@@ -27,7 +27,7 @@ _CONTROL = {"for", "if", "while", "switch"}
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalName:
     """`kind`: variable; static; constant or type, whose declaration `text` may be repeated elsewhere."""
 
     name: str
@@ -35,9 +35,9 @@ class Local:
     text: str = ""
 
 
-def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int) -> dict[str, Local]:
+def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int) -> dict[str, LocalName]:
     """The local names at token `stop` in the function whose parameters open at `parens` and whose body at `body`."""
-    found = [Local(p.name, "variable") for p in parameters(tokens, parens, body) if p.name]
+    found = [LocalName(p.name, "variable") for p in parameters(tokens, parens, body) if p.name]
     k, start = body + 1, True
     while k < stop:
         text = tokens[k].text
@@ -46,7 +46,7 @@ def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int)
             if closing < stop:
                 k = closing
             elif (opening := _lambda_parameters(tokens, k)) is not None:
-                found += [Local(p.name, "variable") for p in parameters(tokens, opening, k) if p.name]
+                found += [LocalName(p.name, "variable") for p in parameters(tokens, opening, k) if p.name]
             start = True
         elif text in _CONTROL and tokens[k + 1].text == "(":
             k = _control(source, tokens, k, stop, found)
@@ -60,14 +60,14 @@ def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int)
     return {name: _settled(local, names) for name, local in names.items()}
 
 
-def _settled(local: Local, names: dict[str, Local]) -> Local:
+def _settled(local: LocalName, names: dict[str, LocalName]) -> LocalName:
     """A constant that is made of a variable is none."""
     words = re.findall(r"[A-Za-z_]\w*", local.text) if local.kind == "constant" else ()
     made_of = [names[word].kind for word in words if word in names and word != local.name]
-    return Local(local.name, "variable") if "variable" in made_of else local
+    return LocalName(local.name, "variable") if "variable" in made_of else local
 
 
-def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[Local]) -> int:
+def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[LocalName]) -> int:
     """The index of the last token of a header (or of the whole statement, where `stop` is behind it)."""
     closing = matching(tokens, k + 1, len(tokens))
     end = _statement_end(tokens, closing + 1)
@@ -102,12 +102,12 @@ def _lambda_parameters(tokens: list[Token], brace: int) -> int | None:
     return k if tokens[k - 1].text == "]" else None
 
 
-def _declared(source: str, tokens: list[Token], k: int, stop: int) -> list[Local]:
+def _declared(source: str, tokens: list[Token], k: int, stop: int) -> list[LocalName]:
     """The names that the statement at `k` declares; none where it is no declaration."""
     if tokens[k].text in ("using", "typedef"):
         end = _statement_end(tokens, k)
         name = tokens[k + 1 if tokens[k].text == "using" else end - 1].text
-        return [Local(name, "type", source[tokens[k].start : tokens[end].end])] if end < stop else []
+        return [LocalName(name, "type", source[tokens[k].start : tokens[end].end])] if end < stop else []
     if tokens[k].text in _STATEMENTS:
         return []
     first, words = _type_end(tokens, k, stop)
@@ -115,11 +115,11 @@ def _declared(source: str, tokens: list[Token], k: int, stop: int) -> list[Local
         return []
     names, end, plain = _declarators(tokens, first, stop)
     if "static" in words or "extern" in words:
-        return [Local(name, "static") for name in names]
+        return [LocalName(name, "static") for name in names]
     integral = "const" in words and words & _INTEGRAL and all(tokens[i].text != "*" for i in range(k, first + 1))
     if names and plain and ("constexpr" in words or integral):
-        return [Local(name, "constant", source[tokens[k].start : tokens[end].start] + ";") for name in names]
-    return [Local(name, "variable") for name in names]
+        return [LocalName(name, "constant", source[tokens[k].start : tokens[end].start] + ";") for name in names]
+    return [LocalName(name, "variable") for name in names]
 
 
 def _type_end(tokens: list[Token], k: int, stop: int) -> tuple[int | None, set[str]]:

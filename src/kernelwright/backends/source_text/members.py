@@ -28,7 +28,7 @@ class Member(NamedTuple):
     last: int
 
 
-class Reader:
+class MemberReader:
     """Takes the types of one text apart. `qualifiers`: annotations that macros stand for."""
 
     def __init__(

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from kernelwright.backends.source_text import conditionals, dispatch, lambdas, members
 from kernelwright.backends.source_text.declarations import (
     Chunk,
-    Parameter,
+    FunctionParameter,
     TemplateParameter,
     parameters,
     read_chunk,
@@ -28,7 +28,7 @@ from kernelwright.backends.source_text.macros import expand_kernel_macros, expan
 from kernelwright.backends.source_text.tokens import Token, blank, matching, tokenize
 from kernelwright.machine.nvrtc import ARCH
 
-__all__ = ["Kernel", "Split", "UnsupportedSource", "split"]
+__all__ = ["KernelText", "Split", "UnsupportedSource", "split"]
 
 _HOST_ONLY = re.compile(
     r"\b(?:torch|at|c10|py|pybind11)\s*::\s*(?!Half\b|BFloat16\b|\w*Accessor\w*|\w*PtrTraits\b|acc_type\b|opmath_type\b)"
@@ -46,7 +46,7 @@ _ARCH = re.sub(r"\D", "", ARCH) + "0"
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelText:
     """One `__global__` function: `name` with its namespaces, `template` when it has template parameters."""
 
     name: str
@@ -60,7 +60,7 @@ class Split:
 
     device: str
     host: str
-    kernels: tuple[Kernel, ...] = ()
+    kernels: tuple[KernelText, ...] = ()
     guesses: tuple[str, ...] = ()
     """Template instances that are launched with arguments known here; `scalar_t` is float or double, as dispatched."""
     more_guesses: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ class Split:
 
 
 @dataclass
-class _State:
+class _SplitState:
     source: str
     tokens: list[Token]
     text: HostText
@@ -84,7 +84,7 @@ class _State:
     host: list[str] = field(default_factory=list)
     position: int = 0
     scopes: list[str] = field(default_factory=list)
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[KernelText] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     qualifiers: dict[str, set[str]] = field(default_factory=lambda: dict(_TORCH_QUALIFIERS))
     """What macros that stand for annotations mean: torch's, then the text's own."""
@@ -146,7 +146,7 @@ def _split(source: str, whole: bool) -> Split:
     source = expand_parameter_macros(expand_kernel_macros(source))
     tokens = tokenize(source)
     on_host = whole and HOST_ALGORITHMS.search(source) is not None
-    state = _State(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
+    state = _SplitState(source, tokens, HostText(source, tokens), whole=whole, on_host=on_host)
     _scope(state, 0, len(tokens))
     _emit_named_device_functions(state)
     _define_specialised(state)
@@ -172,7 +172,7 @@ def _split(source: str, whole: bool) -> Split:
     return Split(device, "".join(state.host) + "\n", kernels, first, more, words, *seen)
 
 
-def _scope(state: _State, start: int, stop: int) -> None:
+def _scope(state: _SplitState, start: int, stop: int) -> None:
     k = start
     while k < stop:
         token = state.tokens[k]
@@ -202,7 +202,7 @@ def _scope_opening(tokens: list[Token], k: int, stop: int) -> int | None:
     return k if k < stop and tokens[k].text == "{" else None
 
 
-def _nested(state: _State, start: int, opening: int, stop: int) -> int:
+def _nested(state: _SplitState, start: int, opening: int, stop: int) -> int:
     closing = matching(state.tokens, opening, stop)
     names = []
     if state.tokens[start].text != "extern":
@@ -218,7 +218,7 @@ def _nested(state: _State, start: int, opening: int, stop: int) -> int:
     return closing + 1
 
 
-def _directive(state: _State, k: int) -> None:
+def _directive(state: _SplitState, k: int) -> None:
     text = state.tokens[k].text
     plain = re.sub(r"\\\r?\n", " ", text)
     define = re.match(r"#\s*define\s+(\w+)(\(?)(.*)", plain, re.DOTALL)
@@ -255,7 +255,7 @@ def _device_has(directive: str) -> bool:
     return bool(_DEVICE_HEADERS.search(directive))
 
 
-def _declaration(state: _State, chunk: Chunk) -> None:
+def _declaration(state: _SplitState, chunk: Chunk) -> None:
     words = set(chunk.words)
     for word in chunk.words:
         words |= state.qualifiers.get(word, set())
@@ -268,7 +268,7 @@ def _declaration(state: _State, chunk: Chunk) -> None:
         _plain_declaration(state, chunk, words, raw)
 
 
-def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
+def _device_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: str) -> None:
     if "__managed__" in words and not state.whole:
         raise UnsupportedSource("__managed__ variables", state.text.line(chunk.start))
     if not chunk.is_function:
@@ -285,7 +285,7 @@ def _device_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) 
         state.device_functions.append((len(state.host) - 1, chunk.name, text))
 
 
-def _shadow(state: _State, chunk: Chunk, words: set[str]) -> str | None:
+def _shadow(state: _SplitState, chunk: Chunk, words: set[str]) -> str | None:
     """A device variable as the host sees it: only its name and size matter there."""
     raw = state.raw(chunk.start, chunk.stop)
     if _DEVICE_ONLY.search(raw) or "extern" in words:
@@ -306,7 +306,7 @@ def _managed(text: str, name: str) -> str:
     return f'{text} extern "C" const char kw_managed_{name} = 0;'
 
 
-def _empty_body(state: _State, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:
+def _empty_body(state: _SplitState, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:
     """Replaces the tokens of `{...}` by `body` and the newlines that were there."""
     lines = blank(state.source[state.tokens[opening].start : state.tokens[closing].end])
     replace[opening] = "{ " + (body or "__builtin_trap();") + lines
@@ -314,7 +314,7 @@ def _empty_body(state: _State, opening: int, closing: int, replace: dict[int, st
         replace[k] = ""
 
 
-def _render_without(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
+def _render_without(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> str:
     """Host text of a chunk whose emptied stretches vanish whole, blanks and comments between their tokens too."""
     out: list[str] = []
     k = chunk.start
@@ -329,7 +329,7 @@ def _render_without(state: _State, chunk: Chunk, replace: dict[int, str]) -> str
     return " ".join(out)
 
 
-def _emit_named_device_functions(state: _State) -> None:
+def _emit_named_device_functions(state: _SplitState) -> None:
     """Device functions that host code names (as template arguments, say) are declared there without their bodies."""
     if not state.device_functions:
         return
@@ -339,7 +339,7 @@ def _emit_named_device_functions(state: _State) -> None:
             state.host[place] = text
 
 
-def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -> None:
+def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: str) -> None:
     both = chunk.is_type or "constexpr" in words or chunk.words[:1] in (["using"], ["typedef"], ["static_assert"])
     both |= chunk.words[:2] in (["template", "using"], ["template", "concept"])
     if chunk.is_function:
@@ -359,7 +359,7 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
             state.host_tables.append((chunk.name, state.text.line(chunk.start)))
     device: str | None = raw if both or is_constant else None
     if device is not None and chunk.is_type:
-        reader = members.Reader(state.source, state.tokens, state.host_only, state.qualifiers)
+        reader = members.MemberReader(state.source, state.tokens, state.host_only, state.qualifiers)
         device = reader.device_text(chunk.start, chunk.stop, chunk.name, delete=not state.whole)
     if device is not None and state.host_only.search(device) and "__device__" not in device:
         device = None
@@ -381,7 +381,7 @@ def _plain_declaration(state: _State, chunk: Chunk, words: set[str], raw: str) -
     state.emit(chunk.start, chunk.stop, device, host)
 
 
-def _strip_members(state: _State, chunk: Chunk) -> str:
+def _strip_members(state: _SplitState, chunk: Chunk) -> str:
     """A class for the host: member functions that are for the device only lose their bodies."""
     replace: dict[int, str] = {}
     k = chunk.stop if state.on_host else chunk.start
@@ -392,7 +392,7 @@ def _strip_members(state: _State, chunk: Chunk) -> str:
     return _render_without(state, chunk, replace)
 
 
-def _strip_member(state: _State, chunk: Chunk, k: int, replace: dict[int, str]) -> int:
+def _strip_member(state: _SplitState, chunk: Chunk, k: int, replace: dict[int, str]) -> int:
     first = k
     while first > chunk.start and state.tokens[first - 1].text not in (";", "{", "}", ":"):
         first -= 1
@@ -412,7 +412,7 @@ def _strip_member(state: _State, chunk: Chunk, k: int, replace: dict[int, str]) 
     return closing
 
 
-def _kernel(state: _State, chunk: Chunk) -> None:
+def _kernel(state: _SplitState, chunk: Chunk) -> None:
     line = state.text.line(chunk.start)
     if chunk.parens is None or not chunk.name:
         raise UnsupportedSource("a __global__ function that is put together by a macro", line)
@@ -422,7 +422,7 @@ def _kernel(state: _State, chunk: Chunk) -> None:
         state.emit(chunk.start, chunk.stop, device, _specialisation(state, chunk, line))
         return
     qualified = "::".join([*state.scopes, chunk.name])
-    state.kernels.append(Kernel(qualified, bool(chunk.template), line))
+    state.kernels.append(KernelText(qualified, bool(chunk.template), line))
     state.templates.setdefault(qualified, chunk.template)
     found = parameters(state.tokens, chunk.parens, chunk.stop)
     if chunk.body is None:
@@ -436,7 +436,7 @@ def _kernel(state: _State, chunk: Chunk) -> None:
     state.emit(chunk.start, chunk.stop, device, _kernel_head(state, chunk, replace))
 
 
-def _specialisation(state: _State, chunk: Chunk, line: int) -> str | None:
+def _specialisation(state: _SplitState, chunk: Chunk, line: int) -> str | None:
     """Host text of a specialisation, which has a stub of its own: nvcc, too, lets none come after its first use. None
     for an explicit instantiation, and where the arguments are not all written down: then the template's stub stands
     for it."""
@@ -455,7 +455,7 @@ def _specialisation(state: _State, chunk: Chunk, line: int) -> str | None:
     return _kernel_head(state, chunk, replace)
 
 
-def _named(state: _State, found: list[Parameter]) -> dict[int, str]:
+def _named(state: _SplitState, found: list[FunctionParameter]) -> dict[int, str]:
     """Names for the parameters that have none, by token."""
     replace: dict[int, str] = {}
     for number, parameter in enumerate(found):
@@ -465,18 +465,20 @@ def _named(state: _State, found: list[Parameter]) -> dict[int, str]:
     return replace
 
 
-def _any_stub(state: _State, name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
+def _any_stub(
+    state: _SplitState, name: str, template: list[TemplateParameter], found: list[FunctionParameter], line: int
+) -> str:
     return _whole_stub(found) if state.whole else _stub(name, template, found, line)
 
 
-def _kernel_head(state: _State, chunk: Chunk, replace: dict[int, str]) -> str:
+def _kernel_head(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> str:
     if state.whole:
         head = range(chunk.start, chunk.parens or chunk.start)
         replace.update({k: "" for k in head if state.tokens[k].text == "static"})
     return _render_without(state, chunk, replace)
 
 
-def _define_specialised(state: _State) -> None:
+def _define_specialised(state: _SplitState) -> None:
     """Where the template's stub stands for specialisations, they go, and it gets one if it is declared only."""
     for place, name in state.specialisations:
         if name in state.specialised:
@@ -490,7 +492,7 @@ def _define_specialised(state: _State) -> None:
             state.defined.add(name)
 
 
-def _external(state: _State, chunk: Chunk, raw: str) -> str:
+def _external(state: _SplitState, chunk: Chunk, raw: str) -> str:
     """The kernel as device text, without `static`: NVRTC drops kernels of internal linkage that nothing names."""
     head = state.source[state.tokens[chunk.start].start : state.tokens[chunk.parens or chunk.start].start]
     return re.sub(r"\bstatic\b", "", head) + raw[len(head) :]
@@ -500,7 +502,7 @@ _ADDED = {"type": "type", "value": "constant", "template": "of_types"}
 """How a stub tells each of its template arguments."""
 
 
-def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], line: int) -> str:
+def _stub(name: str, template: list[TemplateParameter], found: list[FunctionParameter], line: int) -> str:
     """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
     calls = ""
     for k, parameter in enumerate(template):
@@ -517,14 +519,14 @@ def _stub(name: str, template: list[TemplateParameter], found: list[Parameter], 
     return f"{setup}{_arguments(found)}::kw::launch({what}, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
 
 
-def _arguments(found: list[Parameter]) -> str:
+def _arguments(found: list[FunctionParameter]) -> str:
     more = ["..." if p.pack else "" for p in found]
     addresses = ", ".join(f"(const void*)__builtin_addressof({p.name}){m}" for p, m in zip(found, more, strict=True))
     sizes = ", ".join(f"(unsigned)sizeof({p.name}){m}" for p, m in zip(found, more, strict=True))
     return f"const void* kw_p[] = {{{addresses}}}; const unsigned kw_n[] = {{{sizes}}}; "
 
 
-def _whole_stub(found: list[Parameter]) -> str:
+def _whole_stub(found: list[FunctionParameter]) -> str:
     """The same in a program: a variable's address stands for the kernel, or for this instance of it."""
     identity = "static char kw_id; "
     if not found:
@@ -532,6 +534,6 @@ def _whole_stub(found: list[Parameter]) -> str:
     return f"{identity}{_arguments(found)}::kw::launch(&kw_id, kw_p, kw_n, sizeof(kw_n) / sizeof(unsigned));"
 
 
-def _templates(state: _State) -> dict[str, str]:
+def _templates(state: _SplitState) -> dict[str, str]:
     """Kernel templates: their names in full by their last names."""
     return {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}

@@ -190,7 +190,7 @@ def _address(value: Any, runtime: Runtime) -> int:
     return int(address()) & (2**64 - 1)
 
 
-class Bench:
+class TuningBench:
     """Stands in for `do_bench`: calls once and answers with a cost in what would be milliseconds.
 
     The cost follows from counted thread instructions, which rank configurations without being a time. Once tuning has
@@ -243,7 +243,7 @@ class MachineDriver(GPUDriver):  # type: ignore[misc]
         self.runtime = runtime
         self.utils = Utilities(runtime)
         self.launcher_cls = Launcher
-        self.bench = Bench(runtime)
+        self.bench = TuningBench(runtime)
         self.get_device_capability = lambda _device=0: divmod(CARD.arch, 10)
         self.get_current_stream = lambda _device=0: 0
         self.get_current_device = lambda: 0
