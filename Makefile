@@ -27,8 +27,8 @@ SYSTEM_TORCH ?= $(shell nvidia-smi -L >/dev/null 2>&1 && $(PYTHON) -c 'import to
 
 TEST_JOBS ?= 2
 BIN := .venv/bin
-COMPILED := $(wildcard src/kernelwright/machine/csrc/* src/kernelwright/backends/host_include/*.h \
-	src/kernelwright/backends/host_include/*/*)
+COMPILED := $(wildcard src/kernelwright/machine/csrc/*.* src/kernelwright/machine/csrc/*/*.* \
+	src/kernelwright/backends/host_include/*/*.* src/kernelwright/backends/host_include/*/*/*.*)
 
 help:
 	@sed -n '3,13s/^# \{0,1\}//p' Makefile

@@ -40,10 +40,11 @@ def build(cache: Path) -> Path:
     compiler = library._compiler()
     with tempfile.TemporaryDirectory(dir=cache) as folder:
         jobs = []
-        for source in sorted(library.SOURCES.glob("*.cpp")):
+        for source in sorted(library.SOURCES.rglob("*.cpp")):
             out = str(Path(folder) / f"{source.stem}.o")
             plain = [f for f in library._FLAGS if not f.startswith("-O")] + list(library._EXTRA.get(source.name, ()))
-            jobs.append([compiler, *plain, *library._cpu_flags(), *FLAGS, QUIET, "-c", str(source), "-o", out])
+            plain += [*library._cpu_flags(), *FLAGS, QUIET, *library.INCLUDE]
+            jobs.append([compiler, *plain, "-c", str(source), "-o", out])
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda command: subprocess.run(command, check=True), jobs))
         objects = [command[-1] for command in jobs]

@@ -1,7 +1,7 @@
-"""The CUDA runtime of a runner on a real GPU: the same face as the functional machine's, with the driver behind it.
+"""The CUDA runtime of a runner on a real GPU: the functional machine's interface, carried out by the driver.
 
-Kernels of an extension are launched by its compiled host code (`host_include/kw/gpu.cpp`), which asks here only for
-functions it does not know yet. Nothing is checked that the driver does not check.
+Compiled host code launches an extension's kernels (`host_include/kw/kwhost/gpu.cpp`). It asks here only for functions
+that it does not know yet. The runtime makes no checks beyond the driver's.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from kernelwright.errors import HarnessError
 HERE = Path(__file__).parent
 STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
-TENSOR_MAP = HERE.parent / "machine" / "csrc" / "tensor_map.h"
+TENSOR_MAP = HERE.parent / "machine" / "csrc" / "copies" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
 """The one header that both sides share; the rest of its folder must not be on the host's include path."""
 LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
@@ -76,7 +76,7 @@ def toolchain_key() -> str:
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
-    for path in sorted((STAND_IN / "kw").iterdir()) + [ACCESSOR, TENSOR_MAP]:
+    for path in sorted(p for p in STAND_IN.rglob("*") if p.is_file()) + [ACCESSOR, TENSOR_MAP]:
         digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:20]
 
@@ -131,7 +131,7 @@ def host_library(cache: Path) -> Path:
         sources = []
         for number, names in enumerate(LIBRARY_UNITS):
             unit = folder / f"unit{number}.{os.getpid()}.cpp"
-            unit.write_text("".join(f'#include "{STAND_IN / "kw" / name}.cpp"\n' for name in names))
+            unit.write_text("".join(f'#include "{STAND_IN / "kw" / "kwhost" / name}.cpp"\n' for name in names))
             sources.append(str(unit))
         target = folder / f"kwhost.{os.getpid()}.tmp"
         flags = ["-std=gnu++20", "-O1", *BASE_FLAGS, "-shared", *_linker(), "-Wl,-soname,kwhost.so", "-ldl"]

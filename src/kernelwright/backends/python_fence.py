@@ -2,7 +2,7 @@
 
 While Python code of a candidate runs, memory that is certainly the device's (a call's inputs, and what operators made
 of them) is shut; it is open in everything that torch or this package does for it. Whoever reads there all the same,
-which is a segmentation fault on a GPU, is let on and counted (`host_include/kw/fence.cpp`).
+which is a segmentation fault on a GPU, is let on and counted (`host_include/kw/kwhost/fence.cpp`).
 """
 
 from __future__ import annotations

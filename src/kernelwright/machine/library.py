@@ -23,6 +23,8 @@ from kernelwright.errors import MachineError
 from kernelwright.machine.texture import TextureEntry
 
 SOURCES = Path(__file__).resolve().parent / "csrc"
+INCLUDE = ("-I", str(SOURCES))
+"""The sources' include path; kept out of the digest, so that checkouts with equal sources share a build."""
 _LANGUAGE = ("-std=c++20", "-fno-strict-aliasing", "-fwrapv", "-fvisibility=hidden", "-fPIC", "-w")
 _FLAGS = (*_LANGUAGE, "-O3", "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math")
 _V3 = ("avx2", "fma", "f16c", "bmi1", "bmi2", "movbe")
@@ -110,11 +112,11 @@ def _version(compiler: str) -> bytes:
 
 def _inputs() -> tuple[list[Path], str]:
     """The source files, and a digest of everything the result depends on."""
-    files = sorted(SOURCES.glob("*.cpp"))
+    files = sorted(SOURCES.rglob("*.cpp"))
     compiler = _compiler()
     digest = hashlib.sha256(_version(compiler) + repr((_FLAGS, _EXTRA, _cpu_flags())).encode())
-    for path in sorted([*files, *SOURCES.glob("*.h")]):
-        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    for path in sorted([*files, *SOURCES.rglob("*.h")]):
+        digest.update(path.relative_to(SOURCES).as_posix().encode() + b"\0" + path.read_bytes())
     return files, digest.hexdigest()[:16]
 
 
@@ -146,7 +148,7 @@ def _compile(files: list[Path], target: Path) -> None:
 
         def one(pair: tuple[Path, Path]) -> None:
             source, out = pair
-            _run([compiler, *flags, *_EXTRA.get(source.name, ()), "-c", str(source), "-o", str(out)])
+            _run([compiler, *flags, *_EXTRA.get(source.name, ()), *INCLUDE, "-c", str(source), "-o", str(out)])
 
         with ThreadPoolExecutor(min(len(files), os.cpu_count() or 1)) as pool:
             list(pool.map(one, sorted(zip(files, objects, strict=True), key=lambda p: -p[0].stat().st_size)))

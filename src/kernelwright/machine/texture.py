@@ -1,6 +1,6 @@
 """Textures and surfaces as a launch gets them: descriptors of host memory, keyed by the handle that the kernel holds.
 
-`Texture` mirrors `KwTexture` of `csrc/texture.h`. Arrays are plain row-major memory of this process.
+`Texture` mirrors `KwTexture` of `csrc/memory/texture.h`. Arrays are plain row-major memory of this process.
 """
 
 from __future__ import annotations

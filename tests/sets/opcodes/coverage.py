@@ -18,7 +18,7 @@ def accepted() -> dict[str, set[str]]:
     """Opcodes of the decoder's tables, as `mul` or, where integers, floats and halves share one, `mul (float)`; with
     the file that has them."""
     found: dict[str, set[str]] = {}
-    for path in sorted(CSRC.glob("*.cpp")):
+    for path in sorted(CSRC.rglob("*.cpp")):
         text = path.read_text()
         names = re.findall(r'h\["([^"]+)"\]', text)
         for loop in _LOOP.findall(text):
@@ -31,7 +31,7 @@ def accepted() -> dict[str, set[str]]:
 
 def modifiers() -> set[str]:
     """Modifiers that some instruction takes by name."""
-    return {name for path in CSRC.glob("*.cpp") for name in _TAKEN.findall(path.read_text())}
+    return {name for path in CSRC.rglob("*.cpp") for name in _TAKEN.findall(path.read_text())}
 
 
 _HALVES = ("f16", "f16x2", "bf16", "bf16x2")

@@ -1,5 +1,5 @@
-// The machine's C interface, as machine/csrc/capi.cpp, machine/csrc/texture.h and machine/library.py declare it. Where a
-// field of a launch lies is not taken from here but told by library.py, so that the structure may grow.
+// The machine's C interface, as machine/csrc/capi.cpp, machine/csrc/memory/texture.h and machine/library.py declare it.
+// The offsets of a launch's fields come from library.py, not from here, so that the structure may grow.
 #pragma once
 #include <cstdint>
 

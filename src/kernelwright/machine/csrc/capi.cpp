@@ -2,10 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "async.h"
-#include "heap.h"
-#include "texture.h"
-#include "watch.h"
+#include "copies/async.h"
+#include "memory/heap.h"
+#include "memory/texture.h"
+#include "checks/watch.h"
 
 namespace kw {
 Launch::Launch() = default;

@@ -1,0 +1,221 @@
+// The state of memory in a watched launch: what was written, what belongs to nobody, and who of a warp touched it last.
+#include "checks/watch.h"
+
+#include <cxxabi.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace kw {
+namespace {
+constexpr u64 CHECKS = 1'000'000;  // lane accesses to shared memory checked per launch, besides the last blocks
+constexpr u64 MAX_LOCAL = 16ull << 20;
+enum State : u8 { Nobody = 0, Unwritten = 1, Written = 2 };
+
+string readable(string_view name) {
+  if (name.substr(0, 2) != "_Z") return string(name);
+  int status = 0;
+  char* plain = abi::__cxa_demangle(string(name).c_str(), nullptr, nullptr, &status);
+  string text = plain && !status ? plain : string(name);
+  std::free(plain);
+  size_t colons = text.rfind("::");
+  return colons == string::npos ? text : text.substr(colons + 2);
+}
+
+u32 shared_bytes_of(const Launch& l, const SharedVariable& v) {
+  return v.bytes ? v.bytes : (u32)(l.shared_bytes - v.offset);
+}
+
+// The smallest state of `bytes` bytes.
+u8 least(const u8* p, u32 bytes) {
+  u8 s = Written;
+  for (u32 i = 0; i < bytes; i++) s = std::min(s, p[i]);
+  return s;
+}
+bool all_written(const u8* p, u32 bytes) {
+  constexpr u64 full = 0x0202020202020202ull;
+  u64 v = full;
+  std::memcpy(&v, p, std::min(bytes, 8u));
+  if (bytes == 16) {
+    u64 high;
+    std::memcpy(&high, p + 8, 8);
+    return v == full && high == full;
+  }
+  return v == full;
+}
+
+string plural(u64 n) { return std::to_string(n) + (n == 1 ? " byte" : " bytes"); }
+}  // namespace
+
+u32 line_of(const Launch& l, u32 at) { return l.program->module.locs[l.kernel->meta[at].loc].line; }
+
+string describe_shared(const Launch& l, u64 offset) {
+  const SharedVariable* best = nullptr;
+  u64 distance = ~0ull;
+  bool after = false, inside = false;
+  for (const SharedVariable& v : l.kernel->shared_variables) {
+    u64 end = v.offset + shared_bytes_of(l, v);
+    bool holds = offset >= v.offset && offset < end;
+    u64 d = holds ? 0 : (i64)offset < (i64)v.offset ? v.offset - offset : offset - end;
+    if (d < distance || (d == distance && !after)) best = &v, distance = d, after = (i64)offset >= (i64)end, inside = holds;
+  }
+  if (!best) return "where the kernel has no shared variable";
+  string name = "shared variable '" + readable(best->name) + "' (" + plural(shared_bytes_of(l, *best)) +
+                (best->bytes ? ")" : ", dynamic)");
+  if (inside) return "byte " + std::to_string(offset - best->offset) + " of " + name;
+  return plural(distance) + (after ? " past the end of " : " before the start of ") + name;
+}
+
+Watch::Watch(Launch& l) : l_(l) {
+  size_t n = l.kernel->code.size();
+  role_.resize(n);
+  is_shared_.resize(n);
+  patterns_.resize(n);
+  traffic_.resize(n);
+  for (size_t i = 0; i < n; i++) {
+    string_view t = l.kernel->meta[i].text;
+    if (t.substr(0, 1) == "@") t.remove_prefix(std::min(t.find(' ') + 1, t.size()));
+    u8 role = t.substr(0, 4) == "atom" || t.substr(0, 4) == "red." ? Atomic : Plain;
+    if (t.substr(0, 9) == "mbarrier." || t.substr(0, 3) == "cp.") role = Atomic | Strong;  // ordered by themselves
+    if (t.substr(0, 8) == "ld.param") role |= Strong;  // results of calls, some of which the machine itself fills in
+    string_view op = t.substr(0, t.find_first_of(" \t"));
+    for (const char* s : {".volatile", ".relaxed", ".acquire", ".release", ".mmio", ".acq_rel"})
+      if (op.find(s) != string_view::npos) role |= Strong;
+    if (t.substr(0, 3) == "st." || t.substr(0, 4) == "red." || t.substr(0, 8) == "stmatrix") role |= Store;
+    role_[i] = role;
+  }
+  touched_.resize(l.regions.size());
+  u32 warps = (l.block[0] * l.block[1] * l.block[2] + 31) / 32;
+  met_.resize(warps);
+  swap_index_ops();
+  shared_fresh_.assign(l.shared_bytes + 64, Nobody);
+  for (const SharedVariable& v : l.kernel->shared_variables) {
+    u64 bytes = shared_bytes_of(l, v);
+    if (v.offset + bytes <= l.shared_bytes) std::memset(shared_fresh_.data() + v.offset, Unwritten, bytes);
+  }
+}
+
+void Watch::begin_block(Block& b, bool last_blocks) {
+  for (auto& lanes : met_) lanes.fill(++meetings_);
+  for (WarpIndices& v : indices_) v.dirty = false, v.exact.clear(), v.widened.clear();
+  u64 local = (u64)l_.kernel->local_bytes * b.threads;
+  sane = !suspended_ && (checked_ < CHECKS || last_blocks);
+  if (!sane) return;
+  if (l_.shared_bytes) {
+    shared_state_ = shared_fresh_;
+    if (marks_.empty()) marks_.resize(l_.shared_bytes / l_.kernel->shared_granule + 32);
+  }
+  if (local && local <= MAX_LOCAL) local_state_.assign(local + 64, Unwritten);
+}
+
+void Watch::meet(Warp& w, u32 lanes) {
+  u32 now = ++meetings_;
+  for (u32 r = lanes; r; r &= r - 1) met_[w.id][(size_t)__builtin_ctz(r)] = now;
+}
+
+void Watch::access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
+  u32 at = (u32)(in - l_.kernel->code.data());
+  switch (w.access.space) {
+    case Space::Global:
+      return global(w, in, at, m, bytes, write);
+    case Space::Shared: {
+      alignas(64) u32 offsets[LANES];
+      for (int i = 0; i < LANES; i++) offsets[i] = (u32)w.access.address[i];
+      banks(at, offsets, m, bytes);
+      if (sane) shared(w, in, at, m, bytes, write);
+      return;
+    }
+    case Space::Local:
+      if (sane && !local_state_.empty()) local(w, in, m, bytes, write);
+      return;
+    default:
+      return;
+  }
+}
+
+void Watch::shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write) {
+  const u64* a = w.access.address;
+  u8 role = role_[at];
+  bool reads = !write || (role & Atomic);
+  checked_ += (u64)__builtin_popcount(m);
+  u8* state = shared_state_.data();
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    u8* s = state + a[i];
+    if (!all_written(s, bytes)) {
+      u8 worst = least(s, bytes);
+      if (worst == Nobody)
+        raise(in, thread_of(w, i), reads && !(role & Atomic) ? "out-of-bounds-read" : "out-of-bounds-write",
+              string("out-of-bounds shared ") + (write ? "write" : "read") + " of " + plural(bytes) + ", " +
+                  describe_shared(l_, a[i]));
+      if (reads)
+        warn(w, in, thread_of(w, i),
+             "read of shared memory that no thread of the block has written: " + describe_shared(l_, a[i]),
+             "uninitialised-read");
+    }
+    if (!(role & (Atomic | Strong))) hazards(w, in, at, i, a[i], bytes, write);
+  }
+  if (!write) return;
+  for (u32 r = m; r; r &= r - 1) std::memset(state + a[__builtin_ctz(r)], Written, bytes);
+}
+
+void Watch::filled(const char* at, u64 bytes) {
+  const char* local = reinterpret_cast<const char*>(l_.local);
+  if (at >= local && at + bytes <= local + local_state_.size() && !local_state_.empty()) {  // results and arguments
+    std::memset(local_state_.data() + (at - local), Written, bytes);
+    return;
+  }
+  u64 offset = (u64)(at - reinterpret_cast<char*>(l_.shared));
+  if (sane && offset + bytes <= l_.shared_bytes) std::memset(shared_state_.data() + offset, Written, bytes);
+}
+
+// Lanes of one warp have no order between them unless they meet in a warp-wide operation.
+void Watch::hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write) {
+  u32 granule = l_.kernel->shared_granule, per = std::max(1u, bytes / granule);
+  const auto& met = met_[w.id];
+  auto ordered = [&](u32 then, u32 other) { return met[other] > then && met[(size_t)lane] > then; };
+  auto story = [&](const char* kind, const char* what, u32 other, u32 where) {
+    warn(w, in, thread_of(w, lane),
+         string("race ") + kind + " inside a warp: " + describe_shared(l_, offset) + " " + what + " by thread " +
+             std::to_string(w.id * 32 + other) + " (line " + std::to_string(line_of(l_, where)) +
+             ") of the same warp with no __syncwarp() or barrier between");
+  };
+  for (u32 j = 0; j < per; j++) {
+    LaneMark& k = marks_[offset / granule + j];
+    u32 writer = (u32)k.writer - 1;
+    bool own_warp = k.writer && writer / 32 == w.id;
+    if (!write) {
+      if (own_warp && (int)(writer % 32) != lane && !ordered(k.written, writer % 32))
+        story("RAW", "read after a write", writer % 32, k.write_at);
+      bool same = k.reader_warp == w.id + 1 && k.read == meetings_;
+      k.readers = (same ? k.readers : 0) | 1u << lane;
+      k.reader_warp = (u16)(w.id + 1), k.read = meetings_, k.read_at = at;
+      continue;
+    }
+    u32 others = k.reader_warp == w.id + 1 ? k.readers & ~(1u << lane) : 0;
+    // `s[t] += s[t + 16]` is one statement: a warp that is together at its reads is together at its writes.
+    if (others && line_of(l_, k.read_at) != line_of(l_, at)) {
+      u32 other = (u32)__builtin_ctz(others);
+      if (!ordered(k.read, other)) story("WAR", "written after a read", other, k.read_at);
+    }
+    k.writer = (u16)(w.id * 32 + (u32)lane + 1), k.written = meetings_, k.write_at = at;
+    k.readers = 0, k.reader_warp = 0;
+  }
+}
+
+void Watch::local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write) {
+  u64 frame = l_.kernel->local_bytes;
+  u8 role = role_[(size_t)(in - l_.kernel->code.data())];
+  for (u32 r = m; r; r &= r - 1) {
+    int i = __builtin_ctz(r);
+    u8* s = local_state_.data() + (u64)thread_of(w, i) * frame + w.access.address[i];
+    if (write)
+      std::memset(s, Written, bytes);
+    else if (!all_written(s, bytes) && !(role & Strong))
+      warn(w, in, thread_of(w, i),
+           "read of " + plural(bytes) + " of a local array that this thread has not written (offset " +
+               std::to_string(w.access.address[i]) + " of its local memory)",
+           "uninitialised-read");
+  }
+}
+}  // namespace kw

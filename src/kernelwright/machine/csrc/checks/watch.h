@@ -1,0 +1,108 @@
+// What a watched launch records besides running: traffic, the state of memory, hazards inside a warp, overflowing
+// indices. Everything here is off the hot paths: a launch that is not watched never comes here.
+#pragma once
+#include <array>
+
+#include "launch/launch.h"
+
+namespace kw {
+// The last scattered access of one instruction: most come again with the same distances between lanes.
+struct Pattern {
+  u32 m = 0, low = 0, actual = 0, ideal = 0;
+  alignas(64) u32 delta[LANES] = {};
+};
+
+struct SiteTraffic {
+  u64 accesses = 0, actual = 0, ideal = 0;  // sectors of global memory, or wavefronts of shared memory
+};
+
+// Who of one warp touched a granule of shared memory last, by the count of warp-wide meetings.
+struct LaneMark {
+  u32 written = 0, write_at = 0, read = 0, read_at = 0, readers = 0;
+  u16 writer = 0, reader_warp = 0;  // thread + 1, warp + 1
+};
+
+struct Exact {  // what 32-bit arithmetic would have given with more bits
+  alignas(64) std::array<i64, LANES> value;
+  std::array<i32, LANES> actual;  // what the register got: while it holds that, `value` is about it
+  u32 origin = 0;  // the instruction that overflowed
+};
+
+struct WarpIndices {
+  bool dirty = false;
+  std::unordered_map<u32, Exact> exact;  // by slot
+  struct Widened {
+    u32 over = 0, origin = 0;  // lanes whose index overflowed, and where
+    i64 value = 0;             // what it should have been, of the first such lane
+  };
+  std::vector<Widened> widened;
+};
+
+class Watch {
+ public:
+  explicit Watch(Launch& l);
+  void begin_block(Block& b, bool last_blocks);
+  void access(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+  void meet(Warp& w, u32 lanes);  // these lanes of a warp came together: what they did before is ordered
+  const Inst* index_op(Warp& w, const Inst* in);
+  void check_index(Warp& w, const Inst* in, u32 m);  // raises when an address comes from an index that overflowed
+  void banks(u32 at, const u32* offsets, u32 m, u32 bytes);
+  void filled(const char* at, u64 bytes);  // an asynchronous copy or a barrier object has written here
+  // The same for a whole warp, quick when the pattern is the one of the last time.
+  [[gnu::always_inline]] void banks_of_all(u32 at, const u32* offsets, u32 bytes) {
+    const Pattern& p = patterns_[at];
+    u32 first = offsets[0], differ = 0;
+#pragma GCC ivdep
+    for (int i = 0; i < LANES; i++) differ |= (offsets[i] - first) ^ p.delta[i];
+    if (differ || p.m != FULL || p.low != (first & 3)) return banks(at, offsets, FULL, bytes);
+    SiteTraffic& t = traffic_[at];
+    t.accesses++;
+    t.actual += p.actual;
+    t.ideal += p.ideal;
+  }
+  string report(size_t arguments) const;
+  void suspend() { suspended_ = true, sane = overflowed = false; }  // several blocks are alive: it knows one at a time
+  bool overflowed = false;
+  bool sane = false;  // this block's accesses to shared memory are checked
+
+ private:
+  enum Role : u8 { Plain = 0, Atomic = 1, Strong = 2, Store = 4 };
+  struct Touched {
+    std::vector<u64> read, written;  // a bit a byte
+  };
+  void global(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
+  void touch(Warp& w, const Inst* in, u32 m, u32 bytes, bool write, bool both);
+  void check_fresh(Warp& w, const Inst* in, const Region& r, const Touched& t, u32 m, u32 bytes);
+  void shared(Warp& w, const Inst* in, u32 at, u32 m, u32 bytes, bool write);
+  void local(Warp& w, const Inst* in, u32 m, u32 bytes, bool write);
+  void hazards(Warp& w, const Inst* in, u32 at, int lane, u64 offset, u32 bytes, bool write);
+  void lost_update(Warp& w, const Inst* in, u32 m);
+  void swap_index_ops();
+  string top_lines(bool of_shared) const;
+
+  Launch& l_;
+  std::vector<u8> role_;
+  std::vector<Pattern> patterns_;
+  std::vector<SiteTraffic> traffic_;
+  std::vector<u8> is_shared_;
+  std::vector<u8> stores_;
+  std::vector<Touched> touched_;
+  std::vector<u8> shared_state_, shared_fresh_, local_state_;  // a byte a byte: 0 nobody's, 1 not written, 2 written
+  std::vector<LaneMark> marks_;
+  std::vector<std::array<u32, LANES>> met_;  // by warp and lane
+  u32 meetings_ = 1;
+  u64 checked_ = 0;
+  bool suspended_ = false;
+  std::unique_ptr<Kernel> kernel_;
+  std::vector<Fn> original_;
+  std::vector<u8> index_kind_;
+  std::vector<u16> widening_;
+  std::vector<WarpIndices> indices_;
+};
+
+// counts.cpp: what the opcodes say, times how often they ran. Lines of "counter\tname\tvalue".
+string operation_counts(const Launch& l);
+// watch.cpp
+string describe_shared(const Launch& l, u64 offset);
+u32 line_of(const Launch& l, u32 at);
+}  // namespace kw
