@@ -1,10 +1,10 @@
-"""The functional CUDA machine: runs PTX on the CPU, checks every access, and says exactly what went wrong and where.
+"""The functional CUDA machine: interprets PTX on the CPU, checks every access, and reports each fault with its place.
 
-`Program.load` takes PTX text (of NVRTC or Triton) and refuses what it does not know; `Program.launch` runs one kernel.
-Device memory is this process's own memory: pointers in the arguments are real addresses, and a kernel may only touch
-the ranges that the caller lists. The machine measures no time and models no hardware; approximate instructions are
-computed with accurate functions. Blocks run one after another; those that wait for others stay alive, as many at a
-time as an H200 holds, and take turns.
+`Program.load` takes PTX text from NVRTC or Triton and refuses unknown features. `Program.launch` runs one kernel.
+Device memory is this process's own memory: pointers in the arguments are real addresses, and a kernel may touch only
+the ranges that the caller lists. The machine measures no time and models no hardware; it computes approximate
+instructions with accurate functions. Blocks run one after another. Blocks that wait for other blocks stay resident,
+as many at a time as an H200 holds, and take turns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ORDERS = {"forward": 0, "reverse": 1, "random": 2}
 
 
 class UnsupportedPTX(Exception):
-    """The PTX uses something that the machine does not know; raised at load, before anything runs."""
+    """Raised at load, before anything runs, for PTX features that the machine does not support."""
 
     def __init__(self, features: Sequence[str]) -> None:
         self.features: tuple[str, ...] = tuple(features)
@@ -31,19 +31,18 @@ class UnsupportedPTX(Exception):
 
 
 class PTXError(Exception):
-    """The text is not well-formed PTX."""
+    """Raised for text that is not well-formed PTX."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What a kernel did wrong, and where.
+    """One fault or warning of a kernel, with its place.
 
     `kind`: out-of-bounds-read, out-of-bounds-write, misaligned-access, index-overflow, barrier-deadlock, grid-deadlock,
     instruction-budget, invalid-launch, trap, assert, stack-overflow, use-after-free, double-free, invalid-free,
     barrier-misuse, mbarrier-misuse or bad-descriptor; or a warning: data-race, divergent-barrier, sync-mask,
-    uninitialised-read, shuffle-from-inactive, async-copy (memory used before the copy to it was waited for) or
-    leaked-copy. `block` and `thread` are indices as CUDA counts them,
-    `line` is the user's source line, `ptx` the instruction.
+    uninitialised-read, shuffle-from-inactive, async-copy (memory used before a wait for the copy into it) or
+    leaked-copy. `block` and `thread` are CUDA's indices, `line` is the user's source line, `ptx` the instruction.
     """
 
     kind: str
@@ -62,8 +61,8 @@ class Fault:
 
 
 class MachineFault(Exception):
-    """A launch ended with a fault, after `instructions` thread instructions, having `printed` some text, and with these
-    warnings before it."""
+    """Raised when a launch ends with a fault. Carries the thread instructions run before it, the text printed by device
+    code, and the earlier warnings."""
 
     def __init__(self, fault: Fault, instructions: int = 0, printed: str = "", warnings: Sequence[Fault] = ()) -> None:
         self.fault = fault
@@ -75,14 +74,14 @@ class MachineFault(Exception):
 
 @dataclass(frozen=True)
 class Allocation:
-    """Device-visible memory: `nbytes` from `address` in this process."""
+    """One range of device memory: `nbytes` bytes from `address` in this process."""
 
     address: int
     nbytes: int
     name: str
     writable: bool = True
     fresh: bool = False
-    """Made without contents (`torch.empty`): it holds poison where nothing has written yet."""
+    """Allocated without contents (`torch.empty`): bytes that nothing has written yet hold poison."""
 
 
 @dataclass(frozen=True)
@@ -99,8 +98,9 @@ class KernelInfo:
 
 @dataclass(frozen=True)
 class LineTraffic:
-    """A source line whose accesses take more than they need: `actual` against `ideal` sectors of 32 bytes (`kind`
-    global_load, global_store) or wavefronts (`kind` shared_load, shared_store), by `accesses` warp instructions."""
+    """Memory traffic of one source line, where it exceeds the minimum. `actual` and `ideal` count sectors of 32 bytes
+    (`kind` global_load, global_store) or wavefronts (`kind` shared_load, shared_store); `accesses` counts warp
+    instructions."""
 
     kind: str
     line: int
@@ -111,11 +111,11 @@ class LineTraffic:
 
 @dataclass(frozen=True)
 class LaunchReport:
-    """Facts of one launch. `instructions` counts thread instructions; `written` and `read` give the bytes moved for
-    each allocation, in the order they were passed; `warnings` holds races and other misuse that did not end it;
-    `printed` is what device code printed (at most the launch's `print_limit` bytes, then a line that says so).
+    """The result of one launch. `instructions` counts thread instructions. `written` and `read` are bytes moved per
+    allocation, in the order passed. `warnings` holds races and other misuse that did not end the launch. `printed` is
+    the output of device printf (at most the launch's `print_limit` bytes, then a line that says so).
 
-    A watched launch has `hotspots`, worst first, and the different bytes of each allocation that were touched."""
+    A watched launch adds `hotspots`, worst first, and the distinct bytes touched in each allocation."""
 
     instructions: int
     counters: dict[str, int]
@@ -129,7 +129,7 @@ class LaunchReport:
 
 
 def set_heap_limit(nbytes: int) -> None:
-    """Empties the heap of in-kernel malloc and gives it `nbytes` (8 MB at first). It is this process's, like memory."""
+    """Empties the heap of in-kernel malloc and sets its size to `nbytes` (initially 8 MB). There is one per process."""
     library.load().kw_heap_limit(min(max(nbytes, 0), 2**40))
 
 
@@ -152,7 +152,7 @@ def _kernel(fields: Sequence[str]) -> KernelInfo:
 
 
 class Program:
-    """Loaded PTX. Its `__device__` variables live as long as it does and keep their contents between launches."""
+    """Loaded PTX. Its `__device__` variables keep their contents between launches, for the lifetime of the object."""
 
     def __init__(self, handle: int, kernels: dict[str, KernelInfo], variables: dict[str, tuple[int, int]]) -> None:
         self._handle = handle
@@ -163,7 +163,7 @@ class Program:
 
     @classmethod
     def load(cls, ptx: str) -> Program:
-        """Decodes every kernel of `ptx`. Raises `UnsupportedPTX`, `PTXError`, or `MachineError` without a compiler."""
+        """Decodes all kernels of `ptx`. Raises `UnsupportedPTX`, `PTXError`, or `MachineError` without a compiler."""
         lib = library.load()
         data = ptx.encode("utf-8", "replace").replace(b"\0", b" ")
         handle = lib.kw_load(data, len(data))
@@ -180,7 +180,7 @@ class Program:
         return cls(handle, kernels, variables)
 
     def global_symbol(self, name: str) -> tuple[int, int]:
-        """Address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""
+        """Returns address and size in bytes of a `__device__` or `__constant__` variable; raises `KeyError`."""
         return self._variables[name]
 
     def launch(
@@ -206,15 +206,15 @@ class Program:
     ) -> LaunchReport:
         """Runs one kernel to its end.
 
-        `args` holds one bytes object for each parameter; `shared_bytes` is the dynamic shared memory; `budget` is in
-        thread instructions; `order` ("forward", "reverse", "random" with `seed`) is that of blocks and warps; random is
-        that of a warp's divergent paths, too. `textures` are the texture and surface objects that it may use;
+        `args` holds one bytes object per parameter; `shared_bytes` is the dynamic shared memory; `budget` counts
+        thread instructions. `order` ("forward", "reverse", "random" with `seed`) orders blocks and warps; "random"
+        also shuffles a warp's divergent paths. `textures` are the texture and surface objects that the kernel may use;
         `print_limit` bounds the bytes of device printf; a `cooperative` launch may wait for its whole grid; `cluster`
-        is the launch's attribute of that name. `watch` turns on what costs time: the state of shared and local memory,
-        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte that unwritten
-        memory holds; with `sample` only about so many blocks run, the first and the last among them. Raises
-        `MachineFault` for what the kernel or the launch did wrong, `KeyError` for an unknown kernel,
-        `ValueError` for an unknown order.
+        is the launch attribute of that name. `watch` turns on the slow checks: the state of shared and local memory,
+        hazards inside a warp, overflow of indices, sectors and bank conflicts. `poison` is the byte in unwritten
+        memory. `sample` limits the run to about that many blocks, including the first and the last. Raises
+        `MachineFault` for a faulting kernel or an invalid launch, `KeyError` for an unknown kernel, `ValueError` for
+        an unknown order.
         """
         info = self.kernels[kernel]
         if order not in ORDERS:
@@ -247,7 +247,7 @@ class Program:
         shared_bytes: int,
         allocations: Sequence[Allocation],
     ) -> library.LaunchRequest:
-        """The launch as the library wants it; raises `MachineFault` of kind invalid-launch."""
+        """Builds the library's launch structure; raises `MachineFault` of kind invalid-launch."""
         for name, value in [("grid", v) for v in grid] + [("block", v) for v in block] + [("shared", shared_bytes)]:
             if not 0 <= value < 2**32:
                 raise MachineFault(Fault("invalid-launch", f"{name} value {value} is out of range", info.name))
@@ -267,7 +267,7 @@ class Program:
 
 
 def _pack(info: KernelInfo, args: Sequence[bytes]) -> bytes:
-    """The arguments at the offsets that the parameters' alignments give; raises `MachineFault` when they do not fit."""
+    """Packs the arguments at the parameters' aligned offsets; raises `MachineFault` on a wrong count or size."""
     if len(args) != len(info.params):
         message = f"{len(args)} arguments for {len(info.params)} parameters"
         raise MachineFault(Fault("invalid-launch", message, info.name))
@@ -281,7 +281,7 @@ def _pack(info: KernelInfo, args: Sequence[bytes]) -> bytes:
 
 
 def _report(kernel: str, text: str, printed: str) -> LaunchReport:
-    """Reads the library's answer; raises `MachineFault` when it holds a fault."""
+    """Parses the library's result text; raises `MachineFault` when it contains a fault."""
     facts: dict[str, Any] = {"written": (), "read": (), "total": 0}
     counters: dict[str, int] = {}
     warnings: list[Fault] = []

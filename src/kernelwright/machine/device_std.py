@@ -1,7 +1,7 @@
-"""The parts of std that device code seldom names, and torch's complex numbers: NVIDIA's own, from libcu++.
+"""Includes for rare names of std, from NVIDIA's libcu++, and for torch's complex numbers.
 
-`kernelwright_device.h` has what kernels use every day. What it lacks comes from `cuda::std`, under std's name, and only
-where a text says it: those headers take longer to read than most kernels.
+`kernelwright_device.h` declares the common names of std. The rest comes from `cuda::std`, under std's name, and only
+for texts that use it: parsing those headers takes longer than parsing most kernels.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _NAMES = {
 _HEADERS = {name: header for header, names in _NAMES.items() for name in names.split()}
 _USED = re.compile(r"(?<!\bcuda::)\bstd\s*::\s*(\w+)")
 _GET = "get"
-"""Of tuples, beside the one of pairs and arrays that is there."""
+"""`std::get` for tuples; `kernelwright_device.h` has the overloads for pairs and arrays."""
 _COMPLEX = "kernelwright_complex.h"
 
 
 def preamble(source: str) -> str:
-    """What is put before a device text: includes and declarations for names of std that it uses; mostly nothing."""
+    """Returns includes and using-declarations for the names of std in a device text; empty for most texts."""
     used = set(_USED.findall(source)) if "std" in source else set()
     wanted = sorted(used & _HEADERS.keys())
     headers = dict.fromkeys(f"cuda/std/{_HEADERS[name]}" for name in wanted)

@@ -1,7 +1,7 @@
-"""NVIDIA's driver by ctypes: cubins loaded and launched, memory shared between processes, L2 reset. No torch.
+"""Binds NVIDIA's driver by ctypes: loads and launches cubins, shares memory between processes, resets L2. No torch.
 
-The counterpart of `Program` where there is a device. It works in the CUDA context that is current (torch's), and checks
-nothing that the driver does not. Failures raise RuntimeError ("CUDA error: ...").
+`DeviceProgram` is the counterpart of `Program` on a GPU. It works in the current CUDA context (torch's) and adds no
+checks to the driver's. Failures raise RuntimeError ("CUDA error: ...").
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LAZY_PEER_ACCESS = 1  # CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS
 
 @cache
 def load() -> ctypes.CDLL:
-    """libcuda; raises `MachineError` where there is none."""
+    """Loads libcuda; raises `MachineError` if it is missing."""
     try:
         return ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -29,7 +29,7 @@ def load() -> ctypes.CDLL:
 
 
 def check(status: int) -> None:
-    """Raises RuntimeError with the driver's own words for a status that is not success."""
+    """Raises RuntimeError with the driver's message if `status` is an error."""
     if status:
         text = ctypes.c_char_p()
         load().cuGetErrorString(status, ctypes.byref(text))
@@ -37,7 +37,7 @@ def check(status: int) -> None:
 
 
 class IpcHandle(ctypes.Structure):
-    """A name for device memory that another process can open."""
+    """An IPC handle: names a device allocation so that another process can open it."""
 
     _fields_ = [("reserved", ctypes.c_char * 64)]
 
@@ -46,7 +46,7 @@ class IpcHandle(ctypes.Structure):
 
 
 def allocate(nbytes: int) -> int:
-    """Address of fresh device memory in an allocation of its own."""
+    """Allocates `nbytes` of device memory and returns the address."""
     address = ctypes.c_uint64()
     check(load().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(nbytes)))
     return address.value
@@ -57,14 +57,14 @@ def free(address: int) -> None:
 
 
 def export(address: int) -> str:
-    """Hex of the handle by which another process opens this allocation."""
+    """Returns the allocation's IPC handle in hex."""
     handle = IpcHandle()
     check(load().cuIpcGetMemHandle(ctypes.byref(handle), ctypes.c_uint64(address)))
     return handle.hex()
 
 
 def open_shared(handle: str) -> int:
-    """Address, in this process, of memory that another one exported."""
+    """Opens memory exported by another process and returns its address in this one."""
     address = ctypes.c_uint64()
     known = IpcHandle.from_buffer_copy(bytes.fromhex(handle))
     check(load().cuIpcOpenMemHandle_v2(ctypes.byref(address), known, _LAZY_PEER_ACCESS))
@@ -76,7 +76,7 @@ def close_shared(address: int) -> None:
 
 
 def reset_persisting_l2() -> None:
-    """Turns all lines that were marked as persisting in L2 into ordinary ones."""
+    """Resets all persisting L2 cache lines to normal."""
     load().cuCtxResetPersistingL2Cache()
 
 
@@ -96,7 +96,7 @@ class DeviceProgram:
         args: Sequence[bytes],
         stream: int,
     ) -> None:
-        """Starts a kernel on a stream and does not wait for it; `args` holds the bytes of each parameter."""
+        """Launches a kernel on a stream without waiting; `args` holds the bytes of each parameter."""
         function = ctypes.c_void_p()
         check(load().cuModuleGetFunction(ctypes.byref(function), self._module, entry.encode()))
         launch(function.value or 0, grid, block, shared_bytes, args, stream)
@@ -105,7 +105,7 @@ class DeviceProgram:
 def launch(
     function: int, grid: Sequence[int], block: Sequence[int], shared_bytes: int, args: Sequence[bytes], stream: int
 ) -> None:
-    """Starts a CUfunction on a stream; missing dimensions of `grid` and `block` are 1."""
+    """Launches a CUfunction on a stream; missing dimensions of `grid` and `block` are 1."""
     if shared_bytes > _UNASKED_SHARED:
         check(load().cuFuncSetAttribute(ctypes.c_void_p(function), _MAX_DYNAMIC_SHARED, shared_bytes))
     values = [ctypes.create_string_buffer(value, len(value)) for value in args]
@@ -120,7 +120,7 @@ _PARAM = re.compile(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.([bus]|f)(\d+)[^,\[]*(?
 
 
 class LoadedModule:
-    """Device code of one build, with its kernels' signatures read from the PTX beside the cubin."""
+    """Device code of one build. Kernel signatures are read from the PTX that accompanies the cubin."""
 
     def __init__(self, ptx: str, cubin: bytes) -> None:
         self._module = ctypes.c_void_p()
@@ -129,7 +129,7 @@ class LoadedModule:
         self._functions: dict[str, int] = {}
 
     def function(self, entry: str) -> int:
-        """The CUfunction of an entry."""
+        """Returns the CUfunction of an entry, as an integer."""
         if entry not in self._functions:
             found = ctypes.c_void_p()
             check(load().cuModuleGetFunction(ctypes.byref(found), self._module, entry.encode()))
@@ -137,11 +137,11 @@ class LoadedModule:
         return self._functions[entry]
 
     def unload(self) -> None:
-        """Gives its memory back; none of its functions may be used any more."""
+        """Unloads the module and frees its memory; its functions become invalid."""
         check(load().cuModuleUnload(self._module))
 
     def global_symbol(self, name: str) -> tuple[int, int]:
-        """Address and size in bytes of a device variable; raises `KeyError`."""
+        """Returns address and size in bytes of a device variable; raises `KeyError`."""
         address, size = ctypes.c_uint64(), ctypes.c_size_t()
         if load().cuModuleGetGlobal_v2(ctypes.byref(address), ctypes.byref(size), self._module, name.encode()):
             raise KeyError(name)
@@ -149,7 +149,7 @@ class LoadedModule:
 
 
 def _params(text: str) -> tuple[tuple[int, int], ...]:
-    """(bytes, alignment) of each parameter in a PTX parameter list."""
+    """Returns (bytes, alignment) of each parameter in a PTX parameter list."""
     found = []
     for align, _kind, bits, count in _PARAM.findall(text):
         size = int(bits) // 8
@@ -158,5 +158,5 @@ def _params(text: str) -> tuple[tuple[int, int], ...]:
 
 
 def copy(target: int, source: int, nbytes: int) -> None:
-    """Copies between any two addresses, host or device, and waits."""
+    """Copies `nbytes` between two addresses, host or device, and waits."""
     check(load().cuMemcpy(ctypes.c_uint64(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)))

@@ -1,7 +1,7 @@
 """Builds and loads the machine's C++ core.
 
-The sources in `csrc/` are compiled with plain g++ into the cache folder on first use; the file is named by what went
-into it, so a changed source, flag or compiler makes a new one. This module knows nothing about PTX.
+Compiles the sources in `csrc/` with plain g++ into the cache folder on first use. The library's file name holds a
+digest of sources, flags and compiler, so that a change to any of them builds a new one. Knows nothing about PTX.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AllocationEntry(ctypes.Structure):
 
 
 class DeviceRequest(ctypes.Structure):
-    """What a launch finds on the device besides memory; mirrors `KwDevice` of texture.h."""
+    """Texture objects and the print limit of a launch; mirrors `KwDevice` of memory/texture.h."""
 
     _fields_ = [
         ("textures", ctypes.POINTER(TextureEntry)),
@@ -75,7 +75,7 @@ class LaunchRequest(ctypes.Structure):
 
 
 def cache_folder() -> Path:
-    """Where built files live: `$KERNELWRIGHT_CACHE`, `$XDG_CACHE_HOME/kernelwright` or `~/.cache/kernelwright`."""
+    """Returns the cache folder: `$KERNELWRIGHT_CACHE`, `$XDG_CACHE_HOME/kernelwright` or `~/.cache/kernelwright`."""
     if own := os.environ.get("KERNELWRIGHT_CACHE"):
         return Path(own).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
@@ -83,7 +83,7 @@ def cache_folder() -> Path:
 
 
 def _cpu_flags() -> tuple[str, ...]:
-    """The instruction set to compile for: x86-64-v3 where the processor has it, else the compiler's default."""
+    """Returns flags for x86-64-v3 if the processor supports it, else none (the compiler's default)."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -93,7 +93,7 @@ def _cpu_flags() -> tuple[str, ...]:
 
 
 def _compiler() -> str:
-    """The C++ compiler's path; raises `MachineError` when there is none."""
+    """Returns the C++ compiler's path; raises `MachineError` when there is none."""
     name = os.environ.get("CXX") or "g++"
     found = shutil.which(name)
     if not found:
@@ -106,12 +106,12 @@ def _compiler() -> str:
 
 @cache
 def _version(compiler: str) -> bytes:
-    """What the compiler says of itself."""
+    """Returns the output of the compiler's `--version`."""
     return subprocess.run([compiler, "--version"], capture_output=True, timeout=30.0).stdout
 
 
 def _inputs() -> tuple[list[Path], str]:
-    """The source files, and a digest of everything the result depends on."""
+    """Returns the source files and a digest of everything the build depends on."""
     files = sorted(SOURCES.rglob("*.cpp"))
     compiler = _compiler()
     digest = hashlib.sha256(_version(compiler) + repr((_FLAGS, _EXTRA, _cpu_flags())).encode())
@@ -122,14 +122,14 @@ def _inputs() -> tuple[list[Path], str]:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """One builder at a time, across processes."""
+    """Holds an exclusive file lock, so that one process builds at a time."""
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def _run(command: list[str]) -> None:
-    """Runs the compiler; raises `MachineError` with its first complaints when it fails."""
+    """Runs the compiler; raises `MachineError` with the first lines of its errors."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -141,7 +141,7 @@ def _run(command: list[str]) -> None:
 
 
 def _compile(files: list[Path], target: Path) -> None:
-    """Compiles each file on its own, as many at a time as there are processors, and links them at `target`."""
+    """Compiles the files in parallel, one job per processor, and links them to `target`."""
     compiler, flags = _compiler(), [*_FLAGS, *_cpu_flags()]
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         objects = [Path(folder) / (path.stem + ".o") for path in files]
@@ -158,14 +158,14 @@ def _compile(files: list[Path], target: Path) -> None:
 
 
 def path() -> Path:
-    """Where the library of these sources lies, whether it is built or not. Raises `MachineError` without a compiler."""
+    """Returns the library's path, whether or not it is built. Raises `MachineError` without a compiler."""
     return cache_folder() / f"machine-{_inputs()[1]}.so"
 
 
 def build() -> Path:
-    """The library's path, built when it is not there yet (about half a minute on two processors).
+    """Builds the library if needed (about half a minute on two processors) and returns its path.
 
-    Raises `MachineError` when there is no compiler, when it fails, or when the cache folder cannot be written.
+    Raises `MachineError` when there is no compiler, when it fails, or when the cache folder is not writable.
     """
     target = path()
     if target.exists():
@@ -183,7 +183,7 @@ def build() -> Path:
 
 @cache
 def load() -> ctypes.CDLL:
-    """The library, built first where needed, with its functions' types declared. Raises `MachineError`."""
+    """Loads the library, building it if needed, and declares its functions' types. Raises `MachineError`."""
     built = build()
     try:
         library = ctypes.CDLL(str(built))

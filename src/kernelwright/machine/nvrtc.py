@@ -1,8 +1,8 @@
-"""NVRTC, NVIDIA's run-time compiler: CUDA device text to PTX, without a GPU, a driver or a toolkit.
+"""Compiles CUDA device text to PTX with NVRTC, NVIDIA's run-time compiler; needs no GPU, driver or toolkit.
 
-A thin binding by ctypes to the library of the `nvidia-cuda-nvrtc` wheel (or the system's), with the headers of the
-CUDA wheels and, before them, our own stand-ins for host headers that device code likes to include (`include/`). It
-compiles; it does not run anything.
+A thin ctypes binding to the library of the `nvidia-cuda-nvrtc` wheel (or the system's). The include path holds our
+stand-ins for host headers that device code often includes (`include/`), then the headers of the CUDA wheels. Runs
+nothing.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from kernelwright.errors import MachineError
 from kernelwright.machine import device_std, preambles
 
 RELOCATABLE = "--relocatable-device-code=true"
-"""The option without which NVRTC compiles no launch from a kernel."""
-ARCH = "compute_90a"  # as for the GPU: with the instructions that only this architecture has
+"""NVRTC needs this option to compile a kernel that launches kernels."""
+ARCH = "compute_90a"  # "a": with architecture-specific instructions, as for the GPU
 INCLUDE = Path(__file__).resolve().parent / "include"
 DEFINES = re.compile(r"-(?:D\w+(?:\([\w, ]*\))?(?:=[^\n]*)?|U\w+)")
-"""A compiler's flag that defines a macro, with parameters or without, or takes a definition back."""
+"""Matches `-D` (with or without macro parameters) and `-U` flags."""
 _SUCCESS = 0
 _INVALID_OPTION, _COMPILATION = 5, 6
 
 
-# Host headers that device texts include. There is nothing left to include: kernelwright_device.h, which comes before
-# every text, holds what kernels use of them, and names that are never used in device code need no declaration.
+# Host headers that device texts include. They are empty here: kernelwright_device.h, included before every text,
+# declares the names that kernels use from them.
 _STANDARD = """
 algorithm any array atomic bit bitset cassert cctype cerrno cfenv cfloat chrono cinttypes climits cmath complex concepts
 condition_variable cstdarg cstdbool cstddef cstdint cstdio cstdlib cstring ctime deque exception execution filesystem
@@ -59,8 +59,8 @@ _EMPTY_HEADERS = tuple(name.encode() for name in (_STANDARD + _TORCH).split())
 
 @dataclass(frozen=True)
 class NvrtcResult:
-    """What came of one compilation. `lowered` maps name expressions to entries of `ptx`; `cubin` is there when `arch`
-    named a real device (`sm_90`)."""
+    """The result of one compilation. `lowered` maps name expressions to entries of `ptx`; `cubin` is non-empty when
+    `arch` named a real device (`sm_90`)."""
 
     ok: bool
     ptx: str
@@ -71,7 +71,7 @@ class NvrtcResult:
 
 
 def _wheel_folders() -> list[Path]:
-    """Roots of NVIDIA's wheels: one folder for CUDA 13, one folder a package before that."""
+    """Returns the roots of NVIDIA's wheels: one folder for CUDA 13, one per package for older versions."""
     spec = importlib.util.find_spec("nvidia")
     roots = [Path(p) for p in (spec.submodule_search_locations or [])] if spec else []
     names = ("cu13", "cuda_nvrtc", "cuda_runtime", "cuda_crt", "cuda_cccl")
@@ -79,13 +79,13 @@ def _wheel_folders() -> list[Path]:
 
 
 def _toolkit() -> Path:
-    """The system's CUDA toolkit, for what the wheels lack."""
+    """Returns the root of the system's CUDA toolkit, the fallback for files that the wheels lack."""
     return Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda")
 
 
 @cache
 def load() -> ctypes.CDLL:
-    """The library; raises `MachineError` where there is none."""
+    """Loads NVRTC; raises `MachineError` if it is missing."""
     found = [lib for root in _wheel_folders() for lib in sorted((root / "lib").glob("libnvrtc.so*"))]
     problem = "no libnvrtc.so was found"
     system = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so", str(_toolkit() / "lib64" / "libnvrtc.so")]
@@ -98,7 +98,7 @@ def load() -> ctypes.CDLL:
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's version as (major, minor)."""
+    """Returns NVRTC's version as (major, minor)."""
     major, minor = ctypes.c_int(), ctypes.c_int()
     load().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
     return major.value, minor.value
@@ -106,7 +106,7 @@ def version() -> tuple[int, int]:
 
 @cache
 def version_macros() -> dict[str, int]:
-    """What the headers of torch and of the CUDA runtime say of their versions, which texts ask before they go on."""
+    """Returns the version macros of torch's and the CUDA runtime's headers, which sources test in `#if`."""
     major, minor = version()
     cuda = {"CUDART_VERSION": 1000 * major + 10 * minor, "CUDA_VERSION": 1000 * major + 10 * minor}
     return cuda | torch_version_macros()
@@ -114,14 +114,14 @@ def version_macros() -> dict[str, int]:
 
 @cache
 def torch_version_macros() -> dict[str, int]:
-    """Those of torch alone."""
+    """Returns torch's version macros."""
     numbers = re.findall(r"\d+", importlib.metadata.version("torch"))[:3]
     return {f"TORCH_VERSION_{n}": int(v) for n, v in zip(("MAJOR", "MINOR", "PATCH"), numbers, strict=False)}
 
 
 @cache
 def include_folders() -> tuple[str, ...]:
-    """Where headers are looked for: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit."""
+    """Returns the include path: our stand-ins, then runtime headers and CCCL of the wheels, then of the toolkit."""
     folders = [INCLUDE]
     for root in (*_wheel_folders(), _toolkit()):
         folders += [root / "include", root / "include" / "cccl"]
@@ -129,7 +129,7 @@ def include_folders() -> tuple[str, ...]:
 
 
 def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
-    """Those of nvcc's flags that change what device code means; the others (optimisation, output) are dropped."""
+    """Returns the nvcc flags that change the meaning of device code; drops the rest (optimisation, output)."""
     out = []
     for flag in flags:
         if re.fullmatch(r"--?(?:use_fast_math|ftz=\w+|prec-div=\w+|prec-sqrt=\w+|fmad=\w+)", flag):
@@ -142,7 +142,7 @@ def device_flags(flags: Sequence[str]) -> tuple[str, ...]:
 
 
 def options(arch: str, flags: Sequence[str]) -> list[str]:
-    """NVRTC's options: ours, the include folders, and the caller's `flags` as far as they matter."""
+    """Returns NVRTC's options: ours, the include folders, and the caller's `flags` filtered by `device_flags`."""
     flags = device_flags(flags)
     chosen = [f"--gpu-architecture={arch}", "--device-as-default-execution-space", "--generate-line-info"]
     if not any(flag.startswith(("--std", "-std")) for flag in flags):
@@ -165,10 +165,10 @@ def compile_ptx(
     expressions: Sequence[str] = (),
     name: str = "cuda.cu",
 ) -> NvrtcResult:
-    """Compiles device text. A text that does not compile is a result, not an error. `flags` are nvcc's.
+    """Compiles device text. A failed compilation is a result with `ok` False, not an exception. `flags` are nvcc's.
 
-    `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` tells what they
-    are called in the PTX. Raises `MachineError` when NVRTC itself is missing.
+    `expressions` are names such as `softmax<float, 256>`: they instantiate templates, and `lowered` maps them to their
+    names in the PTX. Raises `MachineError` when NVRTC itself is missing.
     """
     before = device_std.preamble("\n".join((source, *expressions)))
     source = f'{before}#line 1 "{name}"\n{source}' if before else source
@@ -184,7 +184,7 @@ _kept: list[preambles.Preambles] = []
 
 
 def keep_preambles(folder: Path) -> None:
-    """From now on this process reads headers from `folder`, its own, once it has read them twice (`preambles`)."""
+    """Turns on precompiled headers for this process, stored in `folder`, which no other process may use."""
 
     def compiles(chosen: Sequence[str]) -> bool:
         return _compiled("", chosen, (), "cuda.cu").ok
@@ -193,7 +193,7 @@ def keep_preambles(folder: Path) -> None:
 
 
 def _compiled(source: str, chosen: Sequence[str], expressions: Sequence[str], name: str) -> NvrtcResult:
-    """One run of NVRTC with exactly these options."""
+    """Runs NVRTC once with exactly these options."""
     library = load()
     started = time.perf_counter()
     program = ctypes.c_void_p()
@@ -220,20 +220,20 @@ def _compiled(source: str, chosen: Sequence[str], expressions: Sequence[str], na
         library.nvrtcDestroyProgram(ctypes.byref(program))
 
 
-# torch/extension.h brings these to nvcc; here they are included where a text names what they declare, since parsing
+# torch/extension.h includes these for nvcc. Here they are included only for texts that use their names, since parsing
 # them takes longer than compiling most kernels.
 _HALF = r"\b(?:void|bool|int|unsigned|float|double|auto)\s+(?:__launch_bounds__\s*\([^()]*\)\s*)?half\s*\("
 _IMPLIED = (
     ("kernelwright_scalar.h", r"\b(?:Half|BFloat16|acc_type|opmath_type|AccumulateType|OpMathType)\b"),
     ("kernelwright_accessor.h", r"\b(?:\w*TensorAccessor(?:32|64)?|\w*PtrTraits)\b"),
     ("cuda.h", r"\A(?![\s\S]*\bstruct\b[^;{]*\bCUtensorMap\s*\{)[\s\S]*\bCUtensorMap\b"),
-    # A function of that name says that no header is there which has the type.
+    # A text that defines a function named half does not include the header that defines the type.
     ("cuda_fp16.h", rf"\A(?![\s\S]*{_HALF})[\s\S]*\b(?:__half2?|half2?|__half2float|__float2half\w*)\b"),
     ("cuda_bf16.h", r"\b(?:__nv_bfloat162?|nv_bfloat162?|__bfloat162float|__float2bfloat16\w*)\b"),
 )
 
 
-# Cooperative groups need CCCL, a second of parsing, only for what works on atomics and barriers of cuda::.
+# Cooperative groups need CCCL, which takes a second to parse, only for features built on cuda:: atomics and barriers.
 _NEEDS_CCCL = r"\bcuda\s*::|<\s*(?:cuda|cub|thrust)/|_async\b|_update\b|\bbarrier_"
 
 

@@ -1,9 +1,8 @@
-"""NVRTC's headers, read once: precompiled preambles for texts that are compiled with the same options.
+"""Precompiled preambles: NVRTC's headers, parsed once for all texts that are compiled with the same options.
 
-Before every text NVRTC reads its own built-in headers and ours, which takes 0.03 s, more than most kernels need. Its
-precompiled headers hold what was read; they are good for one process only, since they are memory as it was. So they
-are kept where a process compiles many texts, in a folder of its own (`keep`), and nowhere else. Code and messages are
-the same with and without.
+Before every text NVRTC parses its built-in headers and ours, which takes 0.03 s, longer than most kernels need. Its
+precompiled headers are memory images and valid in one process only. They are therefore kept only in processes that
+compile many texts, each in a folder of its own (`nvrtc.keep_preambles`). Code and messages do not change.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 MOST = 8
-"""Preambles of one process: 10 to 30 MB each."""
+"""The most preambles of one process: 10 to 30 MB each."""
 MOST_COUNTED = 256
 FIRST_VERSION = (12, 8)
-"""Of NVRTC, with precompiled headers."""
+"""The first version of NVRTC with precompiled headers."""
 MEMORY = re.compile(r"catastrophic error: (?:out of memory|unable to obtain mapped memory).*")
-"""What NVRTC says when it has no more, without a preamble and with one."""
+"""NVRTC's messages on memory exhaustion, without and with a preamble."""
 
 
 class Preambles:
-    """Preambles in `folder`, each made when its options come for the second time. Not for use by several threads."""
+    """Preambles in `folder`, each built on the second use of its options. Not thread-safe."""
 
     def __init__(self, folder: Path, compiles: Callable[[Sequence[str]], bool]) -> None:
-        """`compiles` compiles an empty text with options and tells whether that went well."""
+        """`compiles` compiles an empty text with options and returns whether that succeeded."""
         self._folder = folder
         self._compiles = compiles
         self._uses: dict[tuple[str, ...], int] = {}
         self._files: dict[tuple[str, ...], Path | None] = {}
 
     def further_options(self, options: Sequence[str]) -> list[str]:
-        """What to add to `options`, so that their preamble is taken from its file; nothing where there is none."""
+        """Returns the options that load the preamble for `options`; empty if it has none."""
         key = tuple(options)
         if key not in self._files and self._wanted(key):
             self._files[key] = self._made(key, self._folder / f"preamble{len(self._files)}.pch")
@@ -40,10 +39,10 @@ class Preambles:
         return [f"--use-pch={file}", "--pch-messages=false"] if file else []
 
     def failed(self, options: Sequence[str], log: str) -> bool:
-        """Whether NVRTC's log is about a preamble rather than the text; that one is not used again.
+        """Tells whether the failure is due to the preamble rather than the text; such a preamble is not used again.
 
-        Beside a preamble a text has less memory than without: one that runs out of it is told from others by its log,
-        and the preamble is kept.
+        A preamble leaves less memory for the text. A text that ran out of memory also returns True, so that it is
+        compiled again without the preamble, but the preamble is kept.
         """
         blamed = str(self._folder) in log
         if blamed:

@@ -1,8 +1,8 @@
-"""The CUDA runtime of one runner child: which memory device code may touch, what was built, launched and found.
+"""The CUDA runtime of one runner: accessible device memory, builds, launches and findings.
 
-Everything a candidate launches, by whichever way, comes through one `Runtime`. Device memory is the process's own, so
-a launch gets the table of tensors that are alive; every access is checked against it. The runtime keeps facts; what
-they mean for the verdict is decided in the judge.
+All launches of a candidate pass through one `Runtime`, whichever interface made them. Device memory is the process's
+own memory, so each launch gets a table of the live tensors, and every access is checked against it. The runtime
+records facts; the judge decides what they mean for the verdict.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     import torch
 
 BUDGET = 4_000_000_000
-"""Thread instructions that one launch may take: about four seconds of one core."""
+"""The bound on thread instructions of one launch: about four seconds of one core."""
 POISONS = (0xFF, 0x7E, 0xFE)
-"""What unwritten shared and local memory holds, call by call: NaN, then large, then large and negative numbers."""
+"""Poison bytes of unwritten shared and local memory, rotating by call: NaN, large, large and negative numbers."""
 WATCHED = 200_000_000
-"""Launches are watched until a candidate's have taken so many thread instructions."""
+"""The bound on a candidate's thread instructions in watched launches; later launches are not watched."""
 SUSPECTS = ("uninitialised-read", "shuffle-from-inactive")
-"""What a right kernel may do, too, when it drops the value: it counts only where outputs are wrong."""
+"""Warnings that a correct kernel can cause when it discards the value; they count only if outputs are wrong."""
 MAX_FINDINGS = 50
 MAX_PRINTED = 8 << 20
-"""Characters of device printf that are kept; a launch may go over once by its own limit."""
+"""The bound on kept characters of device printf; the last launch may exceed it by its own limit."""
 
 ERRORS = {
     "instruction-budget": "the launch timed out and was terminated",
@@ -62,12 +62,12 @@ ERRORS = {
 
 
 class KernelBuildFailed(RuntimeError):
-    """What a candidate sees when a build fails: like torch's own, a RuntimeError with the compiler's output."""
+    """Raised into the candidate when a build fails: like torch, a RuntimeError with the compiler's output."""
 
 
 @dataclass
 class LaunchRecord:
-    """One kernel's launches within one call, summed."""
+    """The sum of one kernel's launches within one call."""
 
     kernel: str
     count: int = 0
@@ -75,18 +75,18 @@ class LaunchRecord:
     counters: dict[str, int] = field(default_factory=dict)
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    """Of the last launch, and so are the bytes of dynamic shared memory."""
+    """`grid`, `block` and `shared_bytes` (dynamic shared memory) are those of the last launch."""
     shared_bytes: int = 0
     watched: int = 0
-    """How many of the launches were watched; what follows is about them."""
+    """The number of watched launches; `hotspots` and `memory` cover these."""
     hotspots: list[dict[str, Any]] = field(default_factory=list)
     memory: list[dict[str, Any]] = field(default_factory=list)
-    """Different bytes of each allocation that one launch read and wrote, at most, by the allocation's name."""
+    """Per allocation, by name: the most distinct bytes that one launch read and wrote."""
 
 
 @dataclass
 class CallFacts:
-    """What device code did between `begin_call` and `end_call`. Bytes by the address of the storage that holds them."""
+    """Facts of device code between `begin_call` and `end_call`. Byte counts are keyed by the storage's address."""
 
     launches: list[LaunchRecord] = field(default_factory=list)
     own_calls: int = 0
@@ -95,7 +95,7 @@ class CallFacts:
 
 
 class Runtime:
-    """State of the pretended device. `build` asks the builder and returns its answer."""
+    """State of the simulated device. `build` sends a request to the builder and returns its result."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Runtime:
     ) -> None:
         self._build = build
         self.on_host = on_host
-        """Whether a tensor was put on the host, where device code would not reach it on a GPU."""
+        """Tells whether a tensor is in host memory, which device code cannot access on a GPU."""
         self.budget = budget
         self.device = "cuda"
         self.builds: list[BuildResult] = []
@@ -113,19 +113,19 @@ class Runtime:
         self.faults: list[Fault] = []
         self.unsupported: list[str] = []
         self.compile_errors: list[dict[str, Any]] = []
-        """Of compilers that run in this process, as Triton's does: builds that the judge did not see."""
+        """Errors of compilers that run in this process, such as Triton's; the builder did not see these builds."""
         self.library_ops: list[tuple[str, int]] = []
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
-        """Told about tensors that own host functions make of memory of their own."""
+        """Called with tensors that the candidate's host functions make over their own memory."""
         self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """Within it the runner notes no operators of torch: a library's call is noted as such."""
+        """A context in which the runner records no torch operators; the library call itself is recorded instead."""
         self.reachable: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """Within it device memory can be reached by code that is not the candidate's."""
+        """A context in which code other than the candidate's may access device memory."""
         self.textures: dict[int, Texture] = {}
-        """Texture and surface objects that are alive, by handle: every launch gets them all."""
+        """Live texture and surface objects by handle; every launch gets all of them."""
         self.printed: list[str] = []
-        """What device code printed, launch by launch."""
+        """Output of device printf, one item per launch."""
         self._programs: dict[str, Program] = {}
         self._sources: dict[int, str] = {}
         self._given: dict[int, str] = {}
@@ -134,16 +134,16 @@ class Runtime:
         self._facts = CallFacts()
         self._calls = 0
         self._heap = self._heap_before = ("", 0, 0)
-        """The kernel launched last, with the blocks and bytes that in-kernel malloc held after it."""
+        """The last launched kernel, with the blocks and bytes of in-kernel malloc held after it."""
 
     def compile(self, request: BuildRequest) -> BuildResult:
-        """Asks the builder; the answer is kept whatever the candidate makes of it."""
+        """Sends a build request; records the result even if the candidate ignores it."""
         result = self._build(request)
         self.builds.append(result)
         return result
 
     def program(self, result: BuildResult) -> Program:
-        """The loaded device code of a build. Raises `KernelBuildFailed` for what the machine does not know."""
+        """Returns the loaded device code of a build. Raises `KernelBuildFailed` for unsupported or malformed PTX."""
         text = result.ptx or ""
         key = hashlib.sha256(text.encode()).hexdigest()
         if key not in self._programs:
@@ -159,22 +159,22 @@ class Runtime:
         return self._programs[key]
 
     def register(self, tensor: torch.Tensor) -> None:
-        """Makes a tensor's memory visible to device code for as long as its storage lives."""
+        """Makes a tensor's memory accessible to device code for the lifetime of its storage."""
         storage = tensor.untyped_storage()
-        # torch keeps a storage's Python object for as long as its memory lives, so the reference dies with it.
+        # torch keeps a storage's Python object alive as long as its memory, so the weak reference expires with it.
         self._storages[storage._cdata] = (weakref.ref(storage), str(tuple(tensor.shape)))
 
     def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
-        """Says which tensors the next call's inputs and weights are: they have contents, and are called so."""
+        """Registers the next call's inputs and weights: they have contents, and findings use these names for them."""
         named = [(f"weight {i}", t) for i, t in enumerate(weights)] + [(f"input {i}", t) for i, t in enumerate(inputs)]
         self._given = {t.untyped_storage().data_ptr(): name for name, t in named}
         for _name, tensor in named:
             self.register(tensor)
 
     def allocations(self) -> list[Allocation]:
-        """The memory that device code may touch now, by address: the storages that are still alive.
+        """Returns the live storages, sorted by address: the memory that device code may touch now.
 
-        Storages that share memory, as two tensors made of one numpy array do, become one range.
+        Storages that overlap, such as two tensors made from one numpy array, are merged into one range.
         """
         living = []
         for key, (reference, name) in list(self._storages.items()):
@@ -197,7 +197,7 @@ class Runtime:
     def _named(
         self, table: Sequence[Allocation], program: Program, kernel: str, args: Sequence[bytes]
     ) -> list[Allocation]:
-        """The table with the kernel's own names for what its arguments point to."""
+        """Returns the table with allocations named after the kernel arguments that point to them."""
         names = parameter_names(self._sources.get(id(program), ""), readable(kernel))
         pointers = [(i, int.from_bytes(a, "little")) for i, a in enumerate(args) if len(a) == 8]
         found = []
@@ -222,10 +222,10 @@ class Runtime:
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Runs a kernel to its end. A fault is kept, and raised as the RuntimeError that a GPU would give.
+        """Runs a kernel to its end. A fault is recorded and raised as the RuntimeError that a GPU would give.
 
-        Without `own_shared` shared memory is the compiler's affair, as in Triton, whose code lets lanes that hold the
-        same value up to rounding store it to one place: races there say nothing about the candidate.
+        `own_shared` is False where the compiler manages shared memory, as in Triton. Its code lets lanes that hold the
+        same value up to rounding store to one address, so races in shared memory are not reported.
         """
         table = self._named(self.allocations(), program, kernel, args)
         watch = self._watched < WATCHED
@@ -278,7 +278,7 @@ class Runtime:
         record.count += 1
         record.instructions += report.instructions
         for name, value in report.counters.items():
-            held = name.startswith("heap_")  # the state after the launch, not an amount
+            held = name.startswith("heap_")  # a state after the launch, not a sum
             record.counters[name] = value if held else record.counters.get(name, 0) + value
         self._heap = kernel, report.counters.get("heap_blocks", 0), report.counters.get("heap_bytes", 0)
         for amounts, totals in ((report.written, self._facts.written), (report.read, self._facts.read)):
@@ -290,7 +290,7 @@ class Runtime:
     def _find(self, fault: Fault, severity: str) -> None:
         if len(self.findings) >= MAX_FINDINGS:
             return
-        # A race shows in launch after launch: one finding a kernel and line is enough.
+        # A race recurs in every launch: keep one finding per kernel and line.
         if any((f["rule"], f["kernel"], f["line"]) == (fault.kind, fault.kernel, fault.line) for f in self.findings):
             return
         where = f" in kernel {readable(fault.kernel)}"
@@ -304,7 +304,7 @@ class Runtime:
         self.findings.append({**known, "kernel": fault.kernel, "line": fault.line, "file": fault.file or ""})
 
     def tell(self, rule: str, evidence: str, kernel: str) -> None:
-        """Keeps a fact about a kernel that is no reproach."""
+        """Records an `info` finding about a kernel, once per rule."""
         if len(self.findings) < MAX_FINDINGS and not any(
             (f["rule"], f["kernel"]) == (rule, kernel) for f in self.findings
         ):
@@ -313,28 +313,28 @@ class Runtime:
             )
 
     def instructions(self) -> int:
-        """Thread instructions of the call so far."""
+        """Returns the thread instructions of the current call so far."""
         return sum(record.instructions for record in self._facts.launches)
 
     def copied_to(self, address: int, nbytes: int) -> bool:
-        """Compiled host code copies something there: whether to the device, which is as good as a kernel's store."""
+        """Counts a copy by host code as bytes written if `address` is device memory; tells whether it is."""
         place = self._place(address)
         if place is not None:
             self._facts.written[place] = self._facts.written.get(place, 0) + nbytes
         return place is not None
 
     def stored(self, address: int) -> int:
-        """Bytes that device code has stored, in this call so far, into the memory that holds an address."""
+        """Returns the bytes stored so far in this call into the allocation that contains `address`."""
         written = self._facts.written
         place = address if address in written or not written else self._place(address)
         return written.get(place or 0, 0)
 
     def _place(self, address: int) -> int | None:
-        """Where the memory begins that holds an address."""
+        """Returns the start of the allocation that contains `address`, or None."""
         return next((a.address for a in self.allocations() if a.address <= address < a.address + a.nbytes), None)
 
     def begin_call(self) -> None:
-        """Starts a new account of facts; findings and faults are kept for the candidate's whole life."""
+        """Resets the facts of the call; findings and faults are kept for the candidate's lifetime."""
         self._facts = CallFacts()
         self.library_ops = []
         self.own_calls = 0
@@ -342,7 +342,7 @@ class Runtime:
         self._heap_before = self._heap
 
     def end_call(self) -> CallFacts:
-        """The facts since `begin_call`. Memory of in-kernel malloc that the call leaves behind is a warning."""
+        """Returns the facts since `begin_call`. Adds a warning if the call leaked memory of in-kernel malloc."""
         kernel, blocks, nbytes = self._heap
         if blocks > self._heap_before[1]:
             message = f"{blocks} blocks ({nbytes} bytes) of in-kernel malloc are still allocated when the call ends"
@@ -352,12 +352,12 @@ class Runtime:
 
 
 def in_python(file: str | None) -> bool:
-    """Whether a place is in a Python file, as those of Triton's kernels are."""
+    """Tells whether a source file is Python, as for Triton kernels."""
     return file is not None and file.endswith(".py")
 
 
 def _note_watched(record: LaunchRecord, report: LaunchReport, table: Sequence[Allocation]) -> None:
-    """Adds a watched launch's hot spots and touched bytes to its kernel's record."""
+    """Adds a watched launch's hot lines and touched bytes to its kernel's record."""
     record.watched += 1
     for spot in report.hotspots:
         same = next((h for h in record.hotspots if (h["kind"], h["line"]) == (spot.kind, spot.line)), None)
@@ -378,7 +378,7 @@ def _note_watched(record: LaunchRecord, report: LaunchReport, table: Sequence[Al
 
 @cache
 def parameter_names(source: str, kernel: str) -> tuple[str, ...]:
-    """The names of a kernel's parameters as its source writes them; none where they cannot be read."""
+    """Returns the names of a kernel's parameters from its source; empty if they cannot be parsed."""
     base = re.escape(kernel.split("<")[0].split("::")[-1])
     found = re.search(rf"\b{base}\s*\(([^(){{}}]*)\)\s*\{{", re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.S))
     if found is None:
@@ -389,7 +389,7 @@ def parameter_names(source: str, kernel: str) -> tuple[str, ...]:
 
 @cache
 def readable(name: str) -> str:
-    """A kernel's name as it is written, without its parameters: `softmax<float, 256>` of `_Z7softmaxIfLi256EEvPT_`."""
+    """Demangles a kernel's name and drops its parameters: `_Z7softmaxIfLi256EEvPT_` to `softmax<float, 256>`."""
     if not name.startswith("_Z"):
         return name
     try:
@@ -407,7 +407,7 @@ def readable(name: str) -> str:
 
 
 def _short_lambdas(name: str) -> str:
-    """A name whose types that stand for lambdas of host code are told by their lines."""
+    """Replaces the generated types of host lambdas in a name by `lambda of line N`."""
     while match := re.search(r"\bkw_(?:device|both)<(\d+),", name):
         depth, end = 1, match.end()
         while depth and end < len(name):
@@ -418,7 +418,7 @@ def _short_lambdas(name: str) -> str:
 
 
 def three(size: Sequence[int]) -> tuple[int, int, int]:
-    """A grid or block in all of its dimensions."""
+    """Pads a grid or block to three dimensions with ones."""
     values = [int(s) for s in size] + [1, 1, 1]
     return values[0], values[1], values[2]
 
@@ -427,11 +427,11 @@ _current: Runtime | None = None
 
 
 def current() -> Runtime | None:
-    """The runtime of this process, inside a runner; None elsewhere."""
+    """Returns this process's runtime; None outside a runner."""
     return _current
 
 
 def set_current(runtime: Runtime) -> None:
-    """Makes a runtime the one that `kernelwright.cuda` finds."""
+    """Sets the runtime that `kernelwright.cuda` uses."""
     global _current
     _current = runtime

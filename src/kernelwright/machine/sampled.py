@@ -1,7 +1,7 @@
-"""A runtime that runs a few blocks of each launch: for sizes too large to run, over memory that is mostly empty.
+"""A runtime that runs a few blocks of each launch, for sizes too large to run in full, over mostly unwritten memory.
 
-It looks for what can be told without right values: launches that exceed a limit, indices that overflow 32 bits, and
-accesses out of bounds. Whatever else a sampled launch does wrong says nothing about the kernel.
+It reports faults that do not depend on the values in memory: launches that exceed a limit, indices that overflow
+32 bits, and accesses out of bounds. All other faults of a sampled launch are ignored.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     import torch
 
 BLOCKS = 16
-"""Blocks of a launch that run: the first and the last four, and others between."""
+"""Blocks run per launch: the first four, the last four, and others between."""
 BUDGET = 600_000_000
-"""Thread instructions of all launches together."""
+"""The bound on thread instructions of all launches together."""
 AT_ANY_VALUE = frozenset(("invalid-launch", "index-overflow"))
 AT_KNOWN_VALUES = frozenset(("out-of-bounds-read", "out-of-bounds-write", "misaligned-access"))
-"""Told only of launches to which no pointer leads whose contents could have steered an address."""
+"""Reported only if no memory that the arguments point to could have affected an address."""
 
 
 class SampledRuntime(Runtime):
-    """Runs samples. `launched` and `blocks` count launches and their blocks, `cut` those that ran out of budget."""
+    """Runs samples of launches. `launched` and `blocks` count launches and their blocks, `cut` launches over budget."""
 
     def __init__(self, build: Any) -> None:
         super().__init__(build)
@@ -35,17 +35,17 @@ class SampledRuntime(Runtime):
         self._floating: dict[int, bool] = {}
         self._exact: set[int] = set()
         self.doubt: Callable[[], bool] = lambda: False
-        """Whether the host has decided by values that a sample cannot have right; then no launch is blamed."""
+        """Tells whether host code branched on values that a sample cannot get right; then no launch is blamed."""
 
     def register(self, tensor: torch.Tensor) -> None:
-        """As ever; and notes whether all that is known of the memory are floating-point tensors."""
+        """Registers a tensor and records whether all tensors over its storage are floating-point."""
         super().register(tensor)
         address = tensor.untyped_storage().data_ptr()
         floating = tensor.dtype.is_floating_point or tensor.dtype.is_complex
         self._floating[address] = floating and self._floating.get(address, True)
 
     def exact(self, tensor: torch.Tensor) -> None:
-        """Says that a tensor holds the values that it would hold in a whole call."""
+        """Marks a tensor whose values are the same as in a full call."""
         self._exact.add(tensor.untyped_storage().data_ptr())
 
     def launch(
@@ -61,7 +61,7 @@ class SampledRuntime(Runtime):
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Runs some blocks. Raises the RuntimeError that a GPU would give, for what is sure to happen on one."""
+        """Runs a sample of the blocks. Raises a GPU's RuntimeError for a fault that is certain to occur there too."""
         table = self._named(self.allocations(), program, kernel, args)
         total = grid[0] * three(grid)[1] * three(grid)[2]
         self.launched += 1
@@ -95,7 +95,7 @@ class SampledRuntime(Runtime):
             self._facts.launches.append(LaunchRecord(kernel, 1, report.instructions))
 
     def _sure(self, fault: Fault, args: Sequence[bytes]) -> bool:
-        """Whether a fault would be there with right values in memory, too."""
+        """Tells whether a fault would also occur with the right values in memory."""
         if self.doubt():
             return False
         if fault.kind in AT_ANY_VALUE:
@@ -103,7 +103,7 @@ class SampledRuntime(Runtime):
         return fault.kind in AT_KNOWN_VALUES and all(self._cannot_steer(a) for a in args)
 
     def _cannot_steer(self, argument: bytes) -> bool:
-        """Whether no memory to which an argument points holds integers that are not known."""
+        """Tells whether an argument points to no memory with unknown integers, which could be used as indices."""
         words = (int.from_bytes(argument[k : k + 8], "little") for k in range(0, len(argument) - 7, 8))
         for word in words:
             inside = next((a for a in self.allocations() if a.address <= word < a.address + a.nbytes), None)

@@ -1,4 +1,4 @@
-"""Tensor maps of the machine: what `cuTensorMapEncodeTiled` writes for TMA copies, in the machine's own encoding."""
+"""Encodes tensor maps for TMA copies (`cuTensorMapEncodeTiled`) in the machine's own format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernelwright.machine import library
 
 SIZE = 128
 TYPES = ("u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f64", "bf16")
-"""Element types by their number in `CUtensorMapDataType`."""
+"""Element types, indexed by their number in `CUtensorMapDataType`."""
 SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}
 
 
@@ -24,9 +24,9 @@ def encode_tiled(
     swizzle: int = 0,
     fill_nan: bool = False,
 ) -> bytes:
-    """The 128 bytes that describe a tensor, dimensions from the innermost one; `strides` are bytes, without the first.
+    """Returns the 128-byte tensor map. Dimensions start at the innermost; `strides` are bytes and skip the innermost.
 
-    `swizzle` is 0, 32, 64 or 128 bytes. Raises `ValueError` for what the driver refuses too.
+    `swizzle` is 0, 32, 64 or 128 bytes. Raises `ValueError` for the arguments that the driver refuses.
     """
     rank = len(dims)
     steps = element_strides or [1] * rank

@@ -1,4 +1,4 @@
-"""Textures and surfaces as a launch gets them: descriptors of host memory, keyed by the handle that the kernel holds.
+"""Texture and surface descriptors of a launch: they describe host memory and are keyed by the kernel's handle.
 
 `Texture` mirrors `KwTexture` of `csrc/memory/texture.h`. Arrays are plain row-major memory of this process.
 """
@@ -17,11 +17,11 @@ CHANNELS = ("signed", "unsigned", "float")
 
 @dataclass(frozen=True)
 class Texture:
-    """A texture or surface object: where its texels lie and how they are read.
+    """A texture or surface object: the memory of its texels and its sampling modes.
 
-    `handle` is the 64-bit value the kernel gets (cudaTextureObject_t or cudaSurfaceObject_t). `pitch` and `slice`
-    are bytes from row to row and from one depth slice or layer to the next; 0 means packed. `channel_bits` holds 8,
-    16 or 32 for each of one, two or four channels, the rest 0. A cube has six layers. `address_modes` are of x, y, z.
+    `handle` is the 64-bit value passed to the kernel (cudaTextureObject_t or cudaSurfaceObject_t). `pitch` and `slice`
+    are the bytes between rows and between depth slices or layers; 0 means packed. `channel_bits` holds 8, 16 or 32 for
+    each of one, two or four channels, the rest 0. A cube has six layers. `address_modes` are for x, y, z.
     """
 
     handle: int
@@ -45,7 +45,7 @@ class Texture:
 
 
 class TextureEntry(ctypes.Structure):
-    """Mirrors `KwTexture` of texture.h."""
+    """Mirrors `KwTexture` of memory/texture.h."""
 
     _fields_ = [
         ("handle", ctypes.c_uint64),
@@ -70,7 +70,7 @@ class TextureEntry(ctypes.Structure):
 
 
 def entries(textures: Sequence[Texture]) -> ctypes.Array[TextureEntry]:
-    """The descriptors as the library wants them. Raises `ValueError` for a name that is none of the known ones."""
+    """Converts descriptors to the library's structures. Raises `ValueError` for an unknown kind, shape or mode."""
     table = (TextureEntry * max(len(textures), 1))()
     for row, t in zip(table, textures, strict=False):
         row.handle, row.base, row.pitch, row.slice = t.handle, t.base, t.pitch, t.slice

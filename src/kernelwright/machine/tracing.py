@@ -1,7 +1,7 @@
-"""A runtime that notes launches and runs none: what a call asks of the device, to be asked again elsewhere.
+"""A runtime that records launches instead of running them, so that they can be replayed elsewhere.
 
-Arguments that are addresses are noted as places in the memory that the call was given or has made, so that a launch can
-be repeated with other memory in their place.
+Arguments that are addresses are recorded as offsets into buffers that the call was given or has allocated, so that a
+launch can be replayed with other buffers.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ MOST_LAUNCHES = 1000
 
 
 class Untraceable(RuntimeError):
-    """A call does something that repeating its launches would not do."""
+    """Raised when replaying a call's launches would not reproduce its work."""
 
 
 @dataclass(frozen=True)
 class RecordedLaunch:
-    """One launch. `code` names the device code by its PTX (`code_name`); `args` are the parameters' bytes in hex, with
-    zeros for addresses; `places` says where those were: (parameter, offset in it, buffer, bytes into the buffer).
+    """One launch. `code` is the device code's name (`code_name`). `args` are the parameters' bytes in hex, with zeros
+    for addresses. `places` lists the addresses: (parameter, offset in it, buffer, byte offset into the buffer).
     """
 
     code: str
@@ -37,13 +37,13 @@ class RecordedLaunch:
 
 
 def code_name(ptx: str) -> str:
-    """What a launch calls the device code of a build."""
+    """Returns the name of device code: the SHA-256 of its PTX."""
     return hashlib.sha256(ptx.encode()).hexdigest()
 
 
 class TracingRuntime(Runtime):
-    """Notes the launches of a call. `find(address)` says which buffer holds an address, and where in it; it raises
-    `Untraceable` for memory of the device that is neither given nor made in the call."""
+    """Records the launches of a call. `find(address)` returns the buffer that contains an address and the offset in it,
+    or None. It raises `Untraceable` for device memory that was neither given to the call nor allocated in it."""
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult]) -> None:
         super().__init__(build)
@@ -52,7 +52,7 @@ class TracingRuntime(Runtime):
         self._names: dict[int, str] = {}
 
     def program(self, result: BuildResult) -> Program:
-        """As ever; and remembers what a launch is to call it."""
+        """Loads the device code of a build and stores its name."""
         program = super().program(result)
         self._names[id(program)] = code_name(result.ptx or "")
         return program
@@ -70,7 +70,7 @@ class TracingRuntime(Runtime):
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Notes a launch. Raises `Untraceable` for one of another form than <<<grid, block, bytes>>>."""
+        """Records a launch. Raises `Untraceable` for launches other than plain <<<grid, block, bytes>>>."""
         if cooperative or cluster or not own_shared or id(program) not in self._names:
             raise Untraceable(f"{kernel} is launched in a way that is not noted")
         if len(self.launches) >= MOST_LAUNCHES:
