@@ -1,9 +1,9 @@
-"""Tensor operators called from compiled host code, carried out by torch in the runner.
+"""Executes tensor operators that compiled host code calls, by torch in the runner.
 
 Compiled code sends an operator's name and its arguments in the order of the C++ signature, which is the order of the
-ATen schema; the overload is chosen here by the kinds of the arguments. Factories, casts and indexing differ
-between C++ and the schema and are written out. What cannot be forwarded is recorded by name and raised, never
-approximated.
+ATen schema. The bridge chooses the overload by the argument types. Factories, casts and indexing differ between C++
+and the schema and have their own functions. Operators that cannot be forwarded are recorded by name and raise; nothing
+is approximated.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from kernelwright.backends.moves import is_move
 from kernelwright.backends.values import DeviceValue, Handles, Options
 
 _LIBRARIES = {"cublas": cublas.run, "cudnn": cudnn.run}
-"""What carries out the routines of a bridged library."""
+"""The functions that execute the routines of each bridged library."""
 
 
 class Unforwardable(RuntimeError):
-    """An operator or a combination of arguments that the bridge does not know. `name` says which."""
+    """Raised for an operator or argument types that the bridge does not support; `name` tells which."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"the host API {name} is not supported here")
@@ -35,19 +35,19 @@ class Unforwardable(RuntimeError):
 
 
 class Bridge:
-    """Runs operators on the tensors of `handles`; `record(name, numel)` is told of each one that computes."""
+    """Runs operators on the tensors of `handles`; calls `record(name, numel)` for each operator that computes."""
 
     def __init__(self, handles: Handles, record: Callable[[str, int], None]) -> None:
         self._handles = handles
         self._record = record
         self._overloads: dict[str, list[Any]] = {}
         self.inside: Callable[[int, int], bool] = lambda address, nbytes: False
-        """Whether a range of addresses is memory of the device."""
+        """Tells whether a range of addresses is device memory."""
         self.quietly: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext
-        """Within it torch's operators stand for a library's own work, and are no work of torch."""
+        """A context in which torch operators are not recorded, since they stand in for a library's routine."""
 
     def run(self, name: str, args: Sequence[Any], cuda: bool) -> tuple[Any, bool]:
-        """The operator's result, and whether its tensors count as CUDA tensors (`cuda`: one of the inputs is).
+        """Returns the operator's result and whether its tensors count as CUDA tensors; `cuda`: an input is one.
 
         Raises `Unforwardable`, or what torch raises.
         """
@@ -71,7 +71,7 @@ class Bridge:
                 source, cuda = cuda and args[0] not in HOST, _target_device(args, cuda)
                 if source != cuda and not values.real_cuda:
                     result = result.clone() if shares(result, args[0]) else result
-                    if cuda:  # the clone is where what it was made of is, and this one is on its way to the device
+                    if cuda:  # the clone inherits the host mark of its source, but moves to the device
                         HOST.discard(result)
         else:
             result = self._schema_call(schema, args)
@@ -81,7 +81,7 @@ class Bridge:
         return result, cuda
 
     def _schema_call(self, name: str, args: Sequence[Any]) -> Any:
-        """`name`: a schema's full name (`sum.dim_IntList`), or an operator's, whose overload the arguments decide."""
+        """Calls an operator by full name (`sum.dim_IntList`), or by base name with the overload that fits `args`."""
         base, dot, overload = name.partition(".")
         if base not in self._overloads:
             self._overloads[base] = _load(base)
@@ -105,7 +105,7 @@ def _load(name: str) -> list[Any]:
 
 
 def _bind(schema: Any, args: Sequence[Any], out: Sequence[Any]) -> tuple[list[Any], dict[str, Any]] | None:
-    """Positional and keyword arguments of a schema for arguments in its order; None where they do not fit."""
+    """Splits arguments in schema order into positional and keyword arguments; None if they do not fit."""
     if not all(isinstance(tensor, torch.Tensor) for tensor in out):
         return None
     positional: list[Any] = []
@@ -162,14 +162,14 @@ def _fits(value: Any, kind: str) -> bool:
 
 
 def _place(cuda: bool) -> str:
-    """Where a tensor that is to be on CUDA, or not, is put in this process."""
+    """Returns the torch device for a CUDA or host tensor in this process."""
     return "cuda" if cuda and values.real_cuda else "cpu"
 
 
 def poisoned(tensor: torch.Tensor) -> torch.Tensor:
-    """Fresh memory filled with a pattern that no computation yields by chance: NaN, or 0x5A bytes for integers.
+    """Fills fresh memory with poison: NaN, True, or for integers the value 0x5A.
 
-    On a GPU memory comes poisoned from the runner, since filling it here would cost the candidate time.
+    Does nothing on a GPU, where the runner poisons memory in advance: filling it here would cost the candidate time.
     """
     if values.real_cuda or values.bare:
         return tensor
@@ -227,7 +227,7 @@ def _factory(name: str, args: Sequence[Any]) -> tuple[torch.Tensor, bool]:
 
 
 def _from_blob(plain: Sequence[Any], options: Options) -> torch.Tensor:
-    """A tensor over memory that compiled code owns: pointer, sizes, strides or None."""
+    """Wraps memory owned by compiled code in a tensor; `plain`: pointer, sizes, strides or None."""
     address, sizes, strides = plain
     dtype = options.dtype or torch.float32
     strides = strides or _contiguous_strides(sizes)
@@ -246,7 +246,7 @@ def _contiguous_strides(sizes: Sequence[int]) -> list[int]:
 
 
 def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, bool]:
-    """`empty_like` and friends, and `tensor.new_*`: the model tensor first, options anywhere after."""
+    """Runs `*_like` and `tensor.new_*`: the model tensor comes first, options anywhere after it."""
     model, plain = args[0], [a for a in args[1:] if not isinstance(a, (Options, torch.memory_format)) and a is not None]
     options = next((a for a in args if isinstance(a, Options)), None)
     formats = [a for a in args if isinstance(a, torch.memory_format)]
@@ -267,7 +267,7 @@ def _like(name: str, args: Sequence[Any], cuda: bool) -> tuple[torch.Tensor, boo
 
 
 def _to(args: Sequence[Any]) -> torch.Tensor:
-    """`tensor.to(...)` in all its C++ forms: dtype, device, options, another tensor, flags, memory format."""
+    """Runs `tensor.to(...)` in all C++ forms: dtype, device, options, another tensor, flags, memory format."""
     tensor, dtype, copy, format_ = args[0], None, False, None
     where = {"device": _place(_target_device(args, tensor.is_cuda))} if values.real_cuda else {}
     flags = [a for a in args[1:] if isinstance(a, bool)]
@@ -314,7 +314,7 @@ def _where(args: Sequence[Any]) -> Any:
 
 
 def _size_of_view(args: Sequence[Any]) -> torch.Tensor:
-    """`view(sizes)` or `view(dtype)`."""
+    """Runs `view(sizes)` or `view(dtype)`."""
     return args[0].view(args[1])
 
 

@@ -1,8 +1,8 @@
-"""The builder's one pure function: source text in, `BuildResult` out. Runs compilers, never the candidate.
+"""Builds source text into a `BuildResult`. Runs compilers, never the candidate.
 
-Models what `torch.utils.cpp_extension.load_inline` does with nvcc and torch's headers: a C++ file made of the C++
-sources and the bindings, and a CUDA file. Device code goes to NVRTC first, because its errors cost milliseconds; host
-code goes to g++ with the stand-in headers. Results are kept by content, failures too.
+Models `torch.utils.cpp_extension.load_inline` with nvcc and torch's headers: one C++ file with the C++ sources and the
+bindings, and one CUDA file. NVRTC compiles device code first, because it finds errors in milliseconds; g++ compiles
+host code with the stand-in headers. Results are cached by content, including failures.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from kernelwright.builds import BuildRequest, BuildResult, needs_torch
 from kernelwright.machine import nvrtc
 
 NAME_ERROR = "__nv_name_map"
-"""In NVRTC's log: an error in a name expression rather than in the text."""
+"""Marks, in NVRTC's log, an error in a name expression rather than in the source."""
 
 NVCC_DEFINES = (
     "-D__CUDA_NO_HALF_OPERATORS__",
@@ -36,14 +36,14 @@ NVCC_DEFINES = (
     "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
     "-D__CUDA_NO_HALF2_OPERATORS__",
 )
-"""What load_inline always passes to nvcc: arithmetic on __half needs the named functions there, and so here."""
+"""Flags that load_inline always passes to nvcc. They disable operators on __half in favour of named functions."""
 
 
 def build(request: BuildRequest, cache: Path, by_torch: bool = True) -> BuildResult:
-    """Builds `request`, or finds it in `cache`. Never raises for bad source; `HarnessError` if our tools are broken.
+    """Builds `request`, or reads the result from `cache`. Raises only `HarnessError`, if our tools fail.
 
-    Without `by_torch` what the stand-in lacks stays `unsupported`, and the cache does not learn that: torch's own build
-    may follow (`build_by_torch`), which takes a time limit of its own.
+    Without `by_torch`, features that the stand-in lacks give `unsupported`, and that result is not cached, since
+    torch's own build may follow (`build_by_torch`) under a time limit of its own.
     """
     request = _cleaned(request)
     path = _place(request, cache)
@@ -64,8 +64,8 @@ def build(request: BuildRequest, cache: Path, by_torch: bool = True) -> BuildRes
 
 
 def build_by_torch(request: BuildRequest, cache: Path, first: BuildResult) -> BuildResult:
-    """The slow road to an extension, by nvcc against torch's headers; `first`, what our own build gave, where there is
-    no nvcc."""
+    """Builds an extension with nvcc and torch's headers, which is slow. Without nvcc, returns `first`, our own build's
+    result."""
     request = _cleaned(request)
     path = _place(request, cache)
     started = time.perf_counter()
@@ -89,7 +89,7 @@ def _kept(path: Path, result: BuildResult) -> BuildResult:
 
 
 def _cleaned(request: BuildRequest) -> BuildRequest:
-    """The request without characters that no compiler takes: lone surrogates and NUL; definitions in one flag each."""
+    """Replaces lone surrogates and NUL, which compilers reject, and joins `-D X` into one flag."""
 
     def clean(value: Any) -> Any:
         if isinstance(value, str):
@@ -118,7 +118,7 @@ def _key(request: BuildRequest) -> str:
 
 @memoize
 def _builder_hash() -> str:
-    """Hash of the builder's own code and of the device headers: results of another version are not found."""
+    """Returns a hash of the builder's code and the device headers, so that other versions' results are not used."""
     ours = [*Path(__file__).parent.rglob("*.py"), *includes.MORE.iterdir(), *host_build.DEVICE_INCLUDE.rglob("*")]
     ours.append(host_build.DEVICE_INCLUDE.parent / "nvrtc.py")
     return hashlib.sha256(b"\0".join(p.read_bytes() for p in sorted(ours) if p.is_file())).hexdigest()
@@ -138,7 +138,7 @@ def _read(path: Path) -> BuildResult | None:
 
 def _write(path: Path, result: BuildResult) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Not by the process's number: two builders confined apart may both have the same.
+    # Not the process id: two builders in separate PID namespaces may have the same one.
     temporary = path.with_suffix(f".{secrets.token_hex(8)}.tmp")
     temporary.write_text(json.dumps(asdict(result)))
     temporary.rename(path)
@@ -153,7 +153,7 @@ def _failed(log: str, missing: tuple[str, ...] = (), seconds: dict[str, float] |
 
 
 def _device(request: BuildRequest) -> BuildResult:
-    """NVRTC only: the plain form, or further template instances of a device text."""
+    """Compiles device code only: the plain form, or more template instances of a device text."""
     try:
         includes.check(request.cuda_source, "cuda.cu")
     except includes.RefusedInclude as refused:
@@ -169,7 +169,7 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
     done = nvrtc.compile_ptx(source, arch=arch or nvrtc.ARCH, flags=device_flags(flags), expressions=expressions)
     seconds = {"nvrtc": time.perf_counter() - start}
     if not done.ok:
-        log = _DELETED.sub(_HOST_FUNCTION, done.log)  # `members` has deleted them
+        log = _DELETED.sub(_HOST_FUNCTION, done.log)  # `members` deletes host functions
         return _failed(log, diagnose.device_missing(done.log), seconds)
     if (size := constant_bytes(done.ptx or "")) > MOST_CONSTANTS:
         most = f"(0x{size:x} bytes, 0x{MOST_CONSTANTS:x} max)"
@@ -180,17 +180,17 @@ def _nvrtc(source: str, flags: tuple[str, ...], expressions: tuple[str, ...], ar
 
 
 MOST_CONSTANTS = 65536
-"""Bytes of `__constant__` variables that one file may have: ptxas counts them, NVRTC does not."""
+"""The bound on bytes of `__constant__` variables per file; ptxas enforces it, NVRTC does not."""
 _CONSTANT = re.compile(r"^[ \t]*(?:\.\w+ )*\.const \.align \d+ \.[a-z]+(\d+) \w+(?:\[(\d+)\])?", re.MULTILINE)
 
 
 def constant_bytes(ptx: str) -> int:
-    """What the constant variables of a module take."""
+    """Returns the bytes of a module's constant variables."""
     return sum(int(bits) // 8 * int(count or 1) for bits, count in _CONSTANT.findall(ptx))
 
 
 def device_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of an author's flags for nvcc that change what device code means."""
+    """Returns the author's nvcc flags that change the meaning of device code."""
     return tuple(flag for flag in nvrtc.device_flags(flags) if flag != nvrtc.RELOCATABLE)
 
 
@@ -241,8 +241,8 @@ def _extension(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
 
 
 def _as_nvcc(result: BuildResult, parts: Split, source: str) -> BuildResult:
-    """What becomes of device code where NVRTC says otherwise than nvcc: one that fails for want of a type that we kept
-    from it is no fault of the author's; one that reads an array of the host's is, which NVRTC takes for the device's.
+    """Corrects NVRTC's result where nvcc's differs. An error for a type that the splitter left out of device code is
+    not the author's fault. Device code that reads a host array is an error, though NVRTC accepts it.
     """
     if result.status == "ok" and (log := _host_tables(result.ptx or "", parts)):
         return _failed(log, (), result.seconds)
@@ -261,22 +261,22 @@ _HOST_FUNCTION = r'calling a __host__ function("\1") from device code is not all
 
 
 def _host_tables(ptx: str, parts: Split) -> str:
-    """nvcc's words on constant arrays of the host's that instructions read; elements that became numbers are no use."""
+    """Returns nvcc's errors for host constant arrays that instructions read; folded elements do not count."""
     code = "\n".join(line for line in ptx.splitlines() if not re.match(r"\s*\.(?:visible|weak|global|const)\b", line))
     used = [(n, line) for n, line in parts.host_tables if re.search(rf"(?:\b|{len(n)}){re.escape(n)}E?\b", code)]
     return "\n".join(f'cuda.cu({line}): error: identifier "{n}" is undefined in device code' for n, line in used)
 
 
 def _device_part(request: BuildRequest, parts: Split) -> BuildResult:
-    """Device code with the template instances that will probably be wanted.
+    """Compiles device code with the template instances that host code probably launches.
 
-    nvcc makes an instance wherever host code launches one, so an error inside an instance is the build's error; an
-    error in naming the instance is only a wrong guess, and the text is compiled without it.
+    nvcc instantiates every template that host code launches, so an error inside an instance is a build error. An error
+    in naming the instance is only a wrong guess, and the text is compiled without it.
     """
     flags = NVCC_DEFINES + device_flags(request.cuda_flags)
     if not any("std=" in flag for flag in flags):
-        flags += ("--std=c++20",)  # as torch has nvcc compile extensions; a newer NVRTC's own default is C++17
-    # A later request for instances has only this text to go by, so the flags travel in it.
+        flags += ("--std=c++20",)  # torch passes this to nvcc; a newer NVRTC's own default is C++17
+    # A later request for instances carries only this text, so the flags are stored in it.
     source = parts.device + "".join(f"// flag: {flag}\n" for flag in flags)
     if parts.more_guesses:
         result = _nvrtc(source, flags, parts.guesses + parts.more_guesses, request.arch)
@@ -293,8 +293,8 @@ _SURE = re.compile(
     r"no instance of (?:overloaded )?function \"(?:atomic\w+|__shfl\w+|__ldg|__reduce\w+)\"|static assertion failed"
     r"|identifier \"\w+\" is undefined|is incompatible with (?:previous )?\"|expected an? |incomplete type"
 )
-"""Errors of an instance for 16-bit or integer types that nvcc gives too. Others may come of our own half types, or of
-overloads for integers that nvcc takes from the host's <cmath>: then the instance is left for the call that wants it."""
+"""Errors in 16-bit or integer instances that nvcc gives too. Other errors may be due to our own half types, or to
+integer overloads that nvcc takes from the host's <cmath>: then the instance is built only when a call launches it."""
 
 
 def _lambda_without_flag(request: BuildRequest) -> str | None:
@@ -303,7 +303,7 @@ def _lambda_without_flag(request: BuildRequest) -> str | None:
 
 
 def _check_sources(request: BuildRequest) -> str | None:
-    """An error that the real build would give and that needs no compiler to see; None when there is none."""
+    """Returns an error of the real build that can be found without a compiler; None when there is none."""
     cpp = includes.check(request.cpp_source, "main.cpp")
     cuda = includes.check(request.cuda_source, "cuda.cu")
     words = {t.text for t in tokenize(request.cpp_source)}
@@ -392,9 +392,9 @@ def _versions() -> dict[str, int]:
 
 
 def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> BuildResult:
-    """The host files' errors that are quick to find: they are worth a look before device code is compiled."""
+    """Checks the syntax of the host files, which is quick, before device code is compiled."""
     if not units[1]:
-        return BuildResult("ok")  # compiled with the author's flags, for which no compiler waits
+        return BuildResult("ok")  # compiled with the author's flags, for which no warm compiler exists
     done = host_build.check_syntax(cache, "".join(units))
     if not done.ok and request.cpp_source.strip() and _JOINING.search(done.log):
         return BuildResult("ok")
@@ -403,7 +403,7 @@ def _syntax(request: BuildRequest, units: tuple[str, str], cache: Path) -> Build
 
 def _host_failed(request: BuildRequest, log: str) -> BuildResult:
     plain = log
-    # g++ names a namespace by the alias that the author used.
+    # g++ reports a namespace by the author's alias.
     pattern = r"\bnamespace\s+(\w+)\s*=\s*(?:::)?\s*([\w:]+)\s*;"
     for alias, name in re.findall(pattern, request.cpp_source + request.cuda_source):
         plain = re.sub(rf"(?<=['\u2018]){alias}(?=['\u2019]|::)", name, plain)
@@ -412,7 +412,7 @@ def _host_failed(request: BuildRequest, log: str) -> BuildResult:
 
 
 def _cut(source: str, log: str) -> tuple[str, ...]:
-    """What is missing where one half has the end of a conditional and not its beginning, as the whole text has."""
+    """Returns the unsupported feature if splitting separated an `#if` from its `#endif`."""
     found = re.findall(r"^[ \t]*#[ \t]*(if|endif)", source, re.MULTILINE)
     whole = found.count("if") == found.count("endif")
     known = whole and re.search(r"unterminated #|#(?:endif|else|elif) without #if|#endif for this directive is", log)
@@ -421,7 +421,7 @@ def _cut(source: str, log: str) -> tuple[str, ...]:
 
 def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, target: Path) -> BuildResult:
     flags = () if units[1] else cpp_flags(request.cpp_flags)
-    # One translation unit is faster than two. Where joining the files may be the problem, they are compiled apart.
+    # One translation unit is faster than two. If joining the files may have caused the error, compile them separately.
     done = host_build.compile_library(cache, ["".join(units)], target, flags)
     if not done.ok and units[1] and request.cpp_source.strip() and _JOINING.search(done.log):
         done = host_build.compile_library(cache, units, target, flags)
@@ -432,7 +432,7 @@ def _host_part(request: BuildRequest, units: tuple[str, str], cache: Path, targe
 
 
 def _macros(request: BuildRequest) -> dict[str, str]:
-    """What is defined before the first line of the CUDA file, as far as it is known without reading headers."""
+    """Returns macros defined before the first line of the CUDA file, without those of unread headers."""
     flags = (d.partition(" ") for d in _defines(request.cuda_flags) if "(" not in d.split(" ")[0])
     return {name: str(value) for name, value in _versions().items()} | {name: value for name, _, value in flags}
 
@@ -457,7 +457,7 @@ _CPP_FLAGS = re.compile(
 
 
 def cpp_flags(flags: tuple[str, ...]) -> tuple[str, ...]:
-    """Flags for code without kernels: optimised, and those of the author's flags that change code generation."""
+    """Returns g++ flags for code without kernels: an optimisation level and the author's code-generation flags."""
     wanted = tuple(dict.fromkeys(flag for flag in flags if _CPP_FLAGS.fullmatch(flag)))
     level = () if any(flag.startswith("-O") for flag in wanted) else ("-O2",)
     return ("-std=gnu++20", *level, *wanted)

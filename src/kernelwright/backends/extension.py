@@ -1,8 +1,7 @@
-"""The module object that a candidate gets from `load_inline`: compiled host functions, called in the runner.
+"""The module object that `load_inline` returns to a candidate: compiled host functions, called in the runner.
 
-Loads the shared object that the builder made, installs the callbacks through which compiled code launches kernels and
-computes with tensors, and converts arguments and results. It runs only inside the sandboxed runner, where
-torch is imported; building, bounds and verdicts are elsewhere.
+Loads the builder's shared object, installs the callbacks by which compiled code launches kernels and computes with
+tensors, and converts arguments and results. Runs only inside the sandboxed runner, where torch is imported.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Callbacks(ctypes.Structure):
 
 
 class Host:
-    """The host library of this process with its callbacks; one for all extensions, made by the first."""
+    """The process's host library with its callbacks, shared by all extensions and created by the first."""
 
     _only: Host | None = None
 
@@ -64,7 +63,7 @@ class Host:
         return cls._only
 
     def __init__(self) -> None:
-        self.library = ctypes.CDLL("kwhost.so")  # already loaded: the first extension depends on it
+        self.library = ctypes.CDLL("kwhost.so")  # already loaded, as a dependency of the first extension
         self.library.kw_call.restype = _P(Value)
         self.library.kw_call.argtypes = [ctypes.c_int, _P(Value), _P(ctypes.c_char_p), ctypes.c_int]
         self.library.kw_attribute.restype = _P(Value)
@@ -98,7 +97,7 @@ class Host:
         atexit.register(self.library.kw_shut_down)
 
     def _guarded(self, function: Callable[..., None]) -> Callable[..., int]:
-        """A callback that keeps its exception for the caller in Python and tells C++ that there is one."""
+        """Wraps a callback: stores its exception for the Python caller and returns an error status to C++."""
 
         def call(*args: Any) -> int:
             try:
@@ -125,7 +124,7 @@ class Host:
         return any(a.address <= address and address + nbytes <= a.address + a.nbytes for a in table)
 
     def _fetched(self, to: int | None, source: int | None, nbytes: int) -> None:
-        """Notes copies to the host like operators: what is small is glue, with more a host could do a kernel's work."""
+        """Records copies to the host like operators: after a large one, host code could do a kernel's work."""
         if not self.running:
             return
         runtime = self.running[-1].runtime
@@ -137,7 +136,7 @@ class Host:
         self.to_host(nbytes)
 
     def to_host(self, nbytes: int) -> None:
-        """Adds a copy to those of this call: many small ones count as one."""
+        """Adds a copy to the call's total, which is recorded as one operator."""
         operations = getattr(self.running[-1].runtime, "library_ops", None) if self.running else None
         if operations is None:
             return
@@ -146,7 +145,7 @@ class Host:
         operations.append((TO_HOST, nbytes // 4 + sum(numel for _, numel in before)))
 
     def register(self, tensor: torch.Tensor, cuda: bool) -> None:
-        """Makes a CUDA tensor's memory visible to kernels; host tensors stay out of their reach."""
+        """Makes a CUDA tensor's memory accessible to kernels; ignores host tensors."""
         if cuda and self.running and tensor not in HOST:
             self.running[-1].runtime.register(tensor)
 
@@ -167,7 +166,7 @@ class Host:
                 item = self._host_memory(item)
                 self._note_host(item, plain, operator, from_cuda)
             elif isinstance(item, torch.Tensor) and operator.startswith(("new:", "like:")):
-                HOST.discard(item)  # made in this process's memory, but for the device
+                HOST.discard(item)  # allocated in this process's memory, but a device tensor
             values.write(out[k], item, self.handles, self._kept, cuda)
             if isinstance(item, torch.Tensor):
                 self.register(item, cuda)
@@ -177,7 +176,7 @@ class Host:
         result_count[0] = len(items)
 
     def _host_memory(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor that host code may read: a copy, where it shares the device's memory (as `x.cpu()` does here)."""
+        """Returns a tensor that host code may read: a copy if it shares device memory, as `x.cpu()` does here."""
         if values.real_cuda or not tensor.numel() or not self.library.kw_is_fenced(address_of(tensor)):
             return tensor
         self.library.kw_plain_memory(1)
@@ -187,7 +186,7 @@ class Host:
             self.library.kw_plain_memory(0)
 
     def _note_host(self, made: torch.Tensor, given: list[Any], operator: str, from_cuda: bool) -> None:
-        """Remembers what compiled code has on the host; what it takes there from the device is a copy like others."""
+        """Marks a result as host memory; counts a transfer from the device as a copy to the host."""
         if values.real_cuda or not self.running or self.running[-1].runtime.device != "cuda":
             return
         fetched = any(HOST.fetched(t) for t in given if isinstance(t, torch.Tensor))
@@ -197,7 +196,7 @@ class Host:
         HOST.add(made, fetched)
 
     def take(self, tensor: torch.Tensor) -> None:
-        """A tensor is handed to compiled code, which may read and write it if it is on the host."""
+        """Prepares a tensor for compiled code, which may read and write it if it is host memory."""
         if not HOST.used or values.real_cuda:
             return
         here = tensor in HOST
@@ -216,7 +215,7 @@ class Host:
         return False
 
     def _launch(self, kernel: bytes, expression: bytes, config: Any, args: Any, sizes: Any, count: int) -> None:
-        if values.real_cuda:  # compiled code launches by itself, and asks only for what it does not know
+        if values.real_cuda:  # compiled code launches by itself and asks only for unknown functions
             extension = self.running[-1]
             function = extension.function(kernel.decode(), expression.decode())
             self.library.kw_gpu_add(expression or kernel, ctypes.c_void_p(function))
@@ -239,7 +238,7 @@ class Host:
         self.running[-1].copy_symbol(name.decode(), address, count, offset, bool(to_device))
 
     def launch_counts(self) -> dict[str, int]:
-        """Launches on a real GPU since the last question, by kernel."""
+        """Returns launches on a real GPU by kernel, since the previous call."""
         counts: dict[str, int] = {}
         key, index = ctypes.c_char_p(), 0
         while (launches := self.library.kw_gpu_launches(index, ctypes.byref(key))) >= 0:
@@ -272,7 +271,7 @@ class Extension:
     _made = 0
 
     def __init__(self, result: BuildResult, runtime: Any, python_module: bool = True) -> None:
-        """`python_module`: false where it is loaded for the operators that it registers, as `is_python_module` says."""
+        """`python_module` is load_inline's `is_python_module`: False when loaded only to register operators."""
         if result.library is None:
             raise RuntimeError("the build made no library to load")
         self.runtime = runtime
@@ -280,7 +279,7 @@ class Extension:
         self._result = result
         self._programs: list[tuple[Any, dict[str, str]]] = []
         self._writes: dict[tuple[str, int, int], bytes] = {}
-        """What was last copied to device variables, by name, offset and size: for instances that are built later."""
+        """The last data copied to device variables, by name, offset and size; applied to instances built later."""
         library = ctypes.CDLL(result.library)
         host = Host.get()
         if values.real_cuda:
@@ -289,7 +288,7 @@ class Extension:
         host.library.kw_begin_module()
         self._library = library
         if result.ptx:
-            self._add_program(result)  # what the machine does not know is told here, as a failed build
+            self._add_program(result)  # raises here for unsupported PTX, as a failed build
         registered = operators.register(
             host.library, runtime.device == "cuda", lambda index, name: _bound(self, host, index, name)
         )
@@ -305,7 +304,7 @@ class Extension:
             self.__dict__.setdefault(name, _bound(self, host, index, name))
 
     def _set_attributes(self, host: Host) -> None:
-        """What the module's code gave as `m.attr(...)`."""
+        """Sets the attributes that the module defined by `m.attr(...)`."""
         name, index = ctypes.c_char_p(), 0
         while value := host.library.kw_attribute(index, ctypes.byref(name)):
             self.__dict__.setdefault((name.value or b"").decode(), values.read(value[0], host.handles))
@@ -323,12 +322,12 @@ class Extension:
         cooperative: bool = False,
         cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Runs one kernel; template instances that the first build did not hold are built now."""
+        """Runs one kernel; builds its template instance if the first build lacks it."""
         program, entry = self._entry(kernel, expression, [len(a) for a in args])
         self.runtime.launch(program, entry, grid, block, shared, args, cooperative=cooperative, cluster=cluster)
 
     def function(self, kernel: str, expression: str) -> int:
-        """The CUfunction of a kernel, on a real GPU."""
+        """Returns the CUfunction of a kernel, on a real GPU."""
         program, entry = self._entry(kernel, expression, [])
         return int(program.function(entry))
 
@@ -346,12 +345,12 @@ class Extension:
                 return program, found[0]
         if not expression or "?" in expression:
             raise self._unsupported(f"kernel {expression or kernel}")
-        # NVRTC's int64_t is `long long` where the host's is `long`: what was int64_t must stay so.
+        # NVRTC's int64_t is `long long`, the host's is `long`: keep it an int64_t.
         expression = re.sub(r"\b(?:long )?long (unsigned )?int\b", r"\1long long", expression)
         request = BuildRequest("instances", cuda_source=self._result.device_source or "", expressions=(expression,))
         result = self.runtime.compile(request)
         if result.status == "compile_error" and "__nv_name_map" not in result.log:
-            raise RuntimeError(f"error building {expression}: {result.log}")  # nvcc would have said so at once
+            raise RuntimeError(f"error building {expression}: {result.log}")  # nvcc reports this at build time
         if result.status != "ok":
             raise self._unsupported(f"template instance {expression}", result.log)
         program, names = self._add_program(result)
@@ -385,7 +384,7 @@ class Extension:
         return True
 
     def copy_symbol(self, name: str, address: int, count: int, offset: int, to_device: bool) -> None:
-        """`cudaMemcpyToSymbol` and back. Raises `RuntimeError` for a symbol that no device code of this module has."""
+        """Runs `cudaMemcpyToSymbol` or `cudaMemcpyFromSymbol`. Raises `RuntimeError` for an unknown symbol."""
         if not self._programs:
             self._add_program(self._result)
         if offset == _ADDRESS_WANTED:
@@ -393,7 +392,7 @@ class Extension:
             return
         if to_device:
             data = _bytes_at(address, count)
-            self._writes.pop((name, offset, count), None)  # the last one comes last
+            self._writes.pop((name, offset, count), None)  # moves the entry to the end
             self._writes[name, offset, count] = data
             if not any([self._store(program, name, offset, data) for program, _ in self._programs]):
                 raise RuntimeError(f"CUDA error: invalid device symbol ({name}, {count} bytes at offset {offset})")
@@ -410,7 +409,7 @@ class Extension:
         raise RuntimeError(f"CUDA error: invalid device symbol ({name})")
 
     def _symbol_address(self, name: str, address: int) -> None:
-        """`cudaGetSymbolAddress`: where the variable is in the only program, stored at `address`."""
+        """Runs `cudaGetSymbolAddress`: stores the variable's address in the only program at `address`."""
         if len(self._programs) > 1:
             raise self._unsupported(f"cudaGetSymbolAddress({name}) with several instances")
         place = _symbol_place(self._programs[0][0], name)
@@ -423,12 +422,12 @@ _ADDRESS_WANTED = 2**64 - 1
 
 
 def _within(table: Sequence[Any], address: int | None) -> bool:
-    """Whether an address lies in memory that device code may touch."""
+    """Tells whether an address lies in device-accessible memory."""
     return any(a.address <= (address or 0) < a.address + a.nbytes for a in table)
 
 
 def _bytes_at(address: int, count: int) -> bytes:
-    """A copy of memory that on a real GPU may lie on the device (`cudaMemcpyDeviceToDevice`)."""
+    """Copies memory, which on a real GPU may be device memory (`cudaMemcpyDeviceToDevice`)."""
     if not values.real_cuda:
         return ctypes.string_at(address, count)
     kept = ctypes.create_string_buffer(max(1, count))
@@ -437,7 +436,7 @@ def _bytes_at(address: int, count: int) -> bytes:
 
 
 def _symbol_place(program: Any, name: str) -> tuple[int, int] | None:
-    """Address and bytes of a device variable, by the name that host code uses for it."""
+    """Returns address and bytes of a device variable by its name in host code; None if unknown."""
     plain = name.strip().lstrip("&").strip().split("::")[-1]
     try:
         address, nbytes = program.global_symbol(plain)
@@ -451,7 +450,7 @@ def _module_entries(library: ctypes.CDLL) -> list[str]:
 
 
 def _bound(extension: Extension, host: Host, index: int, name: str) -> Callable[..., Any]:
-    """A Python function for bound function `index` of the host library."""
+    """Returns a Python function that calls bound function `index` of the host library."""
 
     def function(*args: Any, **named: Any) -> Any:
         return _call(extension, host, index, args, named)
@@ -462,7 +461,7 @@ def _bound(extension: Extension, host: Host, index: int, name: str) -> Callable[
 
 
 def _call(extension: Extension, host: Host, index: int, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    with FENCE.reachable():  # compiled code has a fence of its own
+    with FENCE.reachable():  # compiled code has its own fence
         return _called(extension, host, index, args, named)
 
 
@@ -513,7 +512,7 @@ def _release_all(host: Host, block: Any, count: int) -> None:
 
 
 def name_of(host: Host, index: int) -> str:
-    """The name of bound function `index`."""
+    """Returns the name of bound function `index`."""
     return str(host.library.kw_function_name(index).decode(errors="replace"))
 
 
@@ -531,7 +530,7 @@ def _raise(host: Host, runtime: Any, function: str) -> None:
 
 
 def _note_touched(host: Host, runtime: Any, function: str) -> None:
-    """Keeps the fault of host code that used a device pointer: on a GPU it would have ended the process."""
+    """Records the fault of host code that dereferenced a device pointer, a segmentation fault on a GPU."""
     address = host.library.kw_touched_address()
     where = next((a for a in runtime.allocations() if a.address <= address < a.address + a.nbytes), None)
     what = f"byte {address - where.address} of device memory of shape {where.name}" if where else "device memory"
@@ -556,7 +555,7 @@ _INTEGERS = (
 
 
 def normalised(name: str) -> str:
-    """A kernel's demangled name or a name expression in one spelling, without return type, parameters and blanks."""
+    """Normalises a demangled kernel name or a name expression: no return type, parameters or blanks."""
     text = name.replace("(anonymous namespace)::", "").replace("{anonymous}::", "")
     for pattern, replacement in _INTEGERS:
         text = re.sub(pattern, replacement, text)

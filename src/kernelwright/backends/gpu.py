@@ -19,16 +19,16 @@ from kernelwright.machine.runtime import CallFacts, LaunchRecord
 
 
 def architecture() -> str:
-    """NVRTC's name for the current device, with the instructions that only this architecture has."""
+    """Returns NVRTC's name for the current device, including architecture-specific instructions (`sm_90a`)."""
     major, minor = torch.cuda.get_device_capability()
     return f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")
 
 
 class GpuRuntime:
-    """Builds, loaded modules and what was launched, in one runner. `build` asks the builder."""
+    """Builds, loaded modules and launches of one runner. `build` sends a request to the builder."""
 
     def __init__(self, build: Callable[[BuildRequest], BuildResult]) -> None:
-        torch.zeros(1, device="cuda")  # makes torch's context the one that the driver works in
+        torch.zeros(1, device="cuda")  # makes torch's context the driver's current one
         self._build = build
         self.device = "cuda"
         self.builds: list[BuildResult] = []
@@ -40,18 +40,18 @@ class GpuRuntime:
         self.own_calls = 0
         self.adopt: Callable[[Any], None] = lambda _tensor: None
         self.launch_counts: Callable[[], dict[str, int]] = dict
-        """Launches by compiled host code since the last question, by kernel; set by the first extension."""
+        """Returns launches by compiled host code since its previous call, by kernel; set by the first extension."""
         self._direct: dict[str, int] = {}
         self._modules: dict[str, driver.LoadedModule] = {}
 
     def compile(self, request: BuildRequest) -> BuildResult:
-        """Asks the builder for code of this device; the answer is kept whatever the candidate makes of it."""
+        """Builds for this device; records the result even if the candidate ignores it."""
         result = self._build(dataclasses.replace(request, arch=architecture()))
         self.builds.append(result)
         return result
 
     def program(self, result: BuildResult) -> driver.LoadedModule:
-        """The loaded device code of a build."""
+        """Returns the loaded device code of a build."""
         key = result.cubin or result.ptx or ""
         if key not in self._modules:
             cubin = base64.b64decode(result.cubin) if result.cubin else b""
@@ -59,14 +59,14 @@ class GpuRuntime:
         return self._modules[key]
 
     def on_host(self, tensor: torch.Tensor) -> bool:
-        """Whether device code does not reach a tensor."""
+        """Tells whether a tensor is in host memory, which device code cannot access."""
         return not tensor.is_cuda
 
     def given(self, inputs: Iterable[torch.Tensor], weights: Iterable[torch.Tensor]) -> None:
-        """Nothing to do, as for `register`."""
+        """Does nothing, as `register`."""
 
     def register(self, tensor: torch.Tensor) -> None:
-        """Nothing to do: device code may touch all of the device's memory."""
+        """Does nothing: device code may access all device memory."""
 
     def launch(
         self,
@@ -77,7 +77,7 @@ class GpuRuntime:
         shared_bytes: int,
         args: Sequence[bytes],
     ) -> None:
-        """Starts a kernel of the plain form on the current stream."""
+        """Launches a kernel of the plain form on the current stream."""
         stream = torch.cuda.current_stream().cuda_stream
         driver.launch(program.function(kernel), grid, block, shared_bytes, args, stream)
         self._direct[kernel] = self._direct.get(kernel, 0) + 1
@@ -89,7 +89,7 @@ class GpuRuntime:
         self.own_calls = 0
 
     def end_call(self) -> CallFacts:
-        """Launches since `begin_call`. What kernels wrote is not known here."""
+        """Returns the launches since `begin_call`. Bytes written are not measured on a GPU."""
         counts = {**self._direct, **self.launch_counts()}
         launches = [LaunchRecord(kernel, count) for kernel, count in counts.items() if count]
         return CallFacts(launches, self.own_calls, {0: 1} if launches else {})

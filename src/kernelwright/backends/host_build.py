@@ -1,9 +1,8 @@
-"""The host half of an extension: g++ with a precompiled stand-in for torch's and CUDA's headers.
+"""Compiles the host half of an extension: g++ with a precompiled stand-in for torch's and CUDA's headers.
 
-Two things are built once per machine and kept in the cache under a name that holds the headers' hash: the host
-library (`kwhost.so`, which a candidate's code calls) and one precompiled header per set of compiler flags. A candidate
-then costs about a fifth of a second. g++ runs with a scrubbed environment, limits on time and memory, and
-no include path but its own.
+Two things are built once per machine and cached under a hash of the headers: the host library (`kwhost.so`, which a
+candidate's code calls) and one precompiled header per set of compiler flags. A candidate then takes about 0.2 s. g++
+runs with a scrubbed environment, limits on time and memory, and no include path but its own.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ STAND_IN = HERE / "host_include"
 DEVICE_INCLUDE = HERE.parent / "machine" / "include"
 TENSOR_MAP = HERE.parent / "machine" / "csrc" / "copies" / "tensor_map.h"
 ACCESSOR = DEVICE_INCLUDE / "kernelwright_accessor.h"
-"""The one header that both sides share; the rest of its folder must not be on the host's include path."""
+"""The only header shared by host and device; the rest of its folder must not be on the host's include path."""
 LIBRARY_UNITS = (("tensor", "operators"), ("runtime", "launch_ex", "cublas", "gpu"), ("module", "fence"))
-"""Sources that are compiled together: most of the time goes into reading the headers."""
+"""Sources compiled as one unit each: parsing the headers takes most of the time."""
 BASE_FLAGS = ("-fPIC", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 DEFAULT_FLAGS = ("-std=gnu++20", "-O0")
-"""For host code around kernels, which runs for microseconds: compiling fast matters more than running fast."""
+"""Flags for host code around kernels. It runs for microseconds, so compile time matters more than run time."""
 TIMEOUT = 30.0
 MEMORY = 3 << 30
 
 
 @dataclass(frozen=True)
 class CompilerRun:
-    """What one g++ run said. `status` is its exit status, or -1 when it was stopped."""
+    """The result of one g++ run. `status` is the exit status, or -1 when the run was stopped."""
 
     status: int
     log: str
@@ -57,7 +56,7 @@ class CompilerRun:
 
 @memoize
 def compiler() -> str:
-    """Path of g++. Raises `HarnessError` where there is none."""
+    """Returns the path of g++. Raises `HarnessError` if it is missing."""
     path = shutil.which("g++", path="/usr/local/bin:/usr/bin:/bin") or shutil.which("g++")
     if path is None:
         raise HarnessError("g++ is not installed", "install g++ (Debian: apt install g++) to judge C++ host code")
@@ -72,7 +71,7 @@ def _linker() -> tuple[str, ...]:
 
 @memoize
 def toolchain_key() -> str:
-    """Hash of the stand-in's text and of the compiler: a new name for everything that was compiled with another."""
+    """Returns a hash of the stand-in's sources and the compiler's version; it keys all cached builds."""
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
@@ -82,7 +81,7 @@ def toolchain_key() -> str:
 
 
 def run_compiler(arguments: Sequence[str], folder: Path, timeout: float = TIMEOUT) -> CompilerRun:
-    """g++ with `arguments` in `folder`, with nothing of this process's environment."""
+    """Runs g++ with `arguments` in `folder`, with a fixed environment and limits."""
     environment = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C", "TMPDIR": str(folder), "HOME": str(folder)}
     process = subprocess.Popen(
         [compiler(), *arguments],
@@ -111,7 +110,7 @@ def _limits() -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """One process at a time."""
+    """Holds an exclusive lock on a file, across processes."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -119,7 +118,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def host_library(cache: Path) -> Path:
-    """`kwhost.so`, built on first use. Raises `HarnessError` when our own code does not compile."""
+    """Returns `kwhost.so`, built on first use. Raises `HarnessError` when our own code does not compile."""
     folder = cache / "host" / toolchain_key()
     library = folder / "kwhost.so"
     if library.exists():
@@ -145,8 +144,8 @@ def host_library(cache: Path) -> Path:
 
 
 def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
-    """The header to `-include`, precompiled for exactly `flags` on first use."""
-    # The inline Bessel functions and their like instantiate templates at the end of every unit: 0.05 s each time.
+    """Returns the header to `-include`, precompiled for exactly `flags` on first use."""
+    # The inline special functions (Bessel etc.) instantiate templates at the end of every unit: 0.05 s each time.
     lean = "#include <bits/c++config.h>\n#undef _GLIBCXX_USE_STD_SPEC_FUNCS\n"
     text = f'{lean}#include "{ACCESSOR}"\n#include "{STAND_IN}/kw/all.h"\n'
     name = hashlib.sha256("\0".join((*flags, text)).encode()).hexdigest()[:12]
@@ -171,9 +170,9 @@ def precompiled_header(cache: Path, flags: tuple[str, ...]) -> Path:
 
 
 def check_syntax(cache: Path, unit: str) -> CompilerRun:
-    """The errors of one unit under the default flags that show before templates are instantiated, in 0.01 s.
+    """Finds errors of one unit under the default flags before template instantiation, in 0.01 s.
 
-    Says nothing (`ok`) where no waiting compiler can be had.
+    Returns ok without checking where no warm compiler is available.
     """
     warm = _warm(cache)
     if warm is None:
@@ -186,7 +185,7 @@ def check_syntax(cache: Path, unit: str) -> CompilerRun:
 
 
 def compile_library(cache: Path, units: Sequence[str], target: Path, flags: tuple[str, ...] = ()) -> CompilerRun:
-    """Translation units (C++ text) to one shared object at `target`; the log names files as `#line` told them."""
+    """Compiles translation units (C++ text) to a shared object at `target`; the log uses the names of `#line`."""
     flags = flags or DEFAULT_FLAGS
     library = host_library(cache)
     header = precompiled_header(cache, flags)
@@ -210,7 +209,7 @@ def compile_library(cache: Path, units: Sequence[str], target: Path, flags: tupl
 def _compile_units(
     cache: Path, units: Sequence[str], folder: Path, header: Path, flags: tuple[str, ...]
 ) -> CompilerRun:
-    """Each unit to `unitN.s` in `folder`, up to the first with errors."""
+    """Compiles each unit to `unitN.s` in `folder`; stops at the first with errors."""
     for number, text in enumerate(units):
         warm = _warm(cache) if flags == DEFAULT_FLAGS else None
         try:
@@ -230,12 +229,12 @@ _waiting: list[WarmCompiler | None] = []
 
 
 def _warm(cache: Path) -> WarmCompiler | None:
-    """This process's waiting compiler for the default flags, started when first wanted and after it was lost."""
+    """Returns this process's warm compiler for the default flags; starts it on first use and after a loss."""
     if _waiting and (_waiting[0] is None or _waiting[0].alive):
         return _waiting[0]
     _waiting.clear()
     header = precompiled_header(cache, DEFAULT_FLAGS)
-    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # in a builder that is its scratch folder, which goes with it
+    folder = Path(tempfile.mkdtemp(prefix="warm-"))  # inside a builder's scratch folder, which is removed with it
     command = [compiler(), *DEFAULT_FLAGS, *BASE_FLAGS]
     preload = _preload(cache)
     warm = warm_compiler.start(command, header, folder, preload) if preload else None
@@ -254,7 +253,7 @@ def _end_waiting() -> None:
 
 
 def _preload(cache: Path) -> Path | None:
-    """The library that makes a compiler wait, built on first use; None where it does not compile."""
+    """Returns the preload library of the warm compiler, built on first use; None if it does not compile."""
     key = hashlib.sha256(warm_compiler.SOURCE.read_bytes()).hexdigest()[:12]
     target = cache / "host" / f"warm-{key}.so"
     if target.exists():
@@ -270,13 +269,13 @@ def _preload(cache: Path) -> Path | None:
 
 
 def scratch(cache: Path) -> Path:
-    """A folder for temporary files on the cache's file system."""
+    """Returns a folder for temporary files on the cache's file system."""
     folder = cache / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def _own_names(log: str, folder: Path, header: Path) -> str:
-    """The log without folders of this machine."""
+    """Removes this machine's folders from a log."""
     text = log.replace(f"{folder}/", "").replace(f"{STAND_IN}/", "/kw-include/").replace(f"{header.parent}/", "")
     return re.sub(r"/tmp/\S*?/", "", text)

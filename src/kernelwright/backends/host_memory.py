@@ -1,8 +1,8 @@
-"""Which memory is the host's where no GPU is there and all memory is in one place.
+"""Tracks which tensors count as host memory when there is no GPU and all tensors are in one memory.
 
-`HOST` is this process's: `evaluation.candidate.fake_cuda` enters what Python code makes on the host,
-`backends.extension` what compiled code makes there; both ask it before they say where a tensor is. What this does not
-do: keep anyone out of the memory (those are the fences of `host_include/kw` and `python_fence`), or judge.
+`HOST` is this process's set. `evaluation.candidate.fake_cuda` adds host tensors made by Python code,
+`backends.extension` those made by compiled code; both query it to report a tensor's device. Access control is
+elsewhere (the fences of `host_include/kw` and `python_fence`).
 """
 
 from __future__ import annotations
@@ -14,39 +14,39 @@ from typing import Any
 import torch
 
 _without_functions: Any = torch._C.DisableTorchFunction
-"""As it was before anybody could have watched it."""
+"""Captured at import, before a candidate can patch it."""
 
 
 def _storage(tensor: torch.Tensor) -> Any:
-    """A tensor's memory, whatever its class or the object itself would answer."""
+    """Returns a tensor's storage, bypassing overrides of its class or instance."""
     with _without_functions():
         return torch.Tensor.untyped_storage(tensor)
 
 
 def address_of(tensor: torch.Tensor) -> int:
-    """Where a tensor's memory begins."""
+    """Returns the start address of a tensor's storage."""
     return int(_storage(tensor).data_ptr())
 
 
 def bytes_of(tensor: torch.Tensor) -> int:
-    """How large the memory is that a tensor lies in."""
+    """Returns the bytes of a tensor's storage."""
     return int(_storage(tensor).nbytes())
 
 
 def count_of(tensor: torch.Tensor) -> int:
-    """How many elements a tensor has."""
+    """Returns the number of elements of a tensor."""
     with _without_functions():
         return torch.Tensor.numel(tensor)
 
 
 class Memory:
-    """A set of tensors, by their memory; what was freed is not in it any more, although its address may come again."""
+    """A set of tensors, keyed by storage. Freed storages leave it, so that a reused address does not match."""
 
     def __init__(self) -> None:
         self._places: dict[int, weakref.WeakSet[Any]] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
-        # torch keeps a storage's Python object for as long as its memory lives.
+        # torch keeps a storage's Python object alive as long as its memory.
         storage = _storage(tensor)
         self._places.setdefault(storage.data_ptr(), weakref.WeakSet()).add(storage)
 
@@ -58,14 +58,14 @@ class Memory:
 
 
 class HostMemory:
-    """Tensors on the host. `fetched`: what they hold may come from the device, so that host code could do a kernel's
-    work on it; the others hold what Python and numpy made."""
+    """Tensors in host memory. `fetched` marks tensors whose contents may come from the device, so that host code could
+    do a kernel's work on them; the others were made by Python or numpy."""
 
     def __init__(self) -> None:
         self.used = False
-        """Whether there ever was one: most candidates have none, and need not be asked about each tensor."""
+        """Tells whether any tensor was ever added; most candidates have none, which skips the look-ups."""
         self.added: Callable[[torch.Tensor], None] | None = None
-        """Is told of each."""
+        """Called with each added tensor."""
         self._all = Memory()
         self._fetched = Memory()
 
@@ -93,10 +93,10 @@ HOST = HostMemory()
 
 
 def _has_memory(tensor: torch.Tensor) -> bool:
-    """Empty tensors all share one address, and sparse ones have none."""
+    """Tells whether a tensor has memory of its own: empty tensors share one address, sparse ones have none."""
     return tensor.layout == torch.strided and count_of(tensor) > 0
 
 
 def shares(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors lie in the same memory."""
+    """Tells whether two tensors share a storage."""
     return _has_memory(a) and _has_memory(b) and address_of(a) == address_of(b)

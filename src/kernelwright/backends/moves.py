@@ -1,6 +1,6 @@
-"""Operators that move, make or reinterpret data, called from Python or from compiled host code; all others compute.
+"""Lists operators that only move, create or reinterpret data; all other operators compute.
 
-What this does not do: say whether moving alone is enough (it is not; `evaluation.judge.rules` wants a kernel).
+`evaluation.judge.rules` decides what that means: a candidate that only moves data still needs a kernel.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _INDEXING = ("index", "index_put", "index_put_")
 
 
 def is_move(name: str, args: Sequence[Any]) -> bool:
-    """Whether a call from compiled code moves only. There an index may be numbers and slices, which is a view; torch's
-    own operators of these names come with tensors of indices."""
+    """Tells whether a call from compiled code only moves data. Indexing by numbers and slices is a view; indexing by
+    tensors computes."""
     if name not in _INDEXING:
         return name in MOVES
     index = args[1] if isinstance(args[1], (list, tuple)) else [args[1]]

@@ -1,8 +1,8 @@
-"""Operators that an extension's TORCH_LIBRARY blocks register, made operators of torch in the runner.
+"""Registers the operators of an extension's TORCH_LIBRARY blocks with torch in the runner.
 
 Their compiled functions are bound like those of a module; here they get schema and dispatch key. Without a GPU the
-tensors of a CUDA candidate are in truth on the processor: what it registers for CUDA is what computes there, and what
-it registers for the processor never runs.
+tensors of a CUDA candidate are CPU tensors: its CUDA implementation is registered for the CPU key, and its CPU
+implementation is dropped.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 _kept: list[Any] = []
-"""Libraries of torch end with their Python object; operators stay for as long as the process."""
+"""References that keep torch.library.Library objects, and so the operators, alive until the process ends."""
 _LEFT_OUT = ("Meta", "Autograd", "AutogradCPU", "AutogradCUDA")
-"""Keys of other uses than computing: shapes, and gradients, which no call is judged with that could come here."""
+"""Dispatch keys that judged calls never use: shape inference and gradients."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class OperatorEntry:
 
 
 def entries(library: ctypes.CDLL) -> Iterator[OperatorEntry]:
-    """What the blocks of the extension that was loaded last registered, in their order."""
+    """Yields the registrations of the last loaded extension, in order."""
     space, schema, key, defines = ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_char_p(), ctypes.c_int()
     index = 0
     while True:
@@ -47,8 +47,9 @@ def entries(library: ctypes.CDLL) -> Iterator[OperatorEntry]:
 
 
 def register(library: ctypes.CDLL, cuda: bool, bound: Callable[[int, str], Callable[..., Any]]) -> int:
-    """Registers them and says how many there are. Raises RuntimeError like torch: for a second definition, a schema
-    that cannot be parsed, an implementation of what nobody defined. `bound` makes a Python function of an index."""
+    """Registers the operators of the last loaded extension and returns their number. Raises RuntimeError like torch for
+    a second definition, a malformed schema or an implementation without definition. `bound` maps a function index
+    and name to a Python function."""
     if library.kw_run_libraries():
         raise RuntimeError(library.kw_error_text().decode(errors="replace"))
     found = list(entries(library))
@@ -81,7 +82,7 @@ def _implement(made: Any, entry: OperatorEntry, cuda: bool, bound: Callable[[int
 
 
 def _in_order(schema: Any, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that takes what the dispatcher hands over, and passes it on as C++ takes it: by position."""
+    """Wraps a function to take the dispatcher's arguments and pass them by position, as C++ expects."""
 
     def call(*args: Any, **named: Any) -> Any:
         rest = schema.arguments[len(args) :]

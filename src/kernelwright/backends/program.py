@@ -1,9 +1,9 @@
-"""Whole programs: a `.cu` file with `main` becomes an executable whose kernels run on the functional machine.
+"""Builds whole programs: a `.cu` file with `main` becomes an executable whose kernels run on the functional machine.
 
-The host half is compiled by g++ with NVIDIA's own runtime headers and linked with our runtime (`program_host/`), the
-device half by NVRTC. Which instances of kernel templates there are is read from the compiled host half, so that all
-device code is one module and shares its variables. Beside the executable lies a table: what the host's addresses of
-kernels and variables mean, and the PTX.
+g++ compiles the host half with NVIDIA's own runtime headers and links it with our runtime (`program_host/`); NVRTC
+compiles the device half. The instances of kernel templates are read from the compiled host half, so that all device
+code is one module and shares its variables. A table next to the executable maps the host's addresses of kernels and
+variables, and holds the PTX.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ STANDARD = "-std=gnu++17"
 HOST_FLAGS = ("-O1", "-fPIE", "-fno-gnu-unique", "-w", "-fdiagnostics-color=never", "-fmax-errors=10")
 LIBRARY_FLAGS = ("-std=gnu++20", "-O2", "-fPIC", "-fvisibility=default", "-shared", "-w")
 TABLE = ".device"
-"""What the table's name adds to the executable's."""
+"""The suffix of the table's file name after the executable's."""
 LIBRARY_TIMEOUT = 300.0
 HOST_TIMEOUT = 120.0
 
 
 @memoize
 def key() -> str:
-    """Hash of our runtime, its headers and the compiler."""
+    """Returns a hash of our runtime, its headers and the compiler's version."""
     digest = hashlib.sha256()
     version = subprocess.run([compiler(), "-v"], capture_output=True, text=True, check=False)
     digest.update(version.stderr.encode())
@@ -51,13 +51,13 @@ def key() -> str:
 
 
 def _include_flags() -> list[str]:
-    """Our stand-ins for libraries, then NVIDIA's headers; what device code needs in their place stays out."""
+    """Returns the include flags: our library stand-ins, then NVIDIA's headers, without the device-only stand-ins."""
     folders = [str(HOST / "include")] + [f for f in nvrtc.include_folders() if Path(f) != nvrtc.INCLUDE]
     return [flag for folder in folders for flag in ("-isystem", folder)]
 
 
 def runtime_library(cache: Path) -> Path:
-    """Our runtime as a shared library, built on first use. Raises `HarnessError` when it does not compile."""
+    """Returns our runtime as a shared library, built on first use. Raises `HarnessError` when it does not compile."""
     folder = cache / "programs" / key()
     library = folder / "libkwcudart.so"
     if library.exists():
@@ -79,7 +79,7 @@ def runtime_library(cache: Path) -> Path:
 
 
 def build(request: BuildRequest, cache: Path, target: Path) -> BuildResult:
-    """The executable at `target`, and its table. Never raises for bad source."""
+    """Builds the executable at `target` and its table. Never raises for bad source."""
     started = time.perf_counter()
     try:
         includes.check(request.cuda_source, "cuda.cu")
@@ -131,8 +131,8 @@ def _build(
 
 
 def _place(made: Path, table: str, target: Path) -> None:
-    """Puts a program and its table where they are looked for, unless another process that was asked for the same one
-    has: a child that may run that very file, and no other, may be on its way."""
+    """Moves a program and its table to `target`, unless another process already has: a sandboxed child that may run
+    only that very file may be starting."""
     with host_build.locked(target.parent / "programs.lock"):
         if not target.exists():
             Path(str(target) + TABLE).write_text(table)
@@ -170,7 +170,7 @@ def _link(request: BuildRequest, cache: Path, folder: Path) -> CompilerRun:
 
 
 def _own_names(log: str, folder: Path) -> str:
-    """The log without folders of this machine."""
+    """Removes this machine's folders from a log."""
     text = log.replace(f"{folder}/", "").replace(f"{HOST}/", "/kw/")
     for place in nvrtc.include_folders():
         text = text.replace(f"{place}/", "/cuda/")
@@ -178,7 +178,7 @@ def _own_names(log: str, folder: Path) -> str:
 
 
 def _blame(request: BuildRequest, parts: Split, host: CompilerRun, seconds: dict[str, float]) -> BuildResult:
-    """A host text that does not compile: the device compiler's word comes first where it has one, too."""
+    """Reports a host compilation failure; errors of the device compiler take precedence."""
     device = _compile_device(request, parts, ())
     if device.status != "ok":
         return BuildResult(device.status, device.log, device.missing, seconds=seconds)
@@ -187,7 +187,7 @@ def _blame(request: BuildRequest, parts: Split, host: CompilerRun, seconds: dict
 
 
 def _library_names(log: str) -> tuple[str, ...]:
-    """Algorithms of CUB or Thrust that the first error is about: ours lack overloads that theirs have."""
+    """Returns CUB or Thrust algorithms named in the first error: our stand-ins lack some overloads."""
     first = next((line for line in log.splitlines() if "error:" in line), "")
     return tuple(dict.fromkeys(re.findall(r"\b(?:cub|thrust)::\w+(?:::\w+)?", first)))[:4]
 
@@ -197,7 +197,7 @@ def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str,
         return BuildResult("ok", ptx="")
     if (copy := _copy_in_kernel(parts.device)) is not None:
         return BuildResult("unsupported", f"cuda.cu: {copy}", (f"source: {copy}",))
-    # Kernels may launch kernels only where functions of other files could be called, as with nvcc.
+    # Kernels can launch kernels only in relocatable code, as with nvcc.
     launches = any(token.text == "<<<" for token in tokenize(parts.device))
     flags = (*request.cuda_flags, *([nvrtc.RELOCATABLE] if launches else []))
     done = nvrtc.compile_ptx(parts.device, flags=flags, expressions=expressions)
@@ -213,13 +213,13 @@ def _compile_device(request: BuildRequest, parts: Split, expressions: tuple[str,
 
 
 def _unnamed(parts: Split, log: str) -> tuple[str, ...]:
-    """What device code cannot name although host code has it, where that is the error."""
+    """Returns the name in host code that a device lambda cannot use, if that is the error."""
     name = lambdas.unknown_name(parts.device_lambdas, log, parts.host, parts.host_functions)
     return (f"source: {name}",) if name else ()
 
 
 def _local_type(expressions: tuple[str, ...]) -> str | None:
-    """A function's own type among the arguments of kernel instances."""
+    """Returns a function-local type among the template arguments of kernel instances."""
     found = (re.search(r"\bmain::\w+|\b[\w:]+\([^()]*\)::\w+", expression) for expression in expressions)
     return next((match.group() for match in found if match), None)
 
@@ -228,7 +228,7 @@ _COPIES = re.compile(r"cuda(?:Memcpy|Memset)\w*Async")
 
 
 def _copy_in_kernel(device: str) -> str | None:
-    """A copy or fill that a kernel issues: the device runtime has these, the machine has not."""
+    """Returns a description of a copy or fill issued by a kernel, which the machine does not support; else None."""
     for token in tokenize(device):
         if token.kind == "word" and _COPIES.fullmatch(token.text):
             return f"{token.text} in a kernel (line {device.count(chr(10), 0, token.start) + 1})"
@@ -240,7 +240,7 @@ def _copy_in_kernel(device: str) -> str | None:
 
 @dataclass(frozen=True)
 class _HostKernel:
-    """One kernel, or one instance of a template: where its identity lies, and its entry or the expression for it."""
+    """One kernel or template instance: the offset of its identity variable, and its entry or name expression."""
 
     offset: int
     entry: str
@@ -251,7 +251,7 @@ _Symbol = tuple[int, str, str, int]
 
 
 def _symbols(program: Path) -> list[_Symbol]:
-    """Offset, name as the linker sees it, name as it is written, and size of each data symbol of an executable."""
+    """Returns offset, mangled name, demangled name and size of each data symbol of an executable."""
     rows = []
     for flags in ("-pS", "-pSC"):
         command = ["nm", flags, "--defined-only", str(program)]
@@ -270,7 +270,7 @@ _ANONYMOUS = "(anonymous namespace)::"
 
 
 def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: int) -> _HostKernel:
-    """The kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
+    """Returns the kernel to which a symbol `kernel(...)::kw_id` belongs. Raises `UnsupportedSource`."""
     encoding = mangled.removeprefix("_ZZ").removesuffix("E5kw_id")
     name = written.removesuffix("::kw_id")
     opening = _parameter_list(name.replace(_ANONYMOUS, " " * len(_ANONYMOUS)))
@@ -288,7 +288,7 @@ def _kernel_symbol(source: str, offset: int, mangled: str, written: str, _size: 
 
 
 def _parameter_list(name: str) -> int | None:
-    """Index of the `(` that opens the parameters: the first outside of `<...>`."""
+    """Returns the index of the `(` that opens the parameters: the first outside `<...>`."""
     depth = 0
     for k, c in enumerate(name):
         if c == "<":

@@ -1,8 +1,8 @@
-"""Python code does not reach the pretended device's memory: by numpy, by addresses, by whatever library it calls.
+"""Detects Python code that accesses simulated device memory: by numpy, by addresses, or by any library.
 
-While Python code of a candidate runs, memory that is certainly the device's (a call's inputs, and what operators made
-of them) is shut; it is open in everything that torch or this package does for it. Whoever reads there all the same,
-which is a segmentation fault on a GPU, is let on and counted (`host_include/kw/kwhost/fence.cpp`).
+While a candidate's Python code runs, memory that certainly belongs to the device (a call's inputs and operator results
+on them) is protected; torch and this package run with it unprotected. An access, which would be a segmentation fault
+on a GPU, is allowed and counted (`host_include/kw/kwhost/fence.cpp`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kernelwright.backends.host_memory import HOST, Memory, address_of, shares
 
 
 class PythonFence:
-    """The fence of this process; it does nothing until it stands."""
+    """The fence of this process; inactive until `stand` is called."""
 
     def __init__(self) -> None:
         self._library: Any = None
@@ -26,7 +26,7 @@ class PythonFence:
         self._device = Memory()
 
     def stand(self, library: str) -> None:
-        """Puts it up around memory that torch asks for from now on. `library` is `kwhost.so`; empty: it is left."""
+        """Activates the fence for future allocations of torch. `library` is `kwhost.so`; empty does nothing."""
         if not library:
             return
         loaded = ctypes.CDLL(library)
@@ -37,13 +37,13 @@ class PythonFence:
             HOST.added = self._release
 
     def guard(self, tensor: torch.Tensor) -> None:
-        """A tensor is the device's."""
+        """Marks a tensor as device memory."""
         if self._library is not None and tensor.layout == torch.strided:
             self._device.add(tensor)
             self._library.kw_device_memory(address_of(tensor), 1)
 
     def follow(self, given: list[torch.Tensor], made: list[torch.Tensor]) -> None:
-        """What an operator makes of the device's tensors is there as well, but for what it writes into other memory."""
+        """Marks an operator's results as device memory if an input is, except results that share an input's storage."""
         if self._library is None or not any(t in self._device for t in given if t.layout == torch.strided):
             return
         for tensor in made:
@@ -57,7 +57,7 @@ class PythonFence:
 
     @contextlib.contextmanager
     def around(self, inputs: list[torch.Tensor]) -> Iterator[None]:
-        """Within, a candidate is called with these inputs; the count of what it reaches begins anew."""
+        """A context for a candidate's call with these inputs; resets the access count."""
         for tensor in inputs:
             self.guard(tensor)
         self.reached()
@@ -68,13 +68,13 @@ class PythonFence:
             self.open()
 
     def shut(self) -> None:
-        """Python code of a candidate goes on."""
+        """Protects device memory: the candidate's Python code resumes."""
         if self._library is not None:
             self._shut = True
             self._library.kw_watch(1)
 
     def open(self) -> bool:
-        """Somebody else's does; whether it was a candidate's that called."""
+        """Unprotects device memory for other code; returns whether it was protected."""
         was = self._shut
         if was:
             self._shut = False
@@ -83,7 +83,7 @@ class PythonFence:
 
     @contextlib.contextmanager
     def reachable(self) -> Iterator[None]:
-        """Within, memory can be reached."""
+        """A context in which device memory is unprotected."""
         was = self.open()
         try:
             yield
@@ -92,7 +92,7 @@ class PythonFence:
                 self.shut()
 
     def reached(self) -> int:
-        """Elements (of four bytes) of the blocks that were reached since this was last asked."""
+        """Returns the four-byte elements of the blocks accessed since the previous call."""
         return int(self._library.kw_reached()) // 4 if self._library is not None else 0
 
 

@@ -1,9 +1,9 @@
-"""The slow road for a GPU: torch's own `load_inline` with nvcc and its real headers, for what the stand-in lacks.
+"""Builds an extension with torch's own `load_inline`, nvcc and torch's real headers, where the stand-in falls short.
 
-Runs in the builder, in a process of its own; the library is built but not imported here, since importing runs the
-candidate's code. Kept by content under the cache folder. Takes tens of seconds, so only what is otherwise
-`unsupported` comes here. One architecture; torch's headers precompiled for the host's file, once for each set of flags;
-as many builds at a time as there is memory for.
+Runs in a subprocess of the builder; the library is built but not imported here, since importing runs the candidate's
+code. Results are cached by content. A build takes tens of seconds, so it is used only for requests that are otherwise
+`unsupported`. It compiles for one architecture, precompiles torch's headers once per set of flags, and runs as many
+builds in parallel as memory allows.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from kernelwright.backends.source_text import diagnose
 from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS, HEADER_SECONDS = 170.0, 300.0
-"""What a candidate's own text may take, and torch's headers, which every machine compiles once."""
+"""Time limits for a candidate's own text, and for torch's headers, which every machine compiles once."""
 BUILD_BYTES = 4 << 30
-"""What one build may need: two translation units with torch's headers at a time."""
+"""Memory per build: two translation units with torch's headers at a time."""
 _SCRIPT = """
 import hashlib, json, os, pathlib, re, secrets, subprocess, sys
 import torch
@@ -75,13 +75,13 @@ e.load_inline(
 
 
 class Unfinished(Exception):
-    """The compiler had not finished when its time was over: that may be the machine's fault, and is not kept."""
+    """Raised when the compiler exceeds its time limit. A slow machine may be the cause, so the result is not cached."""
 
 
 @contextlib.contextmanager
 def _room(folder: Path) -> Iterator[None]:
-    """One of as many places as builds fit the memory that is there now; waits for it. Places are files, so that the
-    builders of all judging processes share them."""
+    """Holds one of a limited number of build slots; waits for a free one. The number follows from available memory.
+    Slots are lock files, shared by the builders of all judging processes."""
     folder.mkdir(parents=True, exist_ok=True)
     places = max(1, min(os.cpu_count() or 1, int(psutil.virtual_memory().available // BUILD_BYTES)))
     files = [open(folder / f"place-{i}", "w") for i in range(places)]
@@ -99,9 +99,9 @@ def _room(folder: Path) -> Iterator[None]:
 
 
 def build(request: BuildRequest, folder: Path) -> BuildResult | None:
-    """The library of an extension, built by torch in `folder`; None where this machine has no nvcc.
+    """Builds an extension with torch in `folder`; returns None if this machine has no nvcc.
 
-    Precompiled headers and the places of `_room` are beside it. Raises `Unfinished`.
+    Precompiled headers and the slots of `_room` are in the parent folder. Raises `Unfinished`.
     """
     name = request.name if re.fullmatch(r"[A-Za-z_]\w*", request.name) else "extension"
     library = folder / f"{name}.so"
@@ -116,7 +116,7 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", "/usr/bin:/bin")])
     text = json.dumps([{**asdict(request), "name": name}, str(folder), str(folder.parent / "torch-headers")])
     with locked(folder / "building"), _room(folder.parent / "torch-builds"):
-        (folder / "lock").unlink(missing_ok=True)  # torch's own, of a build that was ended: it would wait for ever
+        (folder / "lock").unlink(missing_ok=True)  # torch's own lock of a killed build, on which it would wait forever
         code, log = _run(text, folder, environment)
     if code == 77:
         return None
@@ -128,11 +128,11 @@ def build(request: BuildRequest, folder: Path) -> BuildResult | None:
 
 
 def _run(text: str, folder: Path, environment: dict[str, str]) -> tuple[int, str]:
-    """Exit status and output of the process that builds; its time stands still while it makes the headers."""
+    """Returns exit status and output of the build process; compiling the headers counts against a limit of its own."""
     left = {"own": SECONDS, "headers": HEADER_SECONDS}
     asked, said, making = folder / "request.json", folder / "log", folder / "headers"
     asked.write_text(text)
-    making.unlink(missing_ok=True)  # of a build that was ended while it made them
+    making.unlink(missing_ok=True)  # of a build that was killed while compiling them
     with open(asked) as given, open(said, "w") as out:
         words = [sys.executable, "-c", _SCRIPT]
         with subprocess.Popen(words, stdin=given, stdout=out, stderr=out, env=environment, cwd=folder) as process:

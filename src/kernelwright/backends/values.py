@@ -1,4 +1,4 @@
-"""The C structures of `host_include/kw/value.h`, and Python values to and from them. Runs in the runner only."""
+"""Converts between Python values and the C structures of `host_include/kw/value.h`. Runs in the runner only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEMORY_FORMATS = (torch.contiguous_format, torch.preserve_format, torch.channels
 
 
 class Value(ctypes.Structure):
-    """One tagged value; see `value.h` for what each tag stores where."""
+    """One tagged value; `value.h` documents the fields that each tag uses."""
 
     _fields_ = [
         ("tag", ctypes.c_int32),
@@ -35,7 +35,7 @@ class Value(ctypes.Structure):
 
 
 class Meta(ctypes.Structure):
-    """What compiled code caches of a tensor."""
+    """A tensor's metadata, cached by compiled code."""
 
     _fields_ = [
         ("handle", ctypes.c_int64),
@@ -52,7 +52,7 @@ class Meta(ctypes.Structure):
 
 
 class Config(ctypes.Structure):
-    """A launch configuration; `shared` in bytes, `cluster` zeros where the launch names none."""
+    """A launch configuration; `shared` in bytes, `cluster` all zeros if the launch sets none."""
 
     _fields_ = [
         ("grid", ctypes.c_uint * 3),
@@ -74,9 +74,9 @@ class Options(NamedTuple):
 
 
 real_cuda = False
-"""Whether tensors are on a real GPU. Otherwise all are in host memory, and being a CUDA tensor is only a mark."""
+"""Tells whether tensors are on a real GPU. Otherwise all are in host memory, and CUDA tensors are only marked so."""
 bare = False
-"""Whether fresh memory stays as it comes, where no kernel runs that could read it."""
+"""Turns off poisoning of fresh memory, for processes that run no kernels."""
 
 
 class DeviceValue(NamedTuple):
@@ -86,7 +86,7 @@ class DeviceValue(NamedTuple):
 
 
 class Handles:
-    """Tensors that compiled code holds, by number, with a count of holders and the device they pretend to be on."""
+    """Tensors held by compiled code, by handle, with a reference count and the simulated device."""
 
     def __init__(self) -> None:
         self._tensors: dict[int, tuple[torch.Tensor, bool]] = {}
@@ -94,7 +94,7 @@ class Handles:
         self._next = 1
 
     def add(self, tensor: torch.Tensor, cuda: bool) -> int:
-        """A new handle with one holder."""
+        """Returns a new handle with a reference count of one."""
         handle, self._next = self._next, self._next + 1
         cuda = tensor.is_cuda if real_cuda else cuda
         self._tensors[handle] = (tensor, cuda)
@@ -122,7 +122,7 @@ class Handles:
         return len(self._tensors)
 
     def meta(self, handle: int, keep: list[Any]) -> Meta:
-        """The metadata of a handle; what it points at is appended to `keep`."""
+        """Returns a handle's metadata; appends the memory that it points to to `keep`."""
         tensor, cuda = self._tensors[handle]
         sizes = (ctypes.c_int64 * tensor.dim())(*tensor.shape)
         strides = (ctypes.c_int64 * tensor.dim())(*tensor.stride())
@@ -148,7 +148,7 @@ class Handles:
 
 
 def read(value: Value, handles: Handles) -> Any:
-    """The Python value of one argument from compiled code."""
+    """Returns the Python value of one argument from compiled code."""
     tag = value.tag
     if tag in (ABSENT, NONE):
         return None
@@ -199,9 +199,9 @@ def _read_list(value: Value, handles: Handles) -> Any:
 
 
 def write(value: Value, item: Any, handles: Handles, keep: list[Any], cuda: bool = True) -> None:
-    """Stores a Python value into `value`. Raises `TypeError` for kinds that compiled code cannot take.
+    """Stores a Python value into `value`. Raises `TypeError` for types that compiled code cannot take.
 
-    `keep` must live until the value has been read; tensors get a new handle with one holder, the caller.
+    `keep` must outlive the use of `value`. A tensor gets a new handle whose single reference belongs to the caller.
     """
     if isinstance(item, torch.Tensor):
         handle = handles.add(item, cuda and item not in HOST)

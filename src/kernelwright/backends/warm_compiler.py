@@ -1,13 +1,13 @@
-"""A g++ that has read the stand-in headers already, and forks for every source.
+"""A g++ that has already read the stand-in headers and forks for every source.
 
-Reading the precompiled header costs g++ 0.05 s, and what the standard library leaves to the end of a translation unit
-0.06 s more; an error in a candidate's text shows in 0.01 s between the two. So one compiler per builder is stopped
-where it would open the candidate's file (`warm_compiler.c`, through LD_PRELOAD) and is the template of all others, and
-a text is first only parsed: static assertions behind its end make g++ give up there. After some texts the compiler
-holds its header in huge pages, 90 MB of its own: to map a file's pages one by one takes a child twice as long.
+Loading the precompiled header takes g++ 0.05 s, and the work that the standard library defers to the end of a
+translation unit 0.06 s more; parsing a candidate's text between the two takes 0.01 s. So each builder stops one
+compiler where it would open the candidate's file (`warm_compiler.c`, by LD_PRELOAD) and forks it for every source. A
+text is first only parsed: static assertions after its end make g++ stop there. After some texts the compiler keeps its
+header in huge pages, 90 MB of its own: mapping a file page by page takes a child twice as long.
 
-Where this trick does not work (a compiler that is linked statically, say), `start` returns None and the caller runs g++
-in the ordinary way.
+Where this does not work (with a statically linked compiler, for example), `start` returns None and the caller runs g++
+normally.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _START_SECONDS = 30.0
 
 
 class WarmCompiler:
-    """One waiting compiler. Not for use by several threads."""
+    """One waiting compiler. Not thread-safe."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, folder: Path) -> None:
         self._process = process
@@ -40,16 +40,16 @@ class WarmCompiler:
         self.folder = folder
 
     def errors(self, text: str, timeout: float) -> tuple[int, str]:
-        """Parses `text`: (0, "") without errors, else (status, log). Errors in template instances are not seen."""
+        """Parses `text`; returns (0, "") without errors, else (status, log). Misses errors in template instances."""
         status, log = self._ask(text + _STOP, "check", timeout)
         own = _without_sentinels(log)
         return (0, "") if own is None else (status, own)
 
     def compile(self, text: str, assembly: Path, timeout: float) -> tuple[int, str]:
-        """`text` to `assembly`: (status, log); the status is 0, an exit status, or -1 when it took too long."""
+        """Compiles `text` to `assembly`; returns (status, log), with status -1 on a timeout."""
         status, log = self._ask(text, "unit", timeout)
         if status == 0:
-            shutil.move(self.folder / "unit.s", assembly)  # the two may lie on different mounts
+            shutil.move(self.folder / "unit.s", assembly)  # the two may be on different mounts
         return status, log
 
     def _ask(self, text: str, name: str, timeout: float) -> tuple[int, str]:
@@ -88,7 +88,7 @@ class WarmCompiler:
         return self._process.poll() is None and self._control.fileno() >= 0
 
     def close(self) -> None:
-        """Ends the waiting compiler and what it runs. May be called twice."""
+        """Kills the waiting compiler and its children. May be called twice."""
         self._control.close()
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -96,11 +96,11 @@ class WarmCompiler:
 
 
 class CompilerLost(Exception):
-    """The waiting compiler died; the same text may be compiled in the ordinary way."""
+    """Raised when the waiting compiler died; the caller may compile the text with a new g++."""
 
 
 def start(command: Sequence[str], header: Path, folder: Path, preload: Path) -> WarmCompiler | None:
-    """A compiler with `header` read, working in `folder` (its own); None where it cannot be had."""
+    """Starts a compiler that has read `header`, in a `folder` of its own; returns None if that fails."""
     folder.mkdir(parents=True, exist_ok=True)
     unit = folder / "kw_unit.inc"
     (folder / "kw_main.cpp").write_text(f'#include "{header}"\n#include "{unit}"\n')
@@ -128,7 +128,7 @@ def start(command: Sequence[str], header: Path, folder: Path, preload: Path) -> 
 
 
 def _without_sentinels(log: str) -> str | None:
-    """The log without what the assertions behind the text added; None when nothing else is wrong."""
+    """Removes the messages of the trailing assertions from a log; returns None when no other error is left."""
     lines = log.splitlines()
     first = next((k for k, line in enumerate(lines) if _SENTINEL in line), len(lines))
     kept = "\n".join(lines[:first])
@@ -136,6 +136,6 @@ def _without_sentinels(log: str) -> str | None:
 
 
 def _tidy(log: str) -> str:
-    """The log without the traces of the file that includes the text."""
+    """Removes the mention of the including file from a log."""
     log = re.sub(r"^In file included from kw_main\.cpp:2:\n", "", log, flags=re.MULTILINE)
     return re.sub(r",\n\s+from kw_main\.cpp:2:", ":", log)

@@ -1,4 +1,4 @@
-"""cuBLAS calls of compiled host code, carried out by torch over the addresses that the caller gave.
+"""Executes cuBLAS calls of compiled host code by torch, on the caller's addresses.
 
 Matrices are column-major, as in cuBLAS: element (i, j) lies at `address + (i + j * leading) * itemsize`; cublasLt has
 row-major ones as well. Every matrix must lie in memory of the pretended device, as on a GPU; half precision accumulates
@@ -19,7 +19,7 @@ SUCCESS, INVALID_VALUE = 0, 7
 
 
 class Refused(ValueError):
-    """Arguments for which cuBLAS returns CUBLAS_STATUS_INVALID_VALUE."""
+    """Raised for arguments for which cuBLAS returns CUBLAS_STATUS_INVALID_VALUE."""
 
 
 def _strided(
@@ -51,7 +51,7 @@ _RELU, _BIAS, _GELU = 2, 4, 32
 
 
 def _lt_matrix(numbers: Sequence[int], count: int, inside: Inside) -> torch.Tensor:
-    """One matrix of each batch, (batch, rows, columns), from: address, leading, step, type, rows, columns, order."""
+    """Returns a (batch, rows, columns) tensor from: address, leading, step, type, rows, columns, order."""
     address, leading, step, type_, rows, columns, order = numbers
     if leading < max(1, columns if order else rows):
         raise Refused
@@ -62,7 +62,7 @@ def _lt_matrix(numbers: Sequence[int], count: int, inside: Inside) -> torch.Tens
 
 
 def _lt_matmul(_dtype: torch.dtype, args: Sequence[Any], inside: Inside) -> int:
-    """`D = epilogue(alpha * op(A) op(B) + beta * C + bias)`, the bias one number a row of D; GELU by tanh, as there."""
+    """Computes `D = epilogue(alpha * op(A) op(B) + beta * C + bias)`, one bias per row; GELU by tanh, as cuBLAS."""
     alpha, beta, packed, count = args
     ta, tb, epilogue, bias, bias_type = packed[28:]
     a, b, c, d = (_lt_matrix(packed[7 * i : 7 * i + 7], count, inside) for i in range(4))
@@ -169,7 +169,7 @@ _ROUTINES: dict[str, Callable[[torch.dtype, Sequence[Any], Inside], int | float]
 
 
 def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int | float, int]:
-    """Carries out `cublasSgemm` and the like: the status or the number that it gives, and how many elements it made.
+    """Executes a cuBLAS routine; returns its status or number, and the count of elements that it wrote.
 
     `args`: the element type's number, then what `cublas.h` passes for that routine.
     """

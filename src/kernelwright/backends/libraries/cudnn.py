@@ -1,8 +1,8 @@
-"""cuDNN calls of compiled host code, carried out by torch over the addresses that the caller gave.
+"""Executes cuDNN calls of compiled host code by torch, on the caller's addresses.
 
-`host_more/cudnn_calls.h` has checked every descriptor: what comes here has a defined result, `alpha * f(x) + beta * y`,
-in the NCHW order of cuDNN's documentation. Half precision computes in float32, and float32 stays so: a GPU may
-round a convolution's inputs to TF32 unless its math type is CUDNN_FMA_MATH.
+`host_more/cudnn_calls.h` has checked every descriptor, so each call has a defined result, `alpha * f(x) + beta * y`,
+in the NCHW order of cuDNN's documentation. Half precision computes in float32. float32 stays float32, whereas a GPU
+may round a convolution's inputs to TF32 unless its math type is CUDNN_FMA_MATH.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Factors = Sequence[float]
 
 
 def _tensor(packed: Sequence[int], inside: Inside) -> torch.Tensor:
-    """The tensor of: address, c10::ScalarType, sizes, strides."""
+    """Returns a tensor from: address, c10::ScalarType, sizes, strides."""
     address, number, *numbers = packed
     rank = len(numbers) // 2
     dtype = values.DTYPES[number]
@@ -32,7 +32,7 @@ def _tensor(packed: Sequence[int], inside: Inside) -> torch.Tensor:
 
 
 def _convolved(x: torch.Tensor, w: torch.Tensor, choices: Choices) -> torch.Tensor:
-    """`choices`: mode (0 turns the filter round), groups, then padding, stride and dilation of each direction."""
+    """Computes a convolution; `choices`: mode (0 flips), groups, then padding, stride, dilation per dimension."""
     mode, groups, *numbers = choices
     rank = len(numbers) // 3
     pad, stride, dilation = numbers[:rank], numbers[rank : 2 * rank], numbers[2 * rank :]
@@ -47,7 +47,7 @@ def _convolution(tensors: Sequence[torch.Tensor], choices: Choices, factors: Fac
 
 
 def _backward_data(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """The gradient of a convolution's input, of the result's sizes: what a transposed convolution gives."""
+    """Computes the gradient of a convolution's input, with the result's sizes: a transposed convolution."""
     dy, w, dx = tensors
     mode, groups, *numbers = choices
     rank = len(numbers) // 3
@@ -58,7 +58,7 @@ def _backward_data(tensors: Sequence[torch.Tensor], choices: Choices, factors: F
 
 
 def _convolution_bias_activation(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """`relu(alpha * conv(x) + beta * z + bias)`, or the same without relu; `factors[1]` belongs to z, not to y."""
+    """Computes `relu(alpha * conv(x) + beta * z + bias)`, or without relu; `factors[1]` scales z, not y."""
     x, w, z, bias, _ = tensors
     made = _convolved(x, w, choices[1:]) * factors[0] + wide(bias)
     made = made if factors[1] == 0 else made + wide(z) * factors[1]
@@ -66,7 +66,7 @@ def _convolution_bias_activation(tensors: Sequence[torch.Tensor], choices: Choic
 
 
 def _activation(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """Modes by the numbers of cudnnActivationMode_t; without NaN propagation a NaN becomes what 0 does."""
+    """Applies a mode of cudnnActivationMode_t; without NaN propagation NaN is treated as 0."""
     x = wide(tensors[0])
     mode, keeps_nan = choices
     alpha, _, coefficient, beta = factors
@@ -83,7 +83,7 @@ def _activation(tensors: Sequence[torch.Tensor], choices: Choices, factors: Fact
 
 
 def _pooling(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """`choices`: mode, NaN propagation, then window, padding and stride of each direction."""
+    """Computes pooling; `choices`: mode, NaN propagation, then window, padding and stride per dimension."""
     x = wide(tensors[0])
     mode, keeps_nan, *numbers = choices
     rank = len(numbers) // 3
@@ -101,7 +101,7 @@ def _pooling(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors
 
 
 def _softmax(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """Over channels, or over all of an image; the fast algorithm takes no maximum off, so large values overflow."""
+    """Computes softmax over channels or a whole image; the fast algorithm skips the maximum and can overflow."""
     x = wide(tensors[0])
     algorithm, by_channel = choices
     flat = x if by_channel else x.flatten(1)
@@ -119,7 +119,7 @@ def _batch_norm(tensors: Sequence[torch.Tensor], choices: Choices, factors: Fact
 
 
 def _batch_norm_training(tensors: Sequence[torch.Tensor], choices: Choices, factors: Factors) -> torch.Tensor:
-    """By the batch's own statistics; `choices`: whether running statistics are kept, and whether these are saved.
+    """Normalises by the batch's statistics; `choices`: whether to update running statistics, and whether to save them.
 
     As in cuDNN the running variance takes the unbiased one, and the inverse deviation is what is saved.
     """
@@ -173,7 +173,7 @@ _ROUTINES: dict[str, Callable[[Sequence[torch.Tensor], Choices, Factors], torch.
 
 
 def run(name: str, args: Sequence[Any], inside: Inside) -> tuple[int, int]:
-    """Carries out a routine by its name in cuDNN: its status, and how many elements it made.
+    """Executes a routine by its cuDNN name; returns its status and the count of elements that it wrote.
 
     `args`: the routine's choices and factors, then its tensors, the result last (`host_more/cudnn_calls.h`).
     Raises RuntimeError for addresses that are not the device's.

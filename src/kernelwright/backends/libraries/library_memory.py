@@ -1,4 +1,4 @@
-"""Device memory as the bridged libraries read and write it: addresses with sizes and strides."""
+"""Gives the bridged libraries tensors over device memory, from addresses with sizes and strides."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Sequence
 import torch
 
 Inside = Callable[[int, int], bool]
-"""Whether a range of addresses, start and bytes, is memory of the device."""
+"""Tells whether a range (start address, bytes) is device memory."""
 
 
 def strided(
     address: int, sizes: Sequence[int], strides: Sequence[int], dtype: torch.dtype, inside: Inside, library: str
 ) -> torch.Tensor:
-    """The elements at `address`, shared; strides in elements, none negative.
+    """Returns a tensor that shares the elements at `address`; strides in elements, none negative.
 
-    Raises what a GPU would say of memory that is not the device's, with the name of the `library`.
+    Raises a GPU's RuntimeError, with the name of the `library`, for memory outside the device.
     """
     if 0 in sizes:
         return torch.empty(tuple(sizes), dtype=dtype)
@@ -29,5 +29,5 @@ def strided(
 
 
 def wide(tensor: torch.Tensor) -> torch.Tensor:
-    """The values to compute with: those of half precision as float32."""
+    """Converts half precision to float32 for computing; returns other tensors unchanged."""
     return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor

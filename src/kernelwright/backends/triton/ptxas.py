@@ -1,6 +1,6 @@
-"""Whether ptxas takes a kernel's PTX, and what it needs: registers, spills. Runs in the builder, from Triton's wheel.
+"""Assembles PTX with the ptxas of Triton's wheel and reads registers and spills. Runs in the builder.
 
-Without a ptxas there is nothing to check and nothing to say, which is no error.
+Without ptxas the check is skipped; that is not an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from kernelwright.builds import BuildRequest, BuildResult
 
 SECONDS = 60.0
 NAMES = ("ptxas-blackwell", "ptxas")
-"""Newest first: Triton's wheel has a second one, of a newer CUDA, for everything from sm_90 on."""
+"""Names of the tool, newest first: Triton's wheel has a second ptxas of a newer CUDA, for sm_90 and later."""
 
 
 @cache
 def tool() -> str | None:
-    """The ptxas of Triton's wheel; importing Triton is not needed to find it."""
+    """Returns the path of the ptxas in Triton's wheel, found without importing Triton; None if missing."""
     found = importlib.util.find_spec("triton")
     for folder in found.submodule_search_locations or () if found else ():
         for name in NAMES:
@@ -33,7 +33,7 @@ def tool() -> str | None:
 
 
 def assemble(request: BuildRequest) -> BuildResult:
-    """Assembles `request.cuda_source`, which is PTX, for the target that it names."""
+    """Assembles `request.cuda_source`, which is PTX, for its `.target`."""
     program = tool()
     target = re.search(r"^\.target\s+(sm_\d+[af]?)", request.cuda_source, re.MULTILINE)
     if program is None or target is None:
@@ -55,7 +55,7 @@ def assemble(request: BuildRequest) -> BuildResult:
 
 
 def resources(log: str) -> dict[str, int]:
-    """Numbers of the one kernel in a log of `ptxas -v`."""
+    """Parses the resources of the single kernel in a log of `ptxas -v`."""
     patterns = {"registers": r"Used (\d+) registers", "spilled_bytes": r"(\d+) bytes spill stores"}
     found = {name: re.search(pattern, log) for name, pattern in patterns.items()}
     return {name: int(match[1]) for name, match in found.items() if match}

@@ -1,9 +1,9 @@
-"""Triton's own compiler without ptxas and without a device, for the card that is pretended and for the machine.
+"""Runs Triton's compiler without ptxas and without a device, for the simulated card and for the functional machine.
 
-A kernel is compiled twice from the same source. First for sm_90, as on the card: its errors, its shared memory and its
-PTX are what a GPU's user would meet. Then for sm_80, whose tensor-core instructions the machine runs (`mma.sync`,
-`ldmatrix`, `cp.async` instead of `wgmma` and TMA): what a Triton kernel means does not depend on the target. Kernels
-with fp8 values take sm_89, the first with their conversions.
+A kernel is compiled twice from the same source. The first target is sm_90, the simulated card: its errors, shared
+memory and PTX are those of a real GPU. The second is sm_80, whose tensor-core instructions the machine runs
+(`mma.sync`, `ldmatrix`, `cp.async` instead of `wgmma` and TMA); a Triton kernel's semantics do not depend on the
+target. Kernels with fp8 values use sm_89, the first target with fp8 conversions.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from triton.backends.nvidia.compiler import CUDABackend, CUDAOptions
 CARD = GPUTarget("cuda", 90, 32)
 FUNCTION_ARCH, FP8_ARCH = 80, 89
 CARD_SHARED = 232448
-"""Bytes of shared memory that one block may have on sm_90, and on the machine."""
+"""The bound on a block's shared memory in bytes, on sm_90 and on the machine."""
 PTX_VERSION = 88
-"""Of the PTX that Triton writes; fixed, because asking ptxas for its version means starting a program."""
+"""The version of PTX that Triton emits; fixed, because querying ptxas would start a program."""
 
 
 class MachineBackend(CUDABackend):  # type: ignore[misc]
-    """Triton's CUDA backend up to PTX. What it calls the binary is the PTX, which `ptxas` sees in the builder."""
+    """Triton's CUDA backend up to PTX. Its binary is the PTX, which the builder assembles by `ptxas`."""
 
     def parse_options(self, opts: dict[str, Any]) -> Any:
         return super().parse_options({"ptx_version": PTX_VERSION, **{k: v for k, v in opts.items() if v is not None}})
@@ -34,7 +34,7 @@ class MachineBackend(CUDABackend):  # type: ignore[misc]
         super().add_stages(stages, options, language)
 
         def binary(ptx: str, metadata: dict[str, Any]) -> bytes:
-            # Warp specialisation changes what `num_warps` says; compiling again needs what was asked for.
+            # Warp specialisation changes `num_warps`; the second compilation needs the requested value.
             metadata["requested_warps"] = options.num_warps
             return ptx.encode()
 
@@ -46,7 +46,7 @@ class MachineBackend(CUDABackend):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class MachineCode:
-    """A kernel as the machine runs it. `scratch_bytes` is global memory that each program needs."""
+    """A kernel compiled for the machine. `scratch_bytes` is global memory per program."""
 
     name: str
     ptx: str
@@ -60,7 +60,7 @@ def machine_code(source: Any, card: Any) -> MachineCode:
     """Compiles `source` (Triton's ASTSource) for the machine. `card`: the metadata of its compilation for sm_90."""
     arch = FP8_ARCH if _uses_fp8(source) else FUNCTION_ARCH
     wanted: dict[str, Any] = {f.name: _hashable(getattr(card, f.name, None)) for f in dataclasses.fields(CUDAOptions)}
-    # A program's blocks of a cluster share its work without changing it, as pipeline stages do.
+    # Blocks of a cluster (num_ctas) and pipeline stages divide a program's work without changing its result.
     wanted |= {
         "arch": f"sm{arch}",
         "num_ctas": 1,
@@ -83,8 +83,8 @@ def machine_code(source: Any, card: Any) -> MachineCode:
 
 
 def with_true_lines(ptx: str) -> str:
-    """PTX without the line numbers that LLVM makes up: it counts on within inline assembly, as which Triton's loads and
-    stores come. The first one of each block is right."""
+    """Removes wrong line numbers from PTX: LLVM increments the line within inline assembly, as which Triton emits loads
+    and stores. Only the first `.loc` of each block is right."""
     kept: list[str] = []
     inside = seen = False
     for line in ptx.split("\n"):
@@ -102,12 +102,12 @@ def with_true_lines(ptx: str) -> str:
 
 
 def _hashable(value: Any) -> Any:
-    """The tuple that a list was before the metadata went through JSON."""
+    """Converts lists back to tuples, which JSON had turned into lists."""
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
 
 
 def _uses_fp8(source: Any) -> bool:
-    """Whether fp8 of the kind that sm_80 lacks occurs: among the arguments, or in the kernel's own text."""
+    """Tells whether arguments or the kernel's text use the fp8 type that sm_80 lacks (e4m3)."""
     fn = source.fn
     texts = [str(list(source.signature.values())), str(list(source.constants.values())), fn.src]
     return any(word in text for text in texts for word in ("fp8e4nv", "float8e4nv", "float8_e4m3fn"))

@@ -1,7 +1,7 @@
-"""Triton's driver for the functional machine: what `triton.runtime.driver.active` is in a runner without a GPU.
+"""Triton's driver for the functional machine: the `triton.runtime.driver.active` of a runner without a GPU.
 
-Answers Triton's questions as a card of sm_90 would, compiles and launches through `machine.runtime`, and stands in for
-`do_bench`: there is no time here, so a call's cost is counted in thread instructions.
+Reports the properties of an sm_90 card, compiles and launches through `machine.runtime`, and replaces `do_bench`: the
+machine measures no time, so a call's cost is its count of thread instructions.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.machine.runtime import KernelBuildFailed, Runtime
 
 TUNING_SECONDS = 3.0
-"""Wall seconds that choosing among configurations may take of a candidate's life; what is left then stays untried."""
+"""Wall seconds for autotuning over a candidate's lifetime; the remaining configurations are not tried."""
 INSTRUCTIONS_PER_MS = 132 * 128 * 1.98e6
-"""Thread instructions that a card of 132 multiprocessors starts in a millisecond: only to give costs a unit."""
+"""Thread instructions per millisecond of a card with 132 multiprocessors, used to express costs in ms."""
 CALL_MS = 0.002
 REGISTERS = 65536
 
 
 class Utilities:
-    """What Triton asks of its native helper, for one runner."""
+    """Replaces Triton's native driver utilities in one runner."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -56,7 +56,7 @@ class Utilities:
         }
 
     def load_binary(self, name: str, ptx: bytes, shared: int, _device: int) -> tuple[Any, Any, int, int, int]:
-        """Has ptxas look at the code of the card: module, function, registers, spilled bytes, threads a block."""
+        """Assembles the card's code by ptxas; returns module, function, registers, spilled bytes, threads per block."""
         result = self.runtime.compile(BuildRequest("ptxas", name, cuda_source=ptx.decode()))
         if result.status != "ok":
             raise PTXASError(result.log)
@@ -74,7 +74,7 @@ class Utilities:
 
 
 class Launcher:
-    """Launches one compiled kernel. Made by Triton from the source and the metadata of its compilation for the card."""
+    """Launches one compiled kernel. Triton constructs it from the source and the metadata of the card's compilation."""
 
     def __init__(self, source: Any, metadata: Any) -> None:
         self.source, self.metadata = source, metadata
@@ -111,7 +111,7 @@ class Launcher:
         packed += [struct.pack("<Q", scratch.data_ptr() if scratch.numel() else 0), bytes(8)]
         if enter_hook is not None:
             enter_hook(launch_metadata)
-        if programs > 0:  # Triton's own launcher leaves an empty grid out
+        if programs > 0:  # Triton's own launcher skips an empty grid
             block = (self.code.threads, 1, 1)
             runtime.launch(
                 program,
@@ -127,7 +127,7 @@ class Launcher:
             exit_hook(launch_metadata)
 
     def _allocate_on_card(self, programs: int, stream: Any) -> None:
-        """Asks the candidate's allocator for what the card's code needs: without one a launch fails there, and here."""
+        """Calls the candidate's allocator for the card's scratch memory: without one a launch fails, as on the card."""
         if self.metadata.global_scratch_size:
             nbytes = programs * self.metadata.num_ctas * self.metadata.global_scratch_size
             _allocation._allocator.get()(nbytes, self.metadata.global_scratch_align, stream)
@@ -142,7 +142,7 @@ def _flat(types: Sequence[Any]) -> Iterator[str]:
 
 
 def _arguments(types: Any, values: Sequence[Any]) -> Iterator[Any]:
-    """The values that a kernel is passed: tuples flattened, constants left out, descriptors as pointer and numbers."""
+    """Yields a kernel's arguments: tuples flattened, constants omitted, descriptors as pointer and numbers."""
     for one, value in zip(types, values, strict=True):
         if isinstance(one, tuple):
             yield from _arguments(one, value)
@@ -156,7 +156,7 @@ _INTEGERS = {f"{sign}{bits}": bits // 8 for sign in "iu" for bits in (8, 16, 32,
 
 
 def _packed_argument(kind: str, value: Any, runtime: Runtime) -> bytes:
-    """One argument as the bytes of its parameter, with the conversions of Triton's own launcher."""
+    """Packs one argument into its parameter's bytes, with the conversions of Triton's own launcher."""
     if kind.startswith("*"):
         return struct.pack("<Q", _address(value, runtime))
     if kind in _INTEGERS:
@@ -167,7 +167,7 @@ def _packed_argument(kind: str, value: Any, runtime: Runtime) -> bytes:
     if kind == "fp64":
         return bytes(ctypes.c_double(float(value)))
     if kind == "bf16":
-        return bytes(ctypes.c_float(float(value)))[2:]  # cut off, not rounded
+        return bytes(ctypes.c_float(float(value)))[2:]  # truncated, not rounded
     if kind == "fp16":
         return struct.pack("<e", float(value))
     runtime.unsupported.append(f"triton: argument of type {kind}")
@@ -179,7 +179,7 @@ def _address(value: Any, runtime: Runtime) -> int:
         return 0
     if isinstance(value, int):
         return value & (2**64 - 1)
-    holder = getattr(value, "base", value)  # what `triton.reinterpret` wraps
+    holder = getattr(value, "base", value)  # the tensor that `triton.reinterpret` wraps
     if isinstance(holder, torch.Tensor):
         if runtime.on_host(holder):
             raise ValueError("Pointer argument cannot be accessed from Triton (cpu tensor?)")
@@ -191,10 +191,10 @@ def _address(value: Any, runtime: Runtime) -> int:
 
 
 class TuningBench:
-    """Stands in for `do_bench`: calls once and answers with a cost in what would be milliseconds.
+    """Replaces `do_bench`: calls once and returns a cost in simulated milliseconds.
 
-    The cost follows from counted thread instructions, which rank configurations without being a time. Once tuning has
-    used up its seconds and a configuration of the same kernel has run, the others are left untried.
+    The cost is proportional to thread instructions; it ranks configurations but is not a time. Once the tuning budget
+    is spent and a configuration of the same kernel has run, the remaining ones are skipped.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -203,11 +203,11 @@ class TuningBench:
         self.chosen = False
 
     def begin(self) -> None:
-        """A new choice among configurations."""
+        """Starts a new autotuning run."""
         self.chosen = False
 
     def tune(self, call: Callable[[], Any], quantiles: Any = None, **_options: Any) -> Any:
-        """For the autotuner: one configuration's cost, infinite for one that is not tried any more."""
+        """Returns one configuration's cost for the autotuner; infinite if skipped."""
         if self.chosen and self.left <= 0:
             return [float("inf")] * len(quantiles or (0,))
         started = time.monotonic()
@@ -227,7 +227,7 @@ class TuningBench:
         quantiles: Any = None,
         return_mode: str = "mean",
     ) -> Any:
-        """The face of `triton.testing.do_bench`."""
+        """Implements the interface of `triton.testing.do_bench`."""
         before = self.runtime.instructions()
         fn()
         cost = CALL_MS + (self.runtime.instructions() - before) / INSTRUCTIONS_PER_MS
@@ -237,7 +237,7 @@ class TuningBench:
 
 
 class MachineDriver(GPUDriver):  # type: ignore[misc]
-    """One card, one stream; kernels run on `runtime`."""
+    """A driver with one card and one stream; kernels run on `runtime`."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
@@ -276,7 +276,7 @@ class MachineDriver(GPUDriver):  # type: ignore[misc]
 
 
 def activate(runtime: Runtime) -> None:
-    """Points this process's Triton at `runtime`, for good."""
+    """Makes this process's Triton use `runtime`, permanently."""
     made = MachineDriver(runtime)
     backends["nvidia"] = Backend(MachineBackend, MachineDriver)
     triton.runtime.driver.set_active(made)
@@ -298,7 +298,7 @@ def _first(x, y, n, size: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 def warm() -> None:
-    """Compiles a small kernel for both targets, so that LLVM and Triton's lookups are set up."""
+    """Compiles a small kernel for both targets, to initialise LLVM and Triton's lookups."""
     backends["nvidia"] = Backend(MachineBackend, MachineDriver)
     signature = {"x": "*fp32", "y": "*fp32", "n": "i32", "size": "constexpr"}
     for arch in (CARD.arch, triton_compiler.FUNCTION_ARCH):

@@ -1,4 +1,4 @@
-"""Compilations by Triton that failed, kept as facts whatever the candidate makes of them; on a GPU and without one."""
+"""Records failed Triton compilations, even if the candidate catches the error; with and without a GPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Compile = Callable[..., Any]
 
 
 def recording(compile_: Compile, note: Callable[[BaseException, str], None]) -> Compile:
-    """`triton.compile` that tells `note` of each failure, with what the compiler wrote to stderr; the error goes on."""
+    """Wraps `triton.compile`: calls `note` on each failure with the compiler's stderr, then re-raises."""
 
     def compile(*args: Any, **kwargs: Any) -> Any:
         with _stderr() as read:
@@ -33,7 +33,7 @@ def recording(compile_: Compile, note: Callable[[BaseException, str], None]) -> 
 
 @contextmanager
 def _stderr() -> Iterator[Callable[[], str]]:
-    """Keeps what C++ writes to descriptor 2: MLIR says there what a failed pass did not like."""
+    """Captures what C++ writes to descriptor 2, where MLIR reports failed passes."""
     with tempfile.TemporaryFile() as file:
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
@@ -50,13 +50,13 @@ def _stderr() -> Iterator[Callable[[], str]]:
 
 
 def keep(kept: list[dict[str, Any]]) -> None:
-    """From now on this process's failed compilations are added to `kept`, and go on as they would."""
+    """Adds this process's failed compilations to `kept` from now on; errors still propagate."""
     tell = recording(triton.compiler.compile, lambda error, notes: _note(kept, error, notes))
     triton.compile = triton.compiler.compile = tell
 
 
 def _note(kept: list[dict[str, Any]], error: BaseException, notes: str) -> None:
-    """Keeps a failed compilation, whatever the candidate makes of it. What only a target lacks is no such failure."""
+    """Records a failed compilation. A target's lack of resources does not count as one."""
     if isinstance(error, OutOfResources):
         return
     deepest: BaseException = error

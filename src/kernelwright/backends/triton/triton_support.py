@@ -1,7 +1,7 @@
-"""Triton without a GPU: whether it is wanted and here, made ready once, and pointed at the functional machine.
+"""Detects, prepares and attaches Triton to the functional machine.
 
-Triton is an optional extra and large, so nothing here imports it before a candidate's text asks for it. What this does
-not do: compile (that is `triton_compiler`) or launch (`triton_driver`).
+Triton is a large optional extra, so it is imported only once a candidate's text uses it. `triton_compiler` compiles,
+`triton_driver` launches.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ HINT = "pip install 'kernelwright[triton]'"
 
 
 def wanted(source: str) -> bool:
-    """Whether a candidate's text speaks of Triton at all."""
+    """Tells whether a candidate's text mentions Triton."""
     return re.search(r"\btriton\b", source) is not None
 
 
 def installed() -> bool:
-    """Whether Triton could be imported; imports nothing."""
+    """Tells whether Triton is installed, without importing it."""
     return importlib.util.find_spec("triton") is not None
 
 
 def prepare() -> None:
-    """Imports Triton and compiles once, in a parent whose forks then find its parts warm. Does nothing without it."""
+    """Imports Triton and compiles once, so that later forks of this process start warm. Does nothing without Triton."""
     if not installed():
         return
     _settle()
@@ -41,9 +41,9 @@ def prepare() -> None:
 
 
 def attach(runtime: Runtime) -> None:
-    """Makes Triton launch through `runtime`, for the rest of this process's life. Does nothing without it.
+    """Makes Triton launch through `runtime` for the rest of the process. Does nothing without Triton.
 
-    A Triton whose inside is another one than that of `VERSIONS` is noted as unsupported, rather than half used.
+    A Triton with other internals than `VERSIONS` is recorded as unsupported.
     """
     if not installed():
         return
@@ -58,15 +58,15 @@ def attach(runtime: Runtime) -> None:
 
 
 def keep_errors(kept: list[dict[str, Any]]) -> None:
-    """On a GPU, where Triton's own driver is the right one: failed compilations are added to `kept`."""
+    """Adds failed compilations to `kept`, on a GPU, where Triton's own driver is used."""
     if not installed():
         return
-    with contextlib.suppress(Exception):  # another Triton inside: its errors are the candidate's exceptions then
+    with contextlib.suppress(Exception):  # other internals: errors are then only the candidate's exceptions
         from kernelwright.backends.triton import triton_errors
 
         triton_errors.keep(kept)
 
 
 def _settle() -> None:
-    """Says which default is meant where Triton would warn on stderr that it is going to change."""
+    """Sets a default explicitly, since Triton otherwise warns on stderr that it will change."""
     os.environ.setdefault("TRITON_DEFAULT_FP_FUSION", "1")
