@@ -87,7 +87,11 @@ def test_units_of_one_layer_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_the_root_of_the_package_imports_nothing() -> None:
+    """Its public names are imported when they are used (`tests/test_surface.py`)."""
     assert list(_imported(PACKAGE / "__init__.py")) == []
+    code = "import sys; before = set(sys.modules); import kernelwright; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "['kernelwright']", done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Task
 from kernelwright.runs.store import Store
-from kernelwright.search.optimize import OptimizeResult, open_run, optimize
+from kernelwright.search.optimize import OptimizeResult, Search, open_run, optimize, search
 from kernelwright.search.rollout import Budget
 
 SOURCE = """
@@ -76,7 +76,7 @@ def run(
     folder: Path, policy: Policy, evaluator: Evaluator, turns: int = 4, tokens: int | None = None
 ) -> OptimizeResult:
     with Store.open_or_create(folder / "run") as store:
-        return optimize(TASK, policy, evaluator, store, budget=Budget(turns=turns, tokens=tokens))
+        return search(TASK, policy, evaluator, store, Search(budget=Budget(turns=turns, tokens=tokens)))
 
 
 def test_mistake_is_fed_back_and_mended(tmp_path: Path, evaluator: Evaluator) -> None:
@@ -139,9 +139,27 @@ def test_template_solves_it(tmp_path: Path, evaluator: Evaluator) -> None:
     assert run(tmp_path, load_policy("template"), evaluator).public()["verdict"] == "correct"
 
 
+def test_a_call_without_a_run_folder_keeps_nothing(tmp_path: Path) -> None:
+    answers = script(tmp_path, fenced(BAD), fenced(GOOD))
+    seen: list[int] = []
+    found = optimize(TASK, answers, options=EvalOptions(seed=2, trials=2), on_turn=lambda turn: seen.append(turn.index))
+    assert found.public()["verdict"] == "correct" and found.path is None and seen == [0, 1]
+    assert found.best is not None and "ModelNew" in found.best.text
+    assert [path.name for path in tmp_path.iterdir()] == ["script.jsonl"]
+
+
+def test_a_call_with_a_run_folder_continues_it(tmp_path: Path) -> None:
+    options = EvalOptions(seed=2, trials=2)
+    for _ in range(2):
+        found = optimize(TASK, "template", run=tmp_path / "run", options=options, out=tmp_path / "found.py")
+        assert found.path == tmp_path / "found.py" and found.public()["verdict"] == "correct"
+    with Store.open(tmp_path / "run", writable=False) as store:
+        assert len(list(store.evaluations())) == 1 and store.meta["policy"] == "template"
+
+
 def test_unknown_strategy(tmp_path: Path, evaluator: Evaluator) -> None:
     with Store.create(tmp_path / "run") as store, pytest.raises(ConfigError, match="no strategy"):
-        optimize(TASK, script(tmp_path, "x"), evaluator, store, strategy="refin")
+        search(TASK, script(tmp_path, "x"), evaluator, store, Search("refin"))
 
 
 def test_a_run_of_another_verb_is_left_alone(tmp_path: Path) -> None:

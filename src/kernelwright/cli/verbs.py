@@ -336,21 +336,11 @@ def optimize(
     no_folder("--out", out)
     wanted = load_task(task)
     meta = {"verb": "optimize", "task": wanted.task_id, "policy": policy, "strategy": strategy, "seed": seed}
-    budget = Budget(turns=turns, tokens=max_tokens, seconds=max_seconds)
+    how = job.Search(strategy, Budget(turns=turns, tokens=max_tokens, seconds=max_seconds), seed)
     proposer = load_policy(policy, cache=run / "answers", temperature=temperature, top_p=top_p)
     with job.open_run(run, meta) as store:  # last: where there is nobody to ask, no run folder is made
         with Evaluator(options) as evaluator, terminal.TurnView(wanted.task_id, proposer.name, not as_json) as view:
-            result = job.optimize(
-                wanted,
-                proposer,
-                evaluator,
-                store,
-                strategy=strategy,
-                budget=budget,
-                seed=seed,
-                out=out,
-                on_turn=view.show,
-            )
+            result = job.search(wanted, proposer, evaluator, store, how, out, view.show)
     if as_json:
         print(json.dumps(result.public()))
     else:

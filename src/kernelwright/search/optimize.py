@@ -5,14 +5,15 @@ A rerun of a finished or interrupted job replays what the run folder holds: eval
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from kernelwright.errors import UsageError
-from kernelwright.evaluation import Evaluator
-from kernelwright.policies import Policy
+from kernelwright.evaluation import EvalOptions, Evaluator
+from kernelwright.policies import Policy, load_policy
 from kernelwright.records import Candidate, Evaluation, Task, Trajectory, Turn
 from kernelwright.runs.folders import write_text
 from kernelwright.runs.store import Store
@@ -60,20 +61,65 @@ def open_run(folder: Path, meta: dict[str, Any]) -> Store:
     return Store.open_or_create(folder, meta)
 
 
+@dataclass(frozen=True)
+class Search:
+    """The settings of a search: the strategy's name, the budget of a rollout and the seed of the policy."""
+
+    strategy: str = "refine"
+    budget: Budget = Budget()
+    seed: int = 0
+
+
 def optimize(
+    task: Task,
+    policy: Policy | str = "template",
+    *,
+    run: Path | str | None = None,
+    options: EvalOptions | None = None,
+    turns: int = 6,
+    seed: int = 0,
+    out: Path | str | None = None,
+    on_turn: Callable[[Turn], None] | None = None,
+) -> OptimizeResult:
+    """Searches for a correct (on a GPU: a faster) candidate for a task, as `kernelwright optimize` does.
+
+    `policy` proposes candidates: a `Policy`, or a name as of `--policy`, such as `starter` or
+    `openai:MODEL@BASE_URL`. `run` is the folder that keeps answers and evaluations; the same call continues it. Without
+    `run` nothing is kept. A rollout ends after `turns` turns at the latest. `options` say how each candidate is judged,
+    by default with `seed` as the seed of the inputs. The best candidate is written to `out` (default: `best.py` in
+    `run`). `on_turn` is called with each turn.
+
+    Raises `TaskError` when the reference fails, `PolicyError` when the policy does not answer, `ConfigError` for an
+    unknown policy, and `StoreError` when the folder cannot be used.
+    """
+    if run is None:
+        with tempfile.TemporaryDirectory(prefix="kernelwright-optimize-") as scratch:
+            found = optimize(
+                task, policy, run=scratch, options=options, turns=turns, seed=seed, out=out, on_turn=on_turn
+            )
+        return found if out is not None else replace(found, path=None)
+    folder, how = Path(run), Search(budget=Budget(turns=turns), seed=seed)
+    proposer = load_policy(policy, cache=folder / "answers") if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else policy.name
+    meta = {"verb": "optimize", "task": task.task_id, "policy": name, "strategy": how.strategy, "seed": seed}
+    with open_run(folder, meta) as store, Evaluator(options or EvalOptions(seed=seed)) as evaluator:
+        return search(task, proposer, evaluator, store, how, Path(out) if out is not None else None, on_turn)
+
+
+def search(
     task: Task,
     policy: Policy,
     evaluator: Evaluator,
     store: Store,
-    *,
-    strategy: str = "refine",
-    budget: Budget | None = None,
-    seed: int = 0,
+    how: Search = Search(),
     out: Path | None = None,
     on_turn: Callable[[Turn], None] | None = None,
 ) -> OptimizeResult:
-    """Searches for a candidate. Raises `TaskError` when the reference fails and `PolicyError` when no one answers."""
-    play = load_strategy(strategy)
+    """Searches for a candidate in an open run, with a warm evaluator.
+
+    Raises `TaskError` when the reference fails and `PolicyError` when the policy does not answer.
+    """
+    play = load_strategy(how.strategy)
     store.add_task(task)
     found: dict[str, Candidate] = {}
 
@@ -91,11 +137,11 @@ def optimize(
         if candidate is not None:
             found[candidate.content_hash] = candidate
             store.add_candidate(candidate)
-        store.add_turn(f"{task.task_id} · {policy.name} · seed {seed}", turn)
+        store.add_turn(f"{task.task_id} · {policy.name} · seed {how.seed}", turn)
         if on_turn is not None:
             on_turn(turn)
 
-    trajectories = play(task, policy, evaluate, budget=budget or Budget(), seed=seed, on_turn=keep)
+    trajectories = play(task, policy, evaluate, budget=how.budget, seed=how.seed, on_turn=keep)
     best = best_turn([t for trajectory in trajectories for t in trajectory.turns])
     if best is None or best.candidate_id is None:
         return OptimizeResult(task.task_id, None, None, tuple(trajectories), None)

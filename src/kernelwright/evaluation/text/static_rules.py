@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Iterator
 
+from kernelwright import __all__ as PUBLIC
 from kernelwright import syntax
 from kernelwright.evaluation.text import cuda_rules, forbidden_names, patch_rules, python_advice
 from kernelwright.records import Candidate, Finding, Task
@@ -119,6 +120,8 @@ def _of_attribute(node: ast.Attribute) -> Iterator[Finding]:
         yield _walking(f"{'.'.join(name)} looks at frames or objects of others", node.lineno)
     if node.attr in _INSIDE:
         yield _walking(f".{node.attr} leads to what belongs to others", node.lineno)
+    if len(name) == 2 and name[0] == "kernelwright" and name[1] in PUBLIC:
+        yield _reaching(f"uses {'.'.join(name)}", node.lineno)
     if node.attr in forbidden_names.NAMES or (node.attr == "redispatch" and name[:1] != ["self"]):
         yield _reaching(f"names {node.attr}", node.lineno)
 
@@ -132,7 +135,7 @@ def _of_import(node: ast.Import | ast.ImportFrom) -> Iterator[Finding]:
         for alias in node.names:
             if alias.name in _SNOOPING.get(node.module or "", ()):
                 yield _walking(f"imports {node.module}.{alias.name}", node.lineno)
-            if alias.name in forbidden_names.NAMES:
+            if alias.name in forbidden_names.NAMES or (node.module == "kernelwright" and alias.name in PUBLIC):
                 yield _reaching(f"imports {alias.name}", node.lineno)
 
 
