@@ -7,6 +7,7 @@ import ast
 from kernelwright import syntax
 from kernelwright.solutions.kernels.fusion import READERS, Fusion, Reader
 from kernelwright.solutions.kernels.stages import Writer, shape_rule
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
 
@@ -79,12 +80,12 @@ def _read(fusion: Fusion, value: Node, shape: Shape, places: list[str]) -> str:
     return f"{pointer}[{index or '0'}]"
 
 
-def _bearer(writer: Writer, node: Node) -> str:
+def _bearer(writer: Values, node: Node) -> str:
     base = node.args[0]
     return "" if base.op == "constant" else writer.tensor(base)
 
 
-def _sizes(writer: Writer, node: Node) -> str:
+def _sizes(writer: Values, node: Node) -> str:
     """Python text of the result's sizes."""
     base = node.args[0]
     if base.op != "constant":

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from kernelwright import syntax
 from kernelwright.solutions.kernels.fusion import CTYPES, POSITIONS, READERS, Fusion, Reader
 from kernelwright.solutions.kernels.stages import Writer, shape_rule
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
 
@@ -19,7 +20,7 @@ Change = Callable[[Fusion, Node, str, str], str]
 """The operand's index along the dimension: (fusion, node, C text of j, C text of the operand's n)."""
 
 
-def dim_of(writer: Writer, node: Node, name: str = "dim", default: str = "0") -> int:
+def dim_of(writer: Values, node: Node, name: str = "dim", default: str = "0") -> int:
     """The one dimension that an operator works along, not negative."""
     rank = len(writer.shape(node.args[0]))
     value = writer.option(node, name, default)
@@ -29,7 +30,7 @@ def dim_of(writer: Writer, node: Node, name: str = "dim", default: str = "0") ->
     return value % rank
 
 
-def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str] | None, name: str = "dim") -> None:
+def one_dimension(op: str, change: Change, bearer: Callable[[Values, Node], str] | None, name: str = "dim") -> None:
     """Registers an operator that changes the index along one dimension."""
 
     def read(fusion: Fusion, node: Node) -> str:
@@ -53,7 +54,7 @@ def one_dimension(op: str, change: Change, bearer: Callable[[Writer, Node], str]
     READERS[op] = Reader(read, bearer or _nothing, None if bearer else _own_sizes)
 
 
-def _own_sizes(writer: Writer, node: Node) -> str:
+def _own_sizes(writer: Values, node: Node) -> str:
     """Sizes of the operand, but for the one dimension."""
     x, dim = writer.tensor(node.args[0]), dim_of(writer, node)
     size = (
@@ -65,11 +66,11 @@ def _own_sizes(writer: Writer, node: Node) -> str:
     return f"({', '.join(parts)},)"
 
 
-def _like_operand(writer: Writer, node: Node) -> str:
+def _like_operand(writer: Values, node: Node) -> str:
     return writer.tensor(node.args[0])
 
 
-def _nothing(writer: Writer, node: Node) -> str:
+def _nothing(writer: Values, node: Node) -> str:
     return ""
 
 
@@ -218,7 +219,7 @@ def _arange_shape(writer: Writer, node: Node) -> Shape:
 # Views, by their strides ----------------------------------------------------------------------------------------------
 
 
-def strided(view: Callable[[Writer, Node], str]) -> Reader:
+def strided(view: Callable[[Values, Node], str]) -> Reader:
     """Reads a view of a tensor where it lies. `view` adds its line and returns its Python name."""
 
     def read(fusion: Fusion, node: Node) -> str:

@@ -9,6 +9,7 @@ from kernelwright import syntax
 from kernelwright.solutions.families.remaps import strided
 from kernelwright.solutions.kernels.fusion import READERS
 from kernelwright.solutions.kernels.stages import RESHAPES, Epilogue, Writer, anchor, elementwise, shape_rule
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape, broadcast
 from kernelwright.solutions.read.reading import Node, Unreadable
 
@@ -219,7 +220,7 @@ def _split(writer: Writer, node: Node, whole: int) -> int:
     return size if size == -1 or whole == -1 else max(0, min(size, whole - part * size))
 
 
-def _text(writer: Writer, node: Node) -> str:
+def _text(writer: Values, node: Node) -> str:
     """What is written behind a tensor's name."""
     option = node.option
     if node.op == "permute":
@@ -268,7 +269,7 @@ def reshaped(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     return y
 
 
-def _view(writer: Writer, node: Node) -> str:
+def _view(writer: Values, node: Node) -> str:
     """Adds the line that makes a view, once, and returns its name."""
     known = writer.views.get(node)
     if known is None:

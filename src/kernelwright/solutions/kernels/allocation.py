@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING
 
 from kernelwright.solutions.kernels.fusion import NUMBERS, READERS, leaves, region, same
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node
 
-if TYPE_CHECKING:
-    from kernelwright.solutions.kernels.stages import Writer
 
-
-def allocation(writer: Writer, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:
+def allocation(writer: Values, root: Node, reads: Container[Node], shape: Shape, out: str) -> str:
     """Python text that allocates the result of elementwise operators."""
     every = [leaf for leaf in leaves(root, reads) if leaf.op not in NUMBERS]
     shaped = [leaf for leaf in every if writer.shape(leaf) != ()] or every

@@ -9,16 +9,14 @@ import string
 from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelwright import syntax
 from kernelwright.solutions.kernels.operators import COMPARISONS, DEFAULTS, ELEMENTWISE, FUSED, LOGIC
 from kernelwright.solutions.kernels.plan import NAME, marked
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.reading import Node, Unreadable
-
-if TYPE_CHECKING:
-    from kernelwright.solutions.kernels.stages import Writer
 
 _C_NAMES = frozenset("v y n i j o acc row inner size total sum best value float int long double half load s".split())
 CTYPES = {"float": "float", "long": "long long", "int": "int", "bool": "bool"}
@@ -68,9 +66,9 @@ class Reader:
 
     read: Callable[[Fusion, Node], str]
     """C text of the value at the fusion's place, whose shape is the node's own."""
-    bearer: Callable[[Writer, Node], str]
+    bearer: Callable[[Values, Node], str]
     """Python text of a tensor with the result's shape, empty where there is none."""
-    sizes: Callable[[Writer, Node], str] | None = None
+    sizes: Callable[[Values, Node], str] | None = None
     """Python text of the result's sizes, where there is no such tensor."""
 
 
@@ -147,7 +145,7 @@ class Fusion:
     variables that hold the index there. Several fusions of one kernel share their `operands`.
     """
 
-    writer: Writer
+    writer: Values
     shape: Shape
     place: str
     axes: Mapping[int, str] = field(default_factory=dict)

@@ -37,6 +37,7 @@ from kernelwright.solutions.kernels.lanes import vectorised
 from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
 from kernelwright.solutions.kernels.plan import Plan, titled, unmarked
 from kernelwright.solutions.kernels.schedule import Schedule
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
 from kernelwright.solutions.read.reading import Node, Reference, Unreadable, nodes
@@ -90,7 +91,7 @@ class _Begun:
 _PYTHON_NAMES = frozenset("torch nn F math kernels self Module".split())
 
 
-class Writer:
+class Writer(Values):
     """Collects kernels and the lines of forward."""
 
     def __init__(

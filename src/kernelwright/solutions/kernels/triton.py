@@ -12,7 +12,6 @@ from dataclasses import fields
 from typing import Any
 
 from kernelwright import syntax
-from kernelwright.solutions import either, lowered
 from kernelwright.solutions.families import products, rows
 from kernelwright.solutions.kernels import frame
 from kernelwright.solutions.kernels.allocation import allocation
@@ -22,6 +21,7 @@ from kernelwright.solutions.kernels.schedule import Schedule
 from kernelwright.solutions.kernels.stages import ANCHORS, Epilogue, Writer
 from kernelwright.solutions.read.declared import value_or
 from kernelwright.solutions.read.reading import Node, Unreadable
+from kernelwright.solutions.task_parts import lowered, with_parts
 
 _VIEWS = frozenset(
     "reshape reshape_as flatten unflatten unsqueeze squeeze permute transpose movedim expand expand_as index narrow "
@@ -89,7 +89,7 @@ _REDUCED = {
 
 def write(source: str, schedule: Schedule) -> str:
     """A candidate in Triton for a task's source. Raises `Unreadable` where no template fits."""
-    return str(either(source, lambda parts: _text(*lowered(parts, schedule), schedule)))
+    return with_parts(source, lambda parts: _text(*lowered(parts, schedule), schedule))
 
 
 def _text(plain: Writer, node: Node, schedule: Schedule) -> str:

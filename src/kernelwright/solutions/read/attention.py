@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable
-
-if TYPE_CHECKING:
-    from kernelwright.solutions.read.forward import Reader
 
 KIND = "MultiheadAttention"
 _PARAMETERS = "query key value key_padding_mask need_weights attn_mask average_attn_weights is_causal".split()
 
 
-def multihead(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -> tuple[Any, Any]:
+def multihead(reader: Expressions, path: str, node: ast.Call, values: dict[str, Any]) -> tuple[Any, Any]:
     """What a call of the layer returns: the output, and None for the weights, which no template computes.
 
     A mask forbids where it is true, or is added. Inputs have three dimensions. Raises `Unreadable`.
@@ -27,7 +25,7 @@ def multihead(reader: Reader, path: str, node: ast.Call, values: dict[str, Any])
     return _attended(reader, path, operands, masks), None
 
 
-def _attended(reader: Reader, path: str, operands: list[Node], masks: list[Node]) -> Node:
+def _attended(reader: Expressions, path: str, operands: list[Node], masks: list[Node]) -> Node:
     """The layer's output for a query, a key and a value, with a mask or none."""
     known = reader.facts.attributes
     odd = [n for n in ("add_bias_kv", "add_zero_attn", "kdim", "vdim") if known.get(f"{path}.{n}") not in (None, False)]
@@ -60,7 +58,7 @@ def _permuted(x: Node, dims: str) -> Node:
     return Node("permute", (x,), options=(("dims", dims),))
 
 
-def _linear(reader: Reader, x: Node, name: str, rows: str) -> Node:
+def _linear(reader: Expressions, x: Node, name: str, rows: str) -> Node:
     """A linear layer whose weights are called `NAME_weight` or, behind a point, `NAME.weight`; some rows of them."""
     names = [f"{name}{kind}" if name.endswith(".") else f"{name}_{kind}" for kind in ("weight", "bias")]
     weights = [Node("tensor", text=f"self.{n}") for n in names if n in reader.facts.tensors]
@@ -70,7 +68,7 @@ def _linear(reader: Reader, x: Node, name: str, rows: str) -> Node:
     return Node("linear", (x, *cut))
 
 
-def encoder(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -> Node:
+def encoder(reader: Expressions, path: str, node: ast.Call, values: dict[str, Any]) -> Node:
     """What a call of an encoder's layer returns. Raises `Unreadable` for masks and for other activations."""
     known = reader.facts.attributes
     activation = str(known.get(f"{path}.activation")).rpartition(".")[2]
@@ -93,5 +91,5 @@ def encoder(reader: Reader, path: str, node: ast.Call, values: dict[str, Any]) -
     return x
 
 
-def _module(reader: Reader, path: str, x: Node) -> Node:
+def _module(reader: Expressions, path: str, x: Node) -> Node:
     return reader.module(path, [x])  # type: ignore[no-any-return]

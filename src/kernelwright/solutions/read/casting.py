@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kernelwright.solutions.kernels.fusion import READERS
 from kernelwright.solutions.kernels.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable, nodes
 from kernelwright.solutions.read.wholes import MOVING
 
-if TYPE_CHECKING:
-    from kernelwright.solutions.read.forward import Reader
 
-
-def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[str, Any]) -> Node:
+def cast(reader: Expressions, name: str, inner: Node, node: ast.Call, values: dict[str, Any]) -> Node:
     """A change of dtype: among floating types only what the result is rounded to."""
     given = [*node.args, *(k.value for k in node.keywords if k.arg in ("dtype", "other"))]
     kind = name
@@ -41,7 +39,7 @@ def cast(reader: Reader, name: str, inner: Node, node: ast.Call, values: dict[st
     return Node("cast", (inner,), kind) if _mixed(reader) or kind != "float" or _unlike(reader, inner) else inner
 
 
-def _unlike(reader: Reader, inner: Node) -> bool:
+def _unlike(reader: Expressions, inner: Node) -> bool:
     """Whether a value's elements are no floating numbers."""
     while inner.op in MOVING or inner.op in READERS:
         inner = inner.args[0]
@@ -55,6 +53,6 @@ def _unlike(reader: Reader, inner: Node) -> bool:
     )
 
 
-def _mixed(reader: Reader) -> bool:
+def _mixed(reader: Expressions) -> bool:
     """Whether the task has floating types other than float32."""
     return any(getattr(v, "dtype", "") in ("half", "bfloat16", "double") for v in reader.facts.inputs.values())

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable
-
-if TYPE_CHECKING:
-    from kernelwright.solutions.read.forward import Reader
 
 FILLED = {"zeros": "0.0", "ones": "1.0", "full": "", "empty": "0.0"}
 """Functions that fill a tensor, with the value where the name says it; what nothing fills is written to later."""
@@ -17,7 +15,7 @@ LIKE = frozenset(f"{name}_like" for name in FILLED)
 NEW = frozenset(f"new_{name}" for name in FILLED)
 
 
-def made(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+def made(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
     """What a function of `FACTORIES` returns."""
     texts = [reader.text(a, values) for a in node.args]
     keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
@@ -33,14 +31,14 @@ def made(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> N
     return _filled(name, texts, keywords)
 
 
-def new(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+def new(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
     """What a method of `NEW` returns: `x.new_zeros(2, 3)`."""
     texts = [reader.text(a, values) for a in node.args]
     keywords = {str(k.arg): reader.text(k.value, values) for k in node.keywords if k.arg not in ("device", "dtype")}
     return _filled(name.removeprefix("new_"), texts, keywords)
 
 
-def like(reader: Reader, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
+def like(reader: Expressions, name: str, node: ast.Call, values: dict[str, Any]) -> Node:
     """What a function of `LIKE` returns."""
     value = FILLED[name.removesuffix("_like")] or reader.text(node.args[1], values)
     return Node("constant", (reader.tensor(node.args[0], values),), text=value)
@@ -63,7 +61,7 @@ def _filled(name: str, texts: list[str], keywords: dict[str, str]) -> Node:
     return Node("constant", text=value, options=(("shape", shape),))
 
 
-def scattered(reader: Reader, operands: list[Node], dim: str) -> Node:
+def scattered(reader: Expressions, operands: list[Node], dim: str) -> Node:
     """`x.scatter(dim, index, value)` where each row of the index has one number: that place gets the value."""
     if len(operands) != 3:
         raise Unreadable("no template for this scatter")

@@ -26,7 +26,15 @@ from kernelwright.solutions.read.declared import (
     value_or,
 )
 from kernelwright.solutions.read.names import MODULE_ARGUMENTS
-from kernelwright.solutions.read.reading import CHANGES, Reference, Unreadable, assigned, bare_layer, contained, dotted
+from kernelwright.solutions.read.reading import (
+    CHANGES,
+    Reference,
+    Unreadable,
+    assigned,
+    bare_layer,
+    contained,
+    dotted,
+)
 from kernelwright.tasks.normal_form.layers import ENCODER, encoder_parts
 
 

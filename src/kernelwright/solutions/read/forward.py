@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from kernelwright.solutions.read import attention, casting, factories, sequences, writing
+from kernelwright.solutions.read.aliases import Aliases
 from kernelwright.solutions.read.facts import Facts
+from kernelwright.solutions.read.interface import Expressions, Value
 from kernelwright.solutions.read.names import (
     ARGUMENTS,
     FUNCTIONS,
@@ -27,9 +29,6 @@ from kernelwright.solutions.read.numbers import rewritten
 from kernelwright.solutions.read.reading import Node, Reference, Unreadable, dotted
 from kernelwright.solutions.read.settling import piece, settled
 from kernelwright.tasks.normal_form.layers import ENCODER
-
-Value = Any
-"""What a name of forward stands for: a `Node`, a tuple of values, or None."""
 
 _BINARY: dict[type, str] = {
     ast.Add: "add",
@@ -64,7 +63,7 @@ MOST_TURNS = 32
 
 def expression(reference: Reference, facts: Facts) -> Node:
     """The value that forward returns; several in a node `tuple`. Raises `Unreadable`."""
-    reader = Reader(reference, facts)
+    reader = ForwardReader(reference, facts)
     values: dict[str, Value] = {name: Node("input", text=name) for name in reference.inputs}
     given = reference.forward.args
     for argument, default in zip(given.args[::-1], given.defaults[::-1], strict=False):
@@ -87,14 +86,14 @@ def _node(value: Value) -> Node:
     raise Unreadable("forward returns nothing")
 
 
-class Reader:
+class ForwardReader(Expressions):
     """Follows statements; `scope` is what `self.` of the text stands for (a block within the model has its own)."""
 
     def __init__(self, reference: Reference, facts: Facts) -> None:
         self.reference, self.facts = reference, facts
         self.scope = "self."
         self.depth = 0
-        self.memory = writing.Memory()
+        self.aliases = Aliases()
 
     # Statements --------------------------------------------------------------------------------------------------
 
@@ -103,13 +102,13 @@ class Reader:
         self.depth += 1
         if self.depth > 12:
             raise Unreadable("functions call one another too deeply")
-        before, self.scope = (self.scope, self.memory), scope
-        self.memory = writing.Memory(body, self.memory.items)  # names are the function's own
+        before, self.scope = (self.scope, self.aliases), scope
+        self.aliases = Aliases(body, self.aliases.items)  # names are the function's own
         try:
             returned = self._statements(body, values)
         finally:
-            before[1].items = self.memory.items
-            (self.scope, self.memory), self.depth = before, self.depth - 1
+            before[1].items = self.aliases.items
+            (self.scope, self.aliases), self.depth = before, self.depth - 1
         if returned is None:
             raise Unreadable("forward returns nothing")
         return returned[0]
@@ -130,7 +129,7 @@ class Reader:
             return None
         if isinstance(statement, ast.Assign):
             value = self.value(statement.value, values)
-            self.memory.assigned(statement)
+            self.aliases.assigned(statement)
             for target in statement.targets:
                 self.bind(target, value, values)
             return None

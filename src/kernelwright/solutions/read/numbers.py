@@ -6,12 +6,13 @@ import ast
 from typing import Any
 
 from kernelwright import syntax
+from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable, dotted
 
 _SIZES = ("size", "dim", "numel", "ndimension", "nelement")
 
 
-def rewritten(node: ast.expr, reader: Any, values: dict[str, Any]) -> str:
+def rewritten(node: ast.expr, reader: Expressions, values: dict[str, Any]) -> str:
     """The text of an expression. `reader` is the reader of forward, `values` its names. Raises `Unreadable`."""
     if isinstance(node, ast.Slice):
         copy: ast.expr = syntax.expression(f"x[{ast.unparse(node)}]").slice  # type: ignore[attr-defined]
@@ -23,7 +24,7 @@ def rewritten(node: ast.expr, reader: Any, values: dict[str, Any]) -> str:
 class _Rewritten(ast.NodeTransformer):
     """Names of forward replaced by what they stand for; sizes of tensors in the form `NAME.shape[i]`."""
 
-    def __init__(self, reader: Any, values: dict[str, Any]) -> None:
+    def __init__(self, reader: Expressions, values: dict[str, Any]) -> None:
         self.reader, self.values = reader, values
 
     def visit_Name(self, node: ast.Name) -> ast.expr:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kernelwright.solutions.read.interface import Expressions
 from kernelwright.solutions.read.reading import Node, Unreadable
-
-if TYPE_CHECKING:
-    from kernelwright.solutions.read.forward import Reader
-
 
 MOST_ITEMS = 16_384
 """Rounds of all loops and comprehensions of a forward, and elements that its lists ever get."""
 
 
-def items(reader: Reader, node: ast.expr, values: dict[str, Any]) -> list[Any]:
+def items(reader: Expressions, node: ast.expr, values: dict[str, Any]) -> list[Any]:
     """What a loop's variable stands for in each round. Raises `Unreadable` where the text does not tell."""
     found = _items(reader, node, values)
     _count(reader, len(found))
     return found
 
 
-def _count(reader: Reader, more: int) -> None:
-    reader.memory.items += more
-    if reader.memory.items > MOST_ITEMS:
+def _count(reader: Expressions, more: int) -> None:
+    reader.aliases.items += more
+    if reader.aliases.items > MOST_ITEMS:
         raise Unreadable(f"forward has loops and lists of more than {MOST_ITEMS} elements")
 
 
-def _items(reader: Reader, node: ast.expr, values: dict[str, Any]) -> list[Any]:
+def _items(reader: Expressions, node: ast.expr, values: dict[str, Any]) -> list[Any]:
     if (layers := reader.layers(node)) is not None:
         return [("layer", path) for path in layers]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -58,7 +55,9 @@ def _number(value: object) -> Any:
     return tuple(map(_number, value)) if isinstance(value, tuple | list) else Node("number", text=repr(value))
 
 
-def comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp, values: dict[str, Any]) -> tuple[Any, ...]:
+def comprehension(
+    reader: Expressions, node: ast.ListComp | ast.GeneratorExp, values: dict[str, Any]
+) -> tuple[Any, ...]:
     """`[f(x) for x in xs]`."""
     (one, *more) = node.generators
     if more or one.ifs or one.is_async:
@@ -71,12 +70,12 @@ def comprehension(reader: Reader, node: ast.ListComp | ast.GeneratorExp, values:
     return tuple(found)
 
 
-def grown(reader: Reader, call: ast.Call, values: dict[str, Any]) -> bool:
+def grown(reader: Expressions, call: ast.Call, values: dict[str, Any]) -> bool:
     """Follows `xs.append(x)` and `xs.extend(ys)` of a list that nothing else names; whether it is one of these."""
     match call:
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append" | "extend" as how), args=[one]):
             old = values.get(name)
-            if not isinstance(old, tuple) or reader.memory.shared(name):
+            if not isinstance(old, tuple) or reader.aliases.shared(name):
                 return False
             values[name] = (*old, reader.value(one, values)) if how == "append" else (*old, *items(reader, one, values))
             _count(reader, len(values[name]))
@@ -84,7 +83,7 @@ def grown(reader: Reader, call: ast.Call, values: dict[str, Any]) -> bool:
     return False
 
 
-def added(reader: Reader, node: ast.expr, values: dict[str, Any]) -> Node:
+def added(reader: Expressions, node: ast.expr, values: dict[str, Any]) -> Node:
     """`sum(xs)`."""
     found = items(reader, node, values)
     if not found or not all(isinstance(v, Node) for v in found):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kernelwright.solutions.kernels.fusion import READERS
 from kernelwright.solutions.kernels.operators import COMPARISONS, LOGIC
+from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.reading import Node
-
-if TYPE_CHECKING:
-    from kernelwright.solutions.kernels.stages import Writer
 
 MOVING = frozenset(
     """cat stack repeat flip roll reshape reshape_as flatten unflatten unsqueeze squeeze gather index_select pick
@@ -23,7 +19,7 @@ _KEEPING = frozenset(
 _COUNTS = frozenset("argmax argmin count_nonzero bincount cummax_indices cummin_indices".split())
 
 
-def whole(writer: Writer, node: Node) -> bool:
+def whole(writer: Values, node: Node) -> bool:
     """Whether torch gives whole numbers or truth values for a value, as far as operators are known here."""
     if node.op == "number":
         return node.text.lstrip("-").isdigit()
