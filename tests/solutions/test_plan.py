@@ -15,7 +15,7 @@ from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.generate import generate
 from kernelwright.records import Task
 from kernelwright.solutions import schedules, write
-from kernelwright.solutions.kernels.plan import Plan, without_plan
+from kernelwright.solutions.kernels.plan import AnswerPlan, without_plan
 from kernelwright.solutions.mistakes import mistakes
 from kernelwright.solutions.read.reading import Node, Unreadable
 from kernelwright.tasks import candidate_from_text
@@ -164,7 +164,7 @@ def test_every_operator_that_is_told_is_one_of_the_plan() -> None:
 def test_an_input_may_be_called_as_operators_are() -> None:
     u1 = Node("input", text="u1")
     inner = Node("exp", (u1,))
-    plan = Plan(Node("add", (Node("tanh", (inner,)), u1)), {inner: "t1"})
+    plan = AnswerPlan(Node("add", (Node("tanh", (inner,)), u1)), {inner: "t1"})
     assert plan.lines == {"t1": "exp(u1)", "u2": "tanh(t1)", "u3": "add(u2, u1)"}
 
 

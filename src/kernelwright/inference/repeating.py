@@ -18,7 +18,7 @@ from kernelwright.inference.flat import flattened
 from kernelwright.inference.names import Names, familiar, restored
 from kernelwright.inference.weights import plain_weights
 from kernelwright.solutions.kernels.frame import constructor, lacking
-from kernelwright.solutions.read.reading import Reference
+from kernelwright.solutions.read.reading import ReferenceText
 
 CLASS = "class ModelNew(nn.Module):\n"
 FORWARD = "    def forward("
@@ -90,7 +90,7 @@ def with_constructor(answer: str, source: str) -> str:
     return f"{head}{_missing(reference, wanted, head)}{CLASS}{wanted}{answer[ends:]}"
 
 
-def _missing(reference: Reference, init: str, head: str) -> str:
+def _missing(reference: ReferenceText, init: str, head: str) -> str:
     """Imports, constants and helpers that the constructor names and the file does not have."""
     try:
         tree = syntax.parse(head)
@@ -104,7 +104,7 @@ def _missing(reference: Reference, init: str, head: str) -> str:
 
 
 @functools.lru_cache(maxsize=128)
-def _reference(source: str) -> Reference | None:
+def _reference(source: str) -> ReferenceText | None:
     """The parts of a task that its constructor is written from; None of a text that is no task."""
     try:
         tree = syntax.parse(source)
@@ -114,4 +114,4 @@ def _reference(source: str) -> Reference | None:
     methods = {n.name: n for n in model.body if isinstance(n, ast.FunctionDef)} if model is not None else {}
     if model is None or not {"__init__", "forward"} <= set(methods):
         return None
-    return Reference(source, tree, model, methods["forward"], ())
+    return ReferenceText(source, tree, model, methods["forward"], ())

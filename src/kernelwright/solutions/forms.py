@@ -20,7 +20,7 @@ from typing import Any
 from kernelwright import syntax
 from kernelwright.errors import CandidateError
 from kernelwright.solutions.kernels.annotate import annotated
-from kernelwright.solutions.kernels.signature import Argument, Kernel, Signatures, base_name
+from kernelwright.solutions.kernels.signature import Argument, KernelSignature, Signatures, base_name
 
 _SHIM = '''\
 
@@ -241,7 +241,7 @@ class _Export:
         try:
             cuda = _value(given["source"], self.constants)
             flags = _value(given["flags"], self.constants) if "flags" in given else ()
-        except (KeyError, _Unknown) as error:
+        except (KeyError, _NotFixed) as error:
             raise CandidateError(
                 f"line {call.lineno}: the CUDA text or its flags are not known before the file runs ({error})",
                 hint="write the text as one constant string",
@@ -250,7 +250,7 @@ class _Export:
             raise CandidateError(f"line {call.lineno}: Module takes CUDA text, not a {type(cuda).__name__}")
         return cuda, tuple(str(flag) for flag in flags)
 
-    def _check(self, signatures: Signatures, kernels: Sequence[Kernel], call: ast.Call) -> None:
+    def _check(self, signatures: Signatures, kernels: Sequence[KernelSignature], call: ast.Call) -> None:
         if not signatures.declared:
             raise CandidateError(f"line {call.lineno}: the CUDA text has no __global__ function")
         named = {kernel.name for kernel in kernels}
@@ -265,7 +265,7 @@ class _Export:
 # --- C++ ------------------------------------------------------------------------------------------------------------
 
 
-def _launcher_names(kernels: Sequence[Kernel]) -> dict[str, str]:
+def _launcher_names(kernels: Sequence[KernelSignature]) -> dict[str, str]:
     """What each kernel's launcher is called, by callee."""
     found: dict[str, str] = {}
     for kernel in kernels:
@@ -275,7 +275,7 @@ def _launcher_names(kernels: Sequence[Kernel]) -> dict[str, str]:
     return found
 
 
-def _head(kernel: Kernel, launcher: str) -> str:
+def _head(kernel: KernelSignature, launcher: str) -> str:
     sizes = [f"int64_t {name}" for name in _SIZES]
     given = [f"{_TYPES[a.kind]} {_cpp_name(a)}" for a in kernel.arguments]
     return f"void {launcher}({', '.join(sizes + given)})"
@@ -285,7 +285,7 @@ def _cpp_name(argument: Argument) -> str:
     return f"{argument.name}_" if argument.name in (*_SIZES, "stream", "guard", "status") else argument.name
 
 
-def _launcher(kernel: Kernel, launcher: str) -> str:
+def _launcher(kernel: KernelSignature, launcher: str) -> str:
     tensors = [a for a in kernel.arguments if a.kind == "tensor"]
     lines = [f"{_head(kernel, launcher)} {{"]
     lines += [f"    {binding}" for binding in kernel.bindings]
@@ -339,7 +339,7 @@ def _renamed(text: str, names: Mapping[str, str]) -> str:
 # --- Python ---------------------------------------------------------------------------------------------------------
 
 
-class _Unknown(Exception):
+class _NotFixed(Exception):
     """An expression whose value the file's text does not tell."""
 
 
@@ -375,7 +375,7 @@ _NUMBERS = {ast.Add: "__add__", ast.Sub: "__sub__", ast.Mult: "__mul__", ast.Flo
 
 
 def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
-    """The value of a constant expression: texts, numbers, lists of them. Raises `_Unknown`."""
+    """The value of a constant expression: texts, numbers, lists of them. Raises `_NotFixed`."""
     if isinstance(node, ast.Constant):
         return node.value
     if isinstance(node, ast.Name) and node.id in names:
@@ -392,10 +392,10 @@ def _value(node: ast.expr, names: Mapping[str, ast.expr]) -> Any:
             try:
                 return getattr(left, _NUMBERS[type(node.op)])(right)
             except (ArithmeticError, AttributeError) as error:
-                raise _Unknown(ast.unparse(node)[:60]) from error
+                raise _NotFixed(ast.unparse(node)[:60]) from error
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         return _called(node, node.func, names)
-    raise _Unknown(ast.unparse(node)[:60])
+    raise _NotFixed(ast.unparse(node)[:60])
 
 
 def _formatted(part: ast.expr, names: Mapping[str, ast.expr]) -> str:
@@ -403,7 +403,7 @@ def _formatted(part: ast.expr, names: Mapping[str, ast.expr]) -> str:
         return str(part.value)
     if isinstance(part, ast.FormattedValue) and part.conversion == -1 and part.format_spec is None:
         return str(_value(part.value, names))
-    raise _Unknown(ast.unparse(part)[:60])
+    raise _NotFixed(ast.unparse(part)[:60])
 
 
 def _called(node: ast.Call, method: ast.Attribute, names: Mapping[str, ast.expr]) -> Any:
@@ -420,8 +420,8 @@ def _called(node: ast.Call, method: ast.Attribute, names: Mapping[str, ast.expr]
                 *arguments, **{k.arg or "": _value(k.value, names) for k in node.keywords}
             )
         except (TypeError, ValueError, LookupError) as error:
-            raise _Unknown(ast.unparse(node)[:60]) from error
-    raise _Unknown(ast.unparse(node)[:60])
+            raise _NotFixed(ast.unparse(node)[:60]) from error
+    raise _NotFixed(ast.unparse(node)[:60])
 
 
 def _instances(tree: ast.Module, names: Mapping[str, ast.expr]) -> Iterator[str]:
@@ -448,7 +448,7 @@ def _possible(node: ast.expr, names: Mapping[str, ast.expr]) -> list[str]:
         return ["".join(chosen) for chosen in itertools.islice(itertools.product(*parts), 1024)]
     try:
         value = _value(node, names)
-    except _Unknown:
+    except _NotFixed:
         return []
     return [str(value)] if isinstance(value, (str, int)) else []
 

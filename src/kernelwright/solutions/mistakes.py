@@ -22,7 +22,7 @@ LATENT = frozenset(("int32_overflow",))
 
 
 @dataclass(frozen=True)
-class Answer:
+class CutAnswer:
     """An answer in the module form, cut into what precedes the CUDA text, the CUDA text, and what follows."""
 
     before: str
@@ -34,7 +34,7 @@ class Answer:
         return self.before + self.cuda + self.after
 
 
-Plant = Callable[[Answer, random.Random], str | None]
+Plant = Callable[[CutAnswer, random.Random], str | None]
 _PLANTS: dict[str, Plant] = {}
 
 
@@ -60,11 +60,11 @@ def names() -> list[str]:
     return list(_PLANTS)
 
 
-def _cut(text: str) -> Answer | None:
+def _cut(text: str) -> CutAnswer | None:
     match = re.search(r'Module\(r"""(.*?)"""\)', text, re.DOTALL)
     if match is None:
         return None
-    return Answer(text[: match.start(1)], match[1], text[match.end(1) :])
+    return CutAnswer(text[: match.start(1)], match[1], text[match.end(1) :])
 
 
 def _plant(name: str) -> Callable[[Plant], Plant]:
@@ -87,7 +87,7 @@ def _pick(where: str, pattern: str, draw: random.Random, change: Callable[[re.Ma
 
 
 def _in_cuda(pattern: str, change: Callable[[re.Match[str]], str | None]) -> Plant:
-    def plant(answer: Answer, draw: random.Random) -> str | None:
+    def plant(answer: CutAnswer, draw: random.Random) -> str | None:
         cuda = _pick(answer.cuda, pattern, draw, change)
         return None if cuda is None else answer.before + cuda + answer.after
 
@@ -95,7 +95,7 @@ def _in_cuda(pattern: str, change: Callable[[re.Match[str]], str | None]) -> Pla
 
 
 def _in_host(pattern: str, change: Callable[[re.Match[str]], str | None]) -> Plant:
-    def plant(answer: Answer, draw: random.Random) -> str | None:
+    def plant(answer: CutAnswer, draw: random.Random) -> str | None:
         host = _forward(answer.after)
         after = _pick(host[1], pattern, draw, change)
         return None if after is None else answer.before + answer.cuda + host[0] + after
@@ -157,7 +157,7 @@ _plant("swapped_threads")(_in_cuda(r"\[ty\]\[tx\] = ", lambda m: "[tx][ty] = "))
 
 
 @_plant("wrong_stride")
-def _wrong_stride(answer: Answer, draw: random.Random) -> str | None:
+def _wrong_stride(answer: CutAnswer, draw: random.Random) -> str | None:
     """A size in an index taken for another size of the same kernel."""
     kernels = list(re.finditer(r"__global__ void[^(]*\(([^)]*)\)", answer.cuda))
     draw.shuffle(kernels)
@@ -179,7 +179,7 @@ def _wrong_stride(answer: Answer, draw: random.Random) -> str | None:
 
 
 @_plant("swapped_statements")
-def _swapped_statements(answer: Answer, draw: random.Random) -> str | None:
+def _swapped_statements(answer: CutAnswer, draw: random.Random) -> str | None:
     """Two operators of a chain in the wrong order."""
     pattern = r"^( *)((acc|v\d*) = [^\n]*;)\n\1(\3 = [^\n]*;)\n"
     return _in_cuda(pattern, lambda m: f"{m[1]}{m[4]}\n{m[1]}{m[2]}\n")(answer, draw)
@@ -213,7 +213,7 @@ def _launch(match: re.Match[str]) -> ast.Call | None:
 
 
 @_plant("swapped_arguments")
-def _swapped_arguments(answer: Answer, draw: random.Random) -> str | None:
+def _swapped_arguments(answer: CutAnswer, draw: random.Random) -> str | None:
     """Two neighbouring arguments of a launch in the wrong order."""
 
     def swap(match: re.Match[str]) -> str | None:
@@ -232,7 +232,7 @@ def _swapped_arguments(answer: Answer, draw: random.Random) -> str | None:
 
 
 @_plant("missing_argument")
-def _missing_argument(answer: Answer, draw: random.Random) -> str | None:
+def _missing_argument(answer: CutAnswer, draw: random.Random) -> str | None:
     """The last argument of a launch forgotten."""
 
     def drop(match: re.Match[str]) -> str | None:

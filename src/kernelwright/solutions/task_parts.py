@@ -11,13 +11,13 @@ from typing import NamedTuple, TypeVar
 
 from kernelwright import syntax
 from kernelwright.solutions import families
-from kernelwright.solutions.kernels.plan import Plan
+from kernelwright.solutions.kernels.plan import AnswerPlan
 from kernelwright.solutions.kernels.schedule import Schedule
 from kernelwright.solutions.kernels.stages import Writer
 from kernelwright.solutions.read.facts import Facts, read_facts
 from kernelwright.solutions.read.forward import expression
 from kernelwright.solutions.read.lowering import lower
-from kernelwright.solutions.read.reading import Node, Reference, Unreadable, read, readable
+from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, read, readable
 from kernelwright.tasks.normal_form.normal import normal_form
 from kernelwright.tasks.normal_form.plain_classes import plain_classes
 
@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 class TaskParts(NamedTuple):
     """Holds what the templates need of a task."""
 
-    reference: Reference
+    reference: ReferenceText
     facts: Facts
     """The sizes and values that the text fixes."""
     expression: Node
@@ -66,7 +66,7 @@ def lowered(parts: TaskParts, schedule: Schedule, plan: bool = False) -> tuple[W
     With `plan` the writer adds comments that say what is computed where.
     """
     reference, facts, node = parts
-    writer = Writer(reference, schedule, facts, Plan(node, reference.named) if plan else None)
+    writer = Writer(reference, schedule, facts, AnswerPlan(node, reference.named) if plan else None)
     if schedule.fuse:  # hidden values are lowered first; without fusing, each has its tensor when it is asked for
         for hidden in reference.hidden.values():
             lower(writer, hidden)

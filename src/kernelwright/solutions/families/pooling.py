@@ -57,7 +57,7 @@ def adaptive_shape(writer: Writer, node: Node) -> Shape:
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolingWindow:
     """How a window becomes a number, as CUDA text around `u`, the element."""
 
     start: str
@@ -86,7 +86,7 @@ extern "C" __global__ void @name(@parameters) {
 """
 
 
-def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: Window, dilated: bool) -> str:
+def _pooled(writer: Writer, node: Node, epilogue: Epilogue, window: PoolingWindow, dilated: bool) -> str:
     """The kernel and its launch; options come from the module or from the call."""
     rank = int(node.op[-2])
     x = writer.tensor(node.args[0])
@@ -162,7 +162,7 @@ def max_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     """The largest of each window; NaN wins."""
     if option(writer, node, "return_indices", False) not in (False, None):
         raise Unreadable("no template for pooling that returns indices")
-    return _pooled(writer, node, epilogue, Window("-INFINITY", "acc = fmaxf(acc, @u);"), True)
+    return _pooled(writer, node, epilogue, PoolingWindow("-INFINITY", "acc = fmaxf(acc, @u);"), True)
 
 
 @anchor(*AVG)
@@ -176,11 +176,11 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     ceil = option(writer, node, "ceil_mode", False)
     if include is True and ceil is False:
         end = f"acc /= {' * '.join(f'K{a}' for a in letters)};"
-        return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;", end), False)
+        return _pooled(writer, node, epilogue, PoolingWindow("0.0f", "acc += @u;", end), False)
     if include is None:
         raise Unreadable("the text does not fix count_include_pad")
     if include is False:
-        window = Window("0.0f", "acc += @u, ++count;", "acc /= count;")
+        window = PoolingWindow("0.0f", "acc += @u, ++count;", "acc /= count;")
         return _pooled(writer, node, epilogue, _counting(window), False)
     # Windows that reach beyond the padding count up to its end only.
     count = " * ".join(
@@ -188,11 +188,11 @@ def avg_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
         f"(o{a.lower()} * s{a.lower()} - p{a.lower()}))"
         for a in letters
     )
-    return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;", f"acc /= {count};"), False)
+    return _pooled(writer, node, epilogue, PoolingWindow("0.0f", "acc += @u;", f"acc /= {count};"), False)
 
 
-def _counting(window: Window) -> Window:
-    return Window(f"{window.start};\n    int count = 0", window.step, window.end)
+def _counting(window: PoolingWindow) -> PoolingWindow:
+    return PoolingWindow(f"{window.start};\n    int count = 0", window.step, window.end)
 
 
 @anchor(*LP)
@@ -201,10 +201,10 @@ def lp_pool(writer: Writer, node: Node, epilogue: Epilogue) -> str:
     power = option(writer, node, "norm_type")
     p = f"{node.text}.norm_type" if node.text else node.option("norm_type")
     if power in (2, 2.0):
-        return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u * @u;", "acc = sqrtf(acc);"), False)
+        return _pooled(writer, node, epilogue, PoolingWindow("0.0f", "acc += @u * @u;", "acc = sqrtf(acc);"), False)
     if power in (1, 1.0):
-        return _pooled(writer, node, epilogue, Window("0.0f", "acc += @u;"), False)
-    window = Window("0.0f", "acc += powf(@u, power);", "acc = powf(acc, 1.0f / power);", "float power", p)
+        return _pooled(writer, node, epilogue, PoolingWindow("0.0f", "acc += @u;"), False)
+    window = PoolingWindow("0.0f", "acc += powf(@u, power);", "acc = powf(acc, 1.0f / power);", "float power", p)
     return _pooled(writer, node, epilogue, window, False)
 
 

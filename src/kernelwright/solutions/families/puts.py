@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from kernelwright import syntax
-from kernelwright.solutions.kernels.fusion import READERS, Fusion, Reader
+from kernelwright.solutions.kernels.fusion import READERS, Fusion, OperandReader
 from kernelwright.solutions.kernels.stages import Writer, shape_rule
 from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
@@ -93,4 +93,4 @@ def _sizes(writer: Values, node: Node) -> str:
     return f"{writer.bearer(base.args[0])}.shape" if base.args else base.option("shape")
 
 
-READERS["put"] = Reader(_put, _bearer, _sizes)
+READERS["put"] = OperandReader(_put, _bearer, _sizes)

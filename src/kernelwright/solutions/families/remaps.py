@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable
 
 from kernelwright import syntax
-from kernelwright.solutions.kernels.fusion import CTYPES, POSITIONS, READERS, Fusion, Reader
+from kernelwright.solutions.kernels.fusion import CTYPES, POSITIONS, READERS, Fusion, OperandReader
 from kernelwright.solutions.kernels.stages import Writer, shape_rule
 from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Shape
@@ -51,7 +51,7 @@ def one_dimension(op: str, change: Change, bearer: Callable[[Values, Node], str]
             index = f"({index}) * {inner} + {fusion.place} % {inner}"
         return f"{pointer}[{index}]"
 
-    READERS[op] = Reader(read, bearer or _nothing, None if bearer else _own_sizes)
+    READERS[op] = OperandReader(read, bearer or _nothing, None if bearer else _own_sizes)
 
 
 def _own_sizes(writer: Values, node: Node) -> str:
@@ -163,7 +163,7 @@ def _picked(fusion: Fusion, node: Node) -> str:
     return f"{pointer}[({place} / {inner} * {n} + {number}) * {inner} + {place} % {inner}]"
 
 
-READERS["pick"] = Reader(_picked, lambda writer, node: writer.tensor(node.args[1]))
+READERS["pick"] = OperandReader(_picked, lambda writer, node: writer.tensor(node.args[1]))
 
 
 @shape_rule("pick")
@@ -219,7 +219,7 @@ def _arange_shape(writer: Writer, node: Node) -> Shape:
 # Views, by their strides ----------------------------------------------------------------------------------------------
 
 
-def strided(view: Callable[[Values, Node], str]) -> Reader:
+def strided(view: Callable[[Values, Node], str]) -> OperandReader:
     """Reads a view of a tensor where it lies. `view` adds its line and returns its Python name."""
 
     def read(fusion: Fusion, node: Node) -> str:
@@ -234,4 +234,4 @@ def strided(view: Callable[[Values, Node], str]) -> Reader:
                 terms.append(f"{index if index.isidentifier() else f'({index})'} * {stride}")
         return f"{pointer}[{' + '.join(terms) or '0'}]"
 
-    return Reader(read, view)
+    return OperandReader(read, view)

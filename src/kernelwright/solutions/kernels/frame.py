@@ -8,10 +8,10 @@ import symtable
 import textwrap
 from collections.abc import Iterator
 
-from kernelwright.solutions.read.reading import Reference
+from kernelwright.solutions.read.reading import ReferenceText
 
 
-def module_text(reference: Reference, kernels: list[str], lines: list[str], result: str) -> str:
+def module_text(reference: ReferenceText, kernels: list[str], lines: list[str], result: str) -> str:
     """The whole file: `kernels` are CUDA texts, `lines` forward's statements, `result` what it returns."""
     body = textwrap.indent("\n".join([*lines, f"return {result}"]), " " * 8)
     init = constructor(reference)
@@ -24,7 +24,7 @@ def module_text(reference: Reference, kernels: list[str], lines: list[str], resu
     return "\n".join(parts)
 
 
-def _arguments(reference: Reference) -> str:
+def _arguments(reference: ReferenceText) -> str:
     """forward's parameters, without annotations."""
     given = _bare(reference.forward.args)
     given.args = given.args[1:]
@@ -38,7 +38,7 @@ def _bare(arguments: ast.arguments) -> ast.arguments:
     return bare
 
 
-def constructor(reference: Reference) -> str:
+def constructor(reference: ReferenceText) -> str:
     """The reference's constructor without docstring, so that arguments, attributes and weights keep their names.
 
     Before it the attributes of the class, behind it the methods that it calls.
@@ -75,12 +75,12 @@ def _helpers(model: ast.ClassDef, init: ast.FunctionDef) -> list[ast.FunctionDef
     return [method for name, method in methods.items() if name in called]
 
 
-def _own(reference: Reference) -> ast.Module:
+def _own(reference: ReferenceText) -> ast.Module:
     """The file that an answer's constructor is from."""
     return reference.own or reference.tree
 
 
-def imports(reference: Reference, used: str) -> str:
+def imports(reference: ReferenceText, used: str) -> str:
     """Imports and module constants that the constructor or forward name, and what a candidate always needs."""
     names = _names(used)
     needed = list(_needed(reference, names))
@@ -101,7 +101,7 @@ def imports(reference: Reference, used: str) -> str:
     return "\n".join(lines + ([*constants, ""] if constants else []))
 
 
-def lacking(reference: Reference, init: str, has: set[str]) -> list[str]:
+def lacking(reference: ReferenceText, init: str, has: set[str]) -> list[str]:
     """Imports and definitions of the reference that a constructor needs and a file with the names `has` lacks."""
     wanted = _names(init)
     found = [n for n in _needed(reference, wanted) if not _given(n) & has]
@@ -121,7 +121,7 @@ def _given(node: ast.stmt) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
 
 
-def _needed(reference: Reference, names: set[str]) -> Iterator[ast.stmt]:
+def _needed(reference: ReferenceText, names: set[str]) -> Iterator[ast.stmt]:
     """Module-level assignments and functions that are named, also by one another, in their order."""
     tree = [
         n for n in _own(reference).body if isinstance(n, (ast.Assign, ast.AnnAssign, ast.FunctionDef, ast.ClassDef))

@@ -61,7 +61,7 @@ NUMBERS = ("number", "count", "size", "constant")
 
 
 @dataclass(frozen=True)
-class Reader:
+class OperandReader:
     """An operator that reads its operand elsewhere than at the result's own index: a view, a gather, a shift."""
 
     read: Callable[[Fusion, Node], str]
@@ -72,7 +72,7 @@ class Reader:
     """Python text of the result's sizes, where there is no such tensor."""
 
 
-READERS: dict[str, Reader] = {}
+READERS: dict[str, OperandReader] = {}
 POSITIONS: dict[str, Callable[[Fusion, Node], str]] = {}
 """Operators among `FUSED` whose value depends on where the element is: C text of it, given their operands' values."""
 

@@ -32,7 +32,7 @@ _SERVED = re.compile(r"\n\n// [tu]\d+(?:, [tu]\d+)*: \w+$", re.MULTILINE)
 _UNSEEN = re.compile(f"{_MARK}[tu]\\d+|{_TITLE}[^\n]*\n")
 
 
-class Plan:
+class AnswerPlan:
     """The operators of an expression by name, and which of them a lowered node is a part of.
 
     `named`: nodes to which forward gives names of its own, such as `t1`.

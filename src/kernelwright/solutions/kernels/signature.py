@@ -38,7 +38,7 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class TemplateParameter:
+class KernelTemplateParameter:
     """`type` is the text before the name: `typename`, `int`; `default` is empty where there is none."""
 
     type: str
@@ -51,7 +51,7 @@ class TemplateParameter:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSignature:
     """A kernel, or with `instance` (`scale<float, 256>`) one instance of a kernel template.
 
     `bindings` are the C++ declarations that give an instance's template parameters their values.
@@ -69,11 +69,11 @@ class Kernel:
 
 
 @dataclass(frozen=True)
-class Declared:
+class KernelDeclaration:
     """A kernel as it is declared, with the tokens of its parameters."""
 
     name: str
-    template: tuple[TemplateParameter, ...]
+    template: tuple[KernelTemplateParameter, ...]
     parameters: tuple[tuple[Token, ...], ...]
 
 
@@ -83,7 +83,7 @@ class Signatures:
     def __init__(self, cuda: str) -> None:
         self._tokens = tokenize(cuda)
         self.aliases = _aliases(self._tokens)
-        self.declared: dict[str, Declared] = {}
+        self.declared: dict[str, KernelDeclaration] = {}
         scopes: list[tuple[int, str]] = []  # where a brace closes, and the namespace that it holds
         k = 0
         while k < len(self._tokens):
@@ -101,16 +101,16 @@ class Signatures:
                 found = _declared(self._tokens, k)
                 if found is not None:
                     name = "::".join([s for _, s in scopes if s] + [found.name])
-                    self.declared.setdefault(name, Declared(name, found.template, found.parameters))
+                    self.declared.setdefault(name, KernelDeclaration(name, found.template, found.parameters))
             k += 1
 
-    def kernels(self, instances: Sequence[str]) -> list[Kernel]:
+    def kernels(self, instances: Sequence[str]) -> list[KernelSignature]:
         """Every kernel that is no template, and of templates the `instances`, names such as `scale<float, 256>`.
 
         Instances of kernels that the text does not declare are left out. Raises `CandidateError`.
         """
         plain = [d for d in self.declared.values() if not d.template]
-        found = [Kernel(d.name, self._arguments(d, {})) for d in plain]
+        found = [KernelSignature(d.name, self._arguments(d, {})) for d in plain]
         for instance in dict.fromkeys(instances):
             declared = self._template(instance)
             if declared is not None:
@@ -121,15 +121,15 @@ class Signatures:
                     for p, v in zip(declared.template, values, strict=True)
                     if p.name
                 )
-                found.append(Kernel(declared.name, self._arguments(declared, types), instance, bindings))
+                found.append(KernelSignature(declared.name, self._arguments(declared, types), instance, bindings))
         return found
 
-    def _template(self, instance: str) -> Declared | None:
+    def _template(self, instance: str) -> KernelDeclaration | None:
         base = instance.partition("<")[0].strip().removeprefix("::")
         exact = self.declared.get(base)
         return exact if exact is not None and exact.template else None
 
-    def _arguments(self, declared: Declared, types: dict[str, str]) -> tuple[Argument, ...]:
+    def _arguments(self, declared: KernelDeclaration, types: dict[str, str]) -> tuple[Argument, ...]:
         reserved = {declared.name, *(p.name for p in declared.template)}
         found: list[Argument] = []
         for position, tokens in enumerate(declared.parameters):
@@ -187,7 +187,7 @@ def _namespace(tokens: Sequence[Token], brace: int) -> str | None:
     return None
 
 
-def _declared(tokens: Sequence[Token], marker: int) -> Declared | None:
+def _declared(tokens: Sequence[Token], marker: int) -> KernelDeclaration | None:
     """The kernel whose `__global__` is at `marker`; None where no parameter list follows."""
     every = list(tokens)
     k = marker + 1
@@ -202,12 +202,12 @@ def _declared(tokens: Sequence[Token], marker: int) -> Declared | None:
             else:
                 pieces = [tuple(p) for p in _pieces(every[k + 2 : closing])]
                 pieces = [p for p in pieces if p and [t.text for t in p] != ["void"]]
-                return Declared(token.text, _template_before(every, marker), tuple(pieces))
+                return KernelDeclaration(token.text, _template_before(every, marker), tuple(pieces))
         k += 1
     return None
 
 
-def _template_before(tokens: list[Token], marker: int) -> tuple[TemplateParameter, ...]:
+def _template_before(tokens: list[Token], marker: int) -> tuple[KernelTemplateParameter, ...]:
     """The parameters of the `template <...>` that the declaration begins with."""
     start = marker
     while start > 0 and tokens[start - 1].text not in (";", "}", "{") and tokens[start - 1].kind != "directive":
@@ -218,7 +218,7 @@ def _template_before(tokens: list[Token], marker: int) -> tuple[TemplateParamete
     return tuple(_template_parameter(p) for p in _pieces(tokens[start + 2 : closing]))
 
 
-def _template_parameter(tokens: Sequence[Token]) -> TemplateParameter:
+def _template_parameter(tokens: Sequence[Token]) -> KernelTemplateParameter:
     texts = [t.text for t in tokens]
     if texts[:1] == ["template"] or texts.count(".") >= 3:
         raise CandidateError(
@@ -228,12 +228,12 @@ def _template_parameter(tokens: Sequence[Token]) -> TemplateParameter:
     end = texts.index("=") if "=" in texts else len(texts)
     default = _text(tokens[end + 1 :])
     named = end > 1 and tokens[end - 1].kind == "word"
-    return TemplateParameter(
+    return KernelTemplateParameter(
         _text(tokens[: end - 1] if named else tokens[:end]), texts[end - 1] if named else "", default
     )
 
 
-def _template_values(declared: Declared, instance: str) -> list[str]:
+def _template_values(declared: KernelDeclaration, instance: str) -> list[str]:
     """What an instance gives each template parameter."""
     tokens = tokenize(instance)
     opening = next((k for k, t in enumerate(tokens) if t.text == "<"), len(tokens))

@@ -35,12 +35,12 @@ from kernelwright.solutions.kernels.allocation import allocation
 from kernelwright.solutions.kernels.fusion import CTYPES, NUMBERS, READERS, Fusion, Operands, leaves, region, same
 from kernelwright.solutions.kernels.lanes import vectorised
 from kernelwright.solutions.kernels.operators import COMPARISONS, FUSED, LOGIC
-from kernelwright.solutions.kernels.plan import Plan, titled, unmarked
+from kernelwright.solutions.kernels.plan import AnswerPlan, titled, unmarked
 from kernelwright.solutions.kernels.schedule import Schedule
 from kernelwright.solutions.kernels.values import Values
 from kernelwright.solutions.read.declared import Declared, Shape, broadcast
 from kernelwright.solutions.read.facts import Facts, read_facts
-from kernelwright.solutions.read.reading import Node, Reference, Unreadable, nodes
+from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, nodes
 from kernelwright.solutions.read.wholes import whole
 
 Anchor = Callable[["Writer", Node, "Epilogue"], str]
@@ -95,7 +95,7 @@ class Writer(Values):
     """Collects kernels and the lines of forward."""
 
     def __init__(
-        self, reference: Reference, schedule: Schedule, facts: Facts | None = None, plan: Plan | None = None
+        self, reference: ReferenceText, schedule: Schedule, facts: Facts | None = None, plan: AnswerPlan | None = None
     ) -> None:
         self.reference = reference
         self.plan = plan

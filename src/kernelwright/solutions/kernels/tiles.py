@@ -225,7 +225,7 @@ class Product:
 
 
 @dataclass(frozen=True)
-class Shape:
+class TileShape:
     """A block's tile: rows, columns, depth in elements; results of a thread along rows and columns."""
 
     bm: int
@@ -240,12 +240,12 @@ class Shape:
 
 
 SHAPES = {
-    "register32": Shape(32, 32, 16, 2, 2),
-    "register64": Shape(64, 64, 16, 4, 4),
-    "register128": Shape(128, 128, 8, 8, 8),
-    "wide": Shape(32, 128, 16, 4, 4),
-    "double64": Shape(64, 64, 16, 4, 4),
-    "double128": Shape(128, 128, 8, 8, 8),
+    "register32": TileShape(32, 32, 16, 2, 2),
+    "register64": TileShape(64, 64, 16, 4, 4),
+    "register128": TileShape(128, 128, 8, 8, 8),
+    "wide": TileShape(32, 128, 16, 4, 4),
+    "double64": TileShape(64, 64, 16, 4, 4),
+    "double128": TileShape(128, 128, 8, 8, 8),
 }
 
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
-from kernelwright.solutions.kernels.plan import Plan
+from kernelwright.solutions.kernels.plan import AnswerPlan
 from kernelwright.solutions.read.declared import Shape
 from kernelwright.solutions.read.facts import Facts
-from kernelwright.solutions.read.reading import Node, Reference
+from kernelwright.solutions.read.reading import Node, ReferenceText
 
 
 class Values(ABC):
     """Gives the tensors, shapes and kinds of forward's values, and adds lines to the candidate's forward."""
 
-    reference: Reference
+    reference: ReferenceText
     facts: Facts
-    plan: Plan | None
+    plan: AnswerPlan | None
     """The source of comments; None writes no comments."""
     floats: set[str]
     """Python names of tensors that are known to hold float32 in row-major order."""

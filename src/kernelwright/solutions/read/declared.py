@@ -1,6 +1,6 @@
 """Values and tensors that expressions of a task's text make: a small evaluator, which runs nothing.
 
-What it cannot know raises `Unknown`. Of a tensor it knows the shape and the dtype.
+What it cannot know raises `NotDeclared`. Of a tensor it knows the shape and the dtype.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Sizes(tuple):  # type: ignore[type-arg]
         return found
 
 
-class Unknown(Exception):
+class NotDeclared(Exception):
     """The text does not say."""
 
 
@@ -80,18 +80,18 @@ _COMPARISONS: dict[type, Callable[[Any, Any], bool]] = {
 
 
 def evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
-    """The value of an expression of numbers, strings, tuples and lists. Raises `Unknown`."""
+    """The value of an expression of numbers, strings, tuples and lists. Raises `NotDeclared`."""
     try:
         return _evaluate(node, names)
     except (ArithmeticError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise Unknown(ast.unparse(node)) from error
+        raise NotDeclared(ast.unparse(node)) from error
 
 
 def value_or(node: ast.expr, names: dict[str, Any], default: Any) -> Any:
     """The value of an expression, or `default` where it is not known."""
     try:
         return evaluate(node, names)
-    except Unknown:
+    except NotDeclared:
         return default
 
 
@@ -130,7 +130,7 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
             for item in items:
                 found.append(_evaluate(node.elt, {**names, each.target.id: item}))
                 if len(items) * _items(found[0]) > _MOST:
-                    raise Unknown("too long")
+                    raise NotDeclared("too long")
             return found
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
         ends = (node.slice.lower, node.slice.upper, node.slice.step)
@@ -146,20 +146,20 @@ def _evaluate(node: ast.expr, names: dict[str, Any]) -> Any:
         called = dotted(node.func).removeprefix("math.")
         if called in _MATH:
             return _MATH[called](*(_evaluate(a, names) for a in node.args))
-    raise Unknown(ast.unparse(node)[:60])
+    raise NotDeclared(ast.unparse(node)[:60])
 
 
 def _check_size(op: ast.operator, left: Any, right: Any) -> None:
-    """Raises `Unknown` for an operation whose result would be huge."""
+    """Raises `NotDeclared` for an operation whose result would be huge."""
     if isinstance(left, str) or isinstance(right, str):
         if not isinstance(op, ast.Add):
-            raise Unknown("an operator on text")
+            raise NotDeclared("an operator on text")
     elif isinstance(left, tuple | list) or isinstance(right, tuple | list):
         many, times = (left, right) if isinstance(left, tuple | list) else (right, left)
         if isinstance(op, ast.Mult) and _items(many) * times > _MOST:
-            raise Unknown("too long")
+            raise NotDeclared("too long")
     elif isinstance(op, ast.Pow | ast.Mult) and max(abs(left), abs(right)) > 1e9:
-        raise Unknown("too large")
+        raise NotDeclared("too large")
 
 
 def _items(value: Any) -> int:
@@ -182,7 +182,7 @@ def _named(node: ast.expr, names: dict[str, Any]) -> Any:
         return names[owner].dtype
     if name.startswith("torch.") and name.count(".") == 1:
         return name  # a dtype, as text
-    raise Unknown(name)
+    raise NotDeclared(name)
 
 
 # Tensors -------------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ _MAKERS = frozenset("randn rand zeros ones empty full normal".split())
 
 
 def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
-    """A tensor's shape and dtype from the expression that makes it. Raises `Unknown`."""
+    """A tensor's shape and dtype from the expression that makes it. Raises `NotDeclared`."""
     if isinstance(node, ast.Name) and isinstance(names.get(node.id), Declared):
         return names[node.id]  # type: ignore[no-any-return]
     if isinstance(node, ast.BinOp):
@@ -239,11 +239,11 @@ def declared(node: ast.expr, names: dict[str, Any]) -> Declared:
         return _picked(declared(node.value, names), node.slice, names)
     if isinstance(node, ast.Call):
         return _made(node, names)
-    raise Unknown(ast.unparse(node)[:60])
+    raise NotDeclared(ast.unparse(node)[:60])
 
 
 def _several(node: ast.expr, names: dict[str, Any]) -> list[Declared]:
-    """The tensors of a list, or those that `torch.meshgrid` gives. Raises `Unknown`."""
+    """The tensors of a list, or those that `torch.meshgrid` gives. Raises `NotDeclared`."""
     if isinstance(node, ast.List | ast.Tuple) and node.elts:
         return [declared(e, names) for e in node.elts]
     if isinstance(node, ast.Call) and dotted(node.func) == "torch.meshgrid":
@@ -251,7 +251,7 @@ def _several(node: ast.expr, names: dict[str, Any]) -> list[Declared]:
         parts = [declared(e, names) for e in (given.elts if given is not None else node.args)]
         if all(len(p.shape) == 1 for p in parts) and [ast.unparse(k) for k in node.keywords] == ["indexing='ij'"]:
             return [Declared(tuple(p.shape[0] for p in parts), one.dtype) for one in parts]
-    raise Unknown(ast.unparse(node)[:60])
+    raise NotDeclared(ast.unparse(node)[:60])
 
 
 def _joined(nodes: list[ast.expr], names: dict[str, Any]) -> Declared:
@@ -259,10 +259,10 @@ def _joined(nodes: list[ast.expr], names: dict[str, Any]) -> Declared:
     for node in nodes:
         try:
             found.append(declared(node, names))
-        except Unknown:
+        except NotDeclared:
             numbers.append(evaluate(node, names))  # a number, or unknown
     if not found:
-        raise Unknown("no tensor")
+        raise NotDeclared("no tensor")
     shape = found[0].shape
     for other in found[1:]:
         shape = broadcast(shape, other.shape)
@@ -285,7 +285,7 @@ def _picked(inner: Declared, index: ast.expr, names: dict[str, Any]) -> Declared
     constants = [p.value if isinstance(p, ast.Constant) else 0 for p in parts]
     taken = sum(v is not None and v is not ... for v in constants)
     if taken > len(inner.shape):
-        raise Unknown(ast.unparse(index))
+        raise NotDeclared(ast.unparse(index))
     left, shape = list(inner.shape), list[int]()
     for part, value in zip(parts, constants, strict=True):
         if value is ...:
@@ -300,7 +300,7 @@ def _picked(inner: Declared, index: ast.expr, names: dict[str, Any]) -> Declared
         elif isinstance(evaluate(part, names), int):
             left.pop(0)
         else:
-            raise Unknown(ast.unparse(index))
+            raise NotDeclared(ast.unparse(index))
     return Declared((*shape, *left), inner.dtype)
 
 
@@ -322,7 +322,7 @@ def _returned_by(function: ast.FunctionDef, call: ast.Call, names: dict[str, Any
             return declared(statement.value, inside)
         elif not (isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)):
             break
-    raise Unknown(function.name)
+    raise NotDeclared(function.name)
 
 
 def _made(node: ast.Call, names: dict[str, Any]) -> Declared:
@@ -340,24 +340,24 @@ def _made(node: ast.Call, names: dict[str, Any]) -> Declared:
     elif isinstance(function := names.get(f"def {called}"), ast.FunctionDef) and names.get("def", 0) < _DEPTH:
         return _returned_by(function, node, {**names, "def": names.get("def", 0) + 1})
     else:
-        raise Unknown(ast.unparse(node)[:60])
+        raise NotDeclared(ast.unparse(node)[:60])
     return Declared(made.shape, dtype(keywords["dtype"], names)) if "dtype" in keywords else made
 
 
 def _is_tensor(node: ast.expr, names: dict[str, Any]) -> bool:
     try:
         declared(node, names)
-    except Unknown:
+    except NotDeclared:
         return False
     return True
 
 
 def dtype(node: ast.expr, names: dict[str, Any]) -> str:
-    """A dtype as `Declared` has it. Raises `Unknown`."""
+    """A dtype as `Declared` has it. Raises `NotDeclared`."""
     value = evaluate(node, names)
     found = DTYPES.get(str(value).removeprefix("torch."))
     if found is None:
-        raise Unknown(f"dtype {value}")
+        raise NotDeclared(f"dtype {value}")
     return found
 
 
@@ -368,7 +368,7 @@ def _shape(args: list[ast.expr], keywords: dict[str, ast.expr], names: dict[str,
         values = values[0]
     sizes = values if isinstance(values, (list, tuple)) else [values]
     if not all(isinstance(v, int) for v in sizes):
-        raise Unknown(f"sizes {sizes}")
+        raise NotDeclared(f"sizes {sizes}")
     return tuple(sizes)
 
 
@@ -421,7 +421,7 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
     if name in ("to", "type") and args:
         try:
             return Declared(inner.shape, dtype(args[0], names))
-        except Unknown:
+        except NotDeclared:
             return inner
     if name == "flatten":
         rank = len(inner.shape)
@@ -448,7 +448,7 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
                 rest = math.prod(v for v in shape if v != -1)
                 whole = math.prod(inner.shape) // max(rest, 1)
                 return Declared(tuple(whole if v == -1 else v for v in shape), inner.dtype)
-        raise Unknown(name)
+        raise NotDeclared(name)
     if name in ("t", "transpose", "permute"):
         order = list(range(len(inner.shape)))
         if name == "permute":
@@ -461,11 +461,11 @@ def _by_method(name: str, inner: Declared, args: list[ast.expr], names: dict[str
         at = evaluate(args[0], names) % (len(inner.shape) + 1)
         return Declared((*inner.shape[:at], 1, *inner.shape[at:]), inner.dtype)
     if name in ("argmax", "argmin", "argsort", "sort", "topk", "nonzero", "unique", "max", "min"):
-        raise Unknown(name)
+        raise NotDeclared(name)
     if name in ("gt", "ge", "lt", "le", "eq", "ne"):
         return Declared(inner.shape, "bool")
     if name.rstrip("_") not in _KEEPING:
-        raise Unknown(name)
+        raise NotDeclared(name)
     shape = inner.shape
     if name in _FLOATING and inner.dtype in _WHOLE:
         inner = Declared(shape, "float")
@@ -480,7 +480,7 @@ def assign(statement: ast.stmt, names: dict[str, Any]) -> None:
         return
     try:
         value = thing(statement.value, names)
-    except Unknown:
+    except NotDeclared:
         value = None
     for target in statement.targets if isinstance(statement, ast.Assign) else [statement.target]:
         if isinstance(target, ast.Tuple) and isinstance(value, (tuple, list)) and len(value) == len(target.elts):
@@ -495,17 +495,17 @@ def thing(node: ast.expr, names: dict[str, Any]) -> Any:
     """A value, or a declared tensor."""
     try:
         return evaluate(node, names)
-    except Unknown:
+    except NotDeclared:
         pass
     try:
         called = dotted(node.func) if isinstance(node, ast.Call) else ""
         return _several(node, names) if called == "torch.meshgrid" else declared(node, names)
     except (TypeError, ValueError, LookupError, ArithmeticError) as error:  # the text does what cannot be done
-        raise Unknown(str(error)) from None
+        raise NotDeclared(str(error)) from None
 
 
 def or_none(node: ast.expr, names: dict[str, Any]) -> Any:
     try:
         return thing(node, names)
-    except Unknown:
+    except NotDeclared:
         return None

@@ -15,9 +15,9 @@ from kernelwright import syntax
 from kernelwright.solutions.read.declared import (
     DTYPES,
     Declared,
+    NotDeclared,
     Shape,
     Sizes,
-    Unknown,
     assign,
     dtype,
     evaluate,
@@ -28,7 +28,7 @@ from kernelwright.solutions.read.declared import (
 from kernelwright.solutions.read.names import MODULE_ARGUMENTS
 from kernelwright.solutions.read.reading import (
     CHANGES,
-    Reference,
+    ReferenceText,
     Unreadable,
     assigned,
     bare_layer,
@@ -57,7 +57,7 @@ class Facts:
             return names[text]
         try:
             return evaluate(syntax.expression(text), names)
-        except (Unknown, SyntaxError) as error:
+        except (NotDeclared, SyntaxError) as error:
             raise Unreadable(f"the text does not fix the value of {text}") from error
 
     shapes: dict[str, Shape] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Facts:
         return {**self.constants, **attributes, **numbers, **shapes}
 
 
-def read_facts(reference: Reference) -> Facts:
+def read_facts(reference: ReferenceText) -> Facts:
     """What the text of a task declares."""
     facts = Facts()
     functions = {n.name: n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
@@ -117,7 +117,7 @@ def _items(node: ast.expr, names: dict[str, Any]) -> list[tuple[ast.expr, dict[s
     return []
 
 
-def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, reference: Reference) -> None:
+def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, reference: ReferenceText) -> None:
     """Attributes with known values, and parameters and buffers with known shapes."""
     functions = {f"def {n.name}": n for n in reference.tree.body if isinstance(n, ast.FunctionDef)}
     own = {f"self.{k}": v for k, v in facts.attributes.items()}
@@ -128,7 +128,9 @@ def _read_constructor(init: ast.FunctionDef, given: list[Any], facts: Facts, ref
     facts.constructor = names
 
 
-def _read_body(init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: Reference, prefix: str) -> None:
+def _read_body(
+    init: ast.FunctionDef, names: dict[str, Any], facts: Facts, reference: ReferenceText, prefix: str
+) -> None:
     for statement in init.body:
         _check_compound(statement)
         for target, value in assigned(statement):
@@ -154,12 +156,12 @@ def _check_compound(statement: ast.stmt) -> None:
                 raise Unreadable(f"no template for a constructor with {ast.unparse(node)[:40]} in a loop or condition")
 
 
-def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts, reference: Reference) -> None:
+def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Facts, reference: ReferenceText) -> None:
     if isinstance(node, ast.Call) and _layer(name, node, names, facts, reference):
         return
     try:
         value = thing(node, names)
-    except Unknown:
+    except NotDeclared:
         return
     if isinstance(value, Declared):
         facts.tensors[name] = value
@@ -168,7 +170,7 @@ def _set_attribute(name: str, node: ast.expr, names: dict[str, Any], facts: Fact
     names[f"self.{name.rpartition('.')[2]}"] = value
 
 
-def _changed(path: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> None:
+def _changed(path: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: ReferenceText) -> None:
     """Notes what a call such as `self.net.eval()` does to all layers below a path; "" is the whole model."""
     method, given = call.func.attr, [*call.args, *(k.value for k in call.keywords)]  # type: ignore[attr-defined]
     if method in ("eval", "train"):
@@ -188,7 +190,7 @@ def _trains(call: ast.Call, names: dict[str, Any]) -> bool:
 def _is_dtype(node: ast.expr, names: dict[str, Any]) -> bool:
     try:
         return bool(dtype(node, names))
-    except Unknown:
+    except NotDeclared:
         return False
 
 
@@ -200,7 +202,7 @@ _IN_HALF = frozenset(
 """Layers whose weights may be of half precision: they are read as float32."""
 
 
-def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: Reference) -> bool:
+def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, reference: ReferenceText) -> bool:
     """Notes what a layer was made with, as `NAME.PARAMETER`, and the shapes of its weights."""
     call, changes = bare_layer(call)
     if name in reference.lists:
@@ -239,7 +241,7 @@ def _layer(name: str, call: ast.Call, names: dict[str, Any], facts: Facts, refer
             kept.append(ast.Constant(method))
     try:
         given["dtype"] = dtype(kept[-1], names) if kept else "float"
-    except Unknown:
+    except NotDeclared:
         given["dtype"] = ""
     if given["dtype"] != "float" and (kind not in _IN_HALF or given["dtype"] not in ("half", "bfloat16")):
         raise Unreadable(f"no template for weights of another type in nn.{kind}")

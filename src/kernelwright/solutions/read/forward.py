@@ -26,7 +26,7 @@ from kernelwright.solutions.read.names import (
     TENSOR_KEYWORDS,
 )
 from kernelwright.solutions.read.numbers import rewritten
-from kernelwright.solutions.read.reading import Node, Reference, Unreadable, dotted
+from kernelwright.solutions.read.reading import Node, ReferenceText, Unreadable, dotted
 from kernelwright.solutions.read.settling import piece, settled
 from kernelwright.tasks.normal_form.layers import ENCODER
 
@@ -61,7 +61,7 @@ MOST_TURNS = 32
 """A loop of more turns is not unrolled."""
 
 
-def expression(reference: Reference, facts: Facts) -> Node:
+def expression(reference: ReferenceText, facts: Facts) -> Node:
     """The value that forward returns; several in a node `tuple`. Raises `Unreadable`."""
     reader = ForwardReader(reference, facts)
     values: dict[str, Value] = {name: Node("input", text=name) for name in reference.inputs}
@@ -89,7 +89,7 @@ def _node(value: Value) -> Node:
 class ForwardReader(Expressions):
     """Follows statements; `scope` is what `self.` of the text stands for (a block within the model has its own)."""
 
-    def __init__(self, reference: Reference, facts: Facts) -> None:
+    def __init__(self, reference: ReferenceText, facts: Facts) -> None:
         self.reference, self.facts = reference, facts
         self.scope = "self."
         self.depth = 0
@@ -262,7 +262,7 @@ class ForwardReader(Expressions):
         raise Unreadable(f"forward has {ast.unparse(node)[:60]}")
 
     def _path(self, node: ast.expr) -> str:
-        """The path of a layer of the model that an expression names, as in `Reference.modules`; or empty."""
+        """The path of a layer of the model that an expression names, as in `ReferenceText.modules`; or empty."""
         text = ast.unparse(node)
         if not text.startswith("self."):
             return ""

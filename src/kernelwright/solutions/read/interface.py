@@ -12,7 +12,7 @@ from typing import Any
 
 from kernelwright.solutions.read.aliases import Aliases
 from kernelwright.solutions.read.facts import Facts
-from kernelwright.solutions.read.reading import Node, Reference
+from kernelwright.solutions.read.reading import Node, ReferenceText
 
 Value = Any
 """The value of a name in forward: a `Node`, a tuple of values, or None."""
@@ -21,7 +21,7 @@ Value = Any
 class Expressions(ABC):
     """Reads expressions of forward. `values` maps the names in scope to their values."""
 
-    reference: Reference
+    reference: ReferenceText
     facts: Facts
     aliases: Aliases
     scope: str

@@ -78,7 +78,7 @@ def nodes(root: Node) -> Iterator[Node]:
 
 
 @dataclass
-class Reference:
+class ReferenceText:
     """What the templates need to know of a reference."""
 
     source: str
@@ -105,7 +105,7 @@ class Reference:
     """What forward calls its values: the first name of each, in the order of the text."""
 
 
-def read(source: str) -> Reference:
+def read(source: str) -> ReferenceText:
     """The reference's parts; raises `Unreadable`."""
     try:
         tree = syntax.parse(source)
@@ -121,7 +121,7 @@ def read(source: str) -> Reference:
     if forward.args.vararg or forward.args.kwarg or forward.args.kwonlyargs:
         raise Unreadable("forward takes *args or keywords")
     names = tuple(a.arg for a in forward.args.args[1:])
-    reference = Reference(source, tree, model, forward, names)
+    reference = ReferenceText(source, tree, model, forward, names)
     if "__init__" in methods:
         _read_init(methods["__init__"], reference)
     return reference
@@ -130,7 +130,7 @@ def read(source: str) -> Reference:
 _CHANGING = frozenset("append extend insert add_module register_module pop clear remove".split())
 
 
-def _read_init(init: ast.FunctionDef, reference: Reference, prefix: str = "") -> None:
+def _read_init(init: ast.FunctionDef, reference: ReferenceText, prefix: str = "") -> None:
     for node in ast.walk(init):
         for target, value in assigned(node):
             if isinstance(target, ast.Attribute) and dotted(target.value) == "self" and isinstance(value, ast.Call):
@@ -197,7 +197,7 @@ def bare_layer(call: ast.Call) -> tuple[ast.Call, list[ast.Call]]:
     return (inner, changes[::-1]) if layer else (call, [])
 
 
-def _read_layer(path: str, call: ast.Call, reference: Reference) -> None:
+def _read_layer(path: str, call: ast.Call, reference: ReferenceText) -> None:
     """Notes what an attribute is: a weight, a layer, layers in a row, or a block of the same file."""
     call, _ = bare_layer(call)
     called = dotted(call.func)
