@@ -20,9 +20,9 @@ from kernelwright.evaluation.device.devices import HostDevice
 from kernelwright.evaluation.device.timed_calls import TimedCalls
 from kernelwright.evaluation.judge import full_size, hardware_limits, timing
 from kernelwright.evaluation.judge import rules as guards
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.hardware_limits import floor_ms
 from kernelwright.evaluation.judge.intervals import process_spread, ratio_interval
-from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.processes import gpu_seats
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, Evaluation, LibraryRule, SourceFile, Task

@@ -1,7 +1,8 @@
 """Guards: what a call gives away."""
 
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.rules import call_findings, library_work, rejecting, unfounded
-from kernelwright.evaluation.judge.small_sizes import Attempt, idle_kernels
+from kernelwright.evaluation.judge.verdict import idle_kernels
 
 
 def facts(**fields: object) -> dict[str, object]:

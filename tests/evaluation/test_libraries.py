@@ -9,7 +9,7 @@ import pytest
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.judge.small_sizes import with_policy
+from kernelwright.evaluation.judge.verdict import with_policy
 from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.records import Candidate, LibraryRule, SourceFile, Task
 

@@ -8,7 +8,7 @@ import pytest
 
 from kernelwright.errors import HarnessError
 from kernelwright.evaluation import EvalOptions, Evaluator
-from kernelwright.evaluation.processes import oracle_pool, session
+from kernelwright.evaluation.processes import oracle_client, oracle_pool
 from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
@@ -102,10 +102,10 @@ def test_equal_trials_are_asked_once(shared: Oracles, monkeypatch: pytest.Monkey
     with shared.lent(task(1)) as one:
         first = _trial(one, 7)
         assert _trial(one, 7) is first and _trial(one, 8) is not first
-        monkeypatch.setattr(session, "KEPT_BYTES", first.nbytes)
+        monkeypatch.setattr(oracle_client, "KEPT_BYTES", first.nbytes)
         assert _trial(one, 9) is not first
         assert len(one._made) == 1  # the others made room
-        monkeypatch.setattr(session, "KEPT_BYTES", 0)
+        monkeypatch.setattr(oracle_client, "KEPT_BYTES", 0)
         again = _trial(one, 7)
         assert again is not first and [t.data for t in again.exact] == [t.data for t in first.exact]
     shared.close()

@@ -15,32 +15,39 @@ import contextlib
 import re
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
+from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import launches_alone, rules, timing, timing_in_rows
-from kernelwright.evaluation.judge import small_sizes as judging
+from kernelwright.evaluation.judge.attempt import Attempt
+from kernelwright.evaluation.judge.checked_call import CheckedCall, check_outputs, settle
 from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared
-from kernelwright.evaluation.judge.small_sizes import Attempt
-from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.judge.trial_choice import value_kinds
+from kernelwright.evaluation.judge.verdict import (
+    SIZE_RULES,
+    build_verdict,
+    evaluation,
+    guard_verdict,
+    idle_kernels,
+    log_of,
+)
 from kernelwright.evaluation.processes import gpu_seats
-from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge
-from kernelwright.evaluation.processes.oracle_client import OracleClient
-from kernelwright.evaluation.text import as_module, static_rules
+from kernelwright.evaluation.text import static_rules
 from kernelwright.evaluation.text.library_ops import allowed
-from kernelwright.evaluation.trials import TaskPlan, Trial, TrialData
+from kernelwright.evaluation.trials import Trial, TrialData
 from kernelwright.records import (
     LIBRARIES,
     Candidate,
     Distribution,
     Evaluation,
     Finding,
-    Task,
     Workload,
 )
 from kernelwright.tasks.reference import wants_gradients
@@ -73,40 +80,29 @@ _DEFINED = re.compile(r"(?:__global__[^;{(]*?|\bdef\s+)\b(\w+)\s*\(")
 """Names of functions that a text defines for the device: CUDA's and Triton's."""
 
 
-def judge_on_gpu(
-    task: Task,
-    candidate: Candidate,
-    options: EvalOptions,
-    seed: int,
-    plan: TaskPlan,
-    oracle: OracleClient,
-    builder: BuilderClient,
-    gpu: Gpu,
-    alone: bool = False,
-) -> Evaluation:
-    """One verdict, timed when it is `correct`. Raises `TaskError` and `HarnessError` like `small_sizes.judge`.
+def judge_on_gpu(case: Case, problem: Failed | None, gpu: Gpu, alone: bool = False) -> Evaluation:
+    """Returns one evaluation, timed when it is `correct`. Raises `TaskError` and `HarnessError` as `small_sizes.judge`.
 
     What is not timed goes on beside other judgements, unless it shall be `alone`, or the task needs much memory.
     """
     started, began = time.monotonic(), time.time()
-    advice = static_rules.static_findings(candidate, task)
-    source, problem = as_module.module_source(candidate, task.function)
+    advice = static_rules.static_findings(case.candidate, case.task)
     attempt = Attempt(failed=problem)
-    elements = _main_size(task, plan).elements
+    elements = _main_size(case).elements
     laid = ROWS_BYTES if elements <= MOST_IN_ROWS else PAIR_BYTES
-    gpu.expect(task.content_hash, (LEAST_BYTES + (laid if options.replay else 0)) * elements)
+    gpu.expect(case.task.content_hash, (LEAST_BYTES + (laid if case.options.replay else 0)) * elements)
     if problem is None:
 
         def tried(alone: bool) -> Attempt:
-            return _attempt(task, candidate, source, options, seed, plan, oracle, builder, gpu, alone)
+            return _attempt(case, gpu, alone)
 
         def by_launches() -> tuple[Attempt | None, str]:
-            return _replayed(task, candidate, source, options, seed, plan, oracle, builder, gpu)
+            return _replayed(case, gpu)
 
-        (quick, why), first = _with_room(by_launches) if options.replay and not alone else ((None, ""), 0.0)
+        (quick, why), first = _with_room(by_launches) if case.options.replay and not alone else ((None, ""), 0.0)
         if quick is not None:
             quick.waited += first
-            return judging.evaluation(task, candidate, options, quick, advice, started, _backend(gpu))
+            return evaluation(case, quick, advice, started, _backend(gpu))
         attempt, lost = _with_room(lambda: tried(alone))
         attempt.waited += first + lost
         if attempt.failed is not None and _maybe_the_machine(attempt.failed, gpu.faults.since(began)):
@@ -114,42 +110,31 @@ def judge_on_gpu(
         if why:
             attempt.environment["replayed"] = f"no: {why}"[:300]
     if attempt.failed is None:
-        attempt.failed = judging.guard_verdict(advice)
-    return judging.evaluation(task, candidate, options, attempt, advice, started, _backend(gpu))
+        attempt.failed = guard_verdict(advice)
+    return evaluation(case, attempt, advice, started, _backend(gpu))
 
 
 def _backend(gpu: Gpu) -> str:
     return "gpu" if gpu.device["name"] == "cuda" else "host"
 
 
-def _replayed(
-    task: Task,
-    candidate: Candidate,
-    source: str,
-    options: EvalOptions,
-    seed: int,
-    plan: TaskPlan,
-    oracle: OracleClient,
-    builder: BuilderClient,
-    gpu: Gpu,
-) -> tuple[Attempt | None, str]:
+def _replayed(case: Case, gpu: Gpu) -> tuple[Attempt | None, str]:
     """An attempt by launches alone in which a candidate was right; or none, and why the usual way must decide.
 
     Raises `TooLarge` where a task may have more memory than it had.
     """
-    why = "it has gradients" if wants_gradients(task.source) else launches_alone.obstacle(candidate)
-    why = why if options.baselines and options.timing_seconds > 0 else "no baseline is timed"
-    if why or judging.guard_verdict(static_rules.static_findings(candidate, task)) is not None:
+    why = "it has gradients" if wants_gradients(case.task.source) else launches_alone.obstacle(case.candidate)
+    why = why if case.options.baselines and case.options.timing_seconds > 0 else "no baseline is timed"
+    if why or guard_verdict(static_rules.static_findings(case.candidate, case.task)) is not None:
         return None, why
-    attempt, rng = Attempt(), np.random.default_rng(seed)
-    session = launches_alone.ReplayClient(candidate, source, options, oracle.pool, builder, gpu)
+    attempt, rng = Attempt(), np.random.default_rng(case.seed)
+    session = launches_alone.ReplayClient(case, gpu)
     attempt.level = session.level
-    policy, kinds = options.policy or task.policy, judging.value_kinds(plan)
-    bench = GpuCase(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
+    bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
     try:
-        session.load(task)
+        session.load(case.task)
         waiting = time.monotonic()
-        with gpu.seat(task.content_hash, alone=False) as bench.seat:
+        with gpu.seat(case.task.content_hash, alone=False) as bench.seat:
             bench.took("seat", waiting)
             session.replayer = bench.seat.replayer
             session.replayer.open()
@@ -163,14 +148,14 @@ def _replayed(
         return None, str(error)
     finally:
         session.close()
-    failed = judging.build_verdict(session, attempt) or attempt.failed
+    failed = build_verdict(session, attempt) or attempt.failed
     if failed is not None:
         return None, f"{failed.verdict}: {failed.reason}"
     _note_session(attempt, bench)
     attempt.environment["replayed"] = launches_alone.note(session.trace)
     if not session.trace["moves"]:
         attempt.environment["own_kernel_share"] = "1.000"
-    attempt.log = judging.log_of(session, attempt)
+    attempt.log = log_of(session, attempt)
     return attempt, ""
 
 
@@ -184,33 +169,20 @@ def _with_room(tried: Callable[[], _Tried]) -> tuple[_Tried, float]:
     return tried(), started - began
 
 
-def _attempt(
-    task: Task,
-    candidate: Candidate,
-    source: str,
-    options: EvalOptions,
-    seed: int,
-    plan: TaskPlan,
-    oracle: OracleClient,
-    builder: BuilderClient,
-    gpu: Gpu,
-    alone: bool,
-) -> Attempt:
+def _attempt(case: Case, gpu: Gpu, alone: bool) -> Attempt:
     """Raises `TooLarge` where a task may have more memory than it had."""
     attempt = Attempt()
-    rng = np.random.default_rng(seed)
-    runner = gpu.runner(programs=starts_programs(candidate), streams=has_streams(candidate))
-    session = CandidateClient(candidate, source, options, oracle.pool, builder, runner)
+    rng = np.random.default_rng(case.seed)
+    runner = gpu.runner(programs=starts_programs(case.candidate), streams=has_streams(case.candidate))
+    session = CandidateClient(case.candidate, case.source, case.options, case.pool, case.builder, runner)
     attempt.level = session.level
-    kinds = judging.value_kinds(plan)
-    policy = options.policy or task.policy
-    bench = GpuCase(task, policy, options, gpu, session, attempt, rng, _main_size(task, plan), kinds)
+    bench = GpuCase(case, gpu, session, attempt, rng, _main_size(case), value_kinds(case.plan))
     try:
-        session.load(task)
-        others = _other_sizes(bench, plan, oracle)
+        session.load(case.task)
+        others = _other_sizes(bench)
         bench.ruler = next((data.low_error for _, data in others), None)
         waiting = time.monotonic()
-        with gpu.seat(task.content_hash, alone) as bench.seat:
+        with gpu.seat(case.task.content_hash, alone) as bench.seat:
             bench.took("seat", waiting)
             with contextlib.nullcontext() if bench.seat.room else bench.has("alone"):
                 _with_a_seat(bench, others)
@@ -224,8 +196,8 @@ def _attempt(
     finally:
         _note_session(attempt, bench)
         session.close()
-    attempt.failed = judging.build_verdict(session, attempt) or attempt.failed
-    attempt.log = judging.log_of(session, attempt)
+    attempt.failed = build_verdict(session, attempt) or attempt.failed
+    attempt.log = log_of(session, attempt)
     return attempt
 
 
@@ -295,21 +267,21 @@ def starts_programs(candidate: Candidate) -> bool:
     return _STARTS_PROGRAMS.search(candidate.text) is not None
 
 
-def _main_size(task: Task, plan: TaskPlan) -> Workload:
+def _main_size(case: Case) -> Workload:
     """The size that is timed: the one meant for it, else the task's own, else the largest declared."""
-    meant = [w for w in task.workloads if w.purpose == "timing"]
+    meant = [w for w in case.task.workloads if w.purpose == "timing"]
     if meant:
         return meant[0]
-    return plan.declared or max(plan.workloads, key=lambda w: w.elements)
+    return case.plan.declared or max(case.plan.workloads, key=lambda w: w.elements)
 
 
-def _other_sizes(bench: GpuCase, plan: TaskPlan, oracle: OracleClient) -> list[tuple[Trial, TrialData]]:
+def _other_sizes(bench: GpuCase) -> list[tuple[Trial, TrialData]]:
     """Calls at the plan's other sizes, with what the oracle expects; computed before the GPU is leased."""
     made = []
-    for index, workload in enumerate(w for w in plan.workloads if w.name != bench.workload.name):
+    for index, workload in enumerate(w for w in bench.case.plan.workloads if w.name != bench.workload.name):
         kind = bench.kinds[index % len(bench.kinds)]
         trial = Trial(workload, kind, bench.seed(), bench.seed())
-        made.append((trial, oracle.trial(trial, trial.input_seed ^ 0x5EED)))
+        made.append((trial, bench.case.oracle.trial(trial, trial.input_seed ^ 0x5EED)))
     return made[: max(1, bench.options.trials)]
 
 
@@ -320,7 +292,7 @@ def _full_size(bench: GpuCase) -> None:
         _checked_call(bench, bench.kinds[index % len(bench.kinds)], index, attest=index == 0)
         if bench.attempt.failed is not None:
             return
-    bench.attempt.failed = judging.idle_kernels(bench.attempt)
+    bench.attempt.failed = idle_kernels(bench.attempt)
     if bench.attempt.failed is None and bench.options.timing_seconds > 0:
         (timing_in_rows if bench.replayed else timing).timed(bench)
         # Whose work was it that was timed? Timed calls are not watched.
@@ -411,15 +383,10 @@ def _checked_call(bench: GpuCase, kind: Distribution, index: int, attest: bool) 
         facts["facts"]["launches"] = [{"kernel": n, "count": c, "counters": {}} for n, c, _ in bench.own_kernels[:20]]
         facts["facts"]["written"] = {"0": 1}
         bench.seen_by_profiler = True
-    judging.note_launches(attempt, session, facts)
     largest = bench.layout["largest_input"]
-    findings, _suspects = judging.machine_findings(session, facts, bench.workload.name)
     guarded = forged + rules.call_findings(facts, bench.policy, largest, bench.workload.name, bench.layout["handed"])
-    attempt.findings.extend(f for f in (*findings, *guarded) if f not in attempt.findings)
-    attempt.library_ops.extend(op for op in rules.library_work(facts, largest) if op not in attempt.library_ops)
-    attempt.results.append(result)
     trial = Trial(bench.workload, kind, 0, seed)
-    attempt.failed = judging.call_verdict(facts, result, findings, guarded, trial) or attempt.failed
+    settle(attempt, session, CheckedCall(facts, result, trial, largest, guarded))
 
 
 def _reweigh(bench: GpuCase) -> None:
@@ -523,8 +490,10 @@ def _at_other_sizes(
                 continue  # weights cannot be handed over, and the oracle has computed with others
             answer = session.call(data, call_seed, reuse=False)
             # Nobody profiles these calls: kernels that only the profiler saw (Triton's, a graph's) would be missed.
-            policy = "libraries" if bench.seen_by_profiler else bench.policy
-            judging.check(aside, session, trial, data, answer, bench.task, policy)
+            case = bench.case
+            if bench.seen_by_profiler:
+                case = replace(case, options=case.options.changed(policy="libraries"))
+            check_outputs(aside, session, trial, data, answer, case)
         except Failed as failed:
             aside.failed = failed
         if trial.workload.scope == "declared":
@@ -544,4 +513,4 @@ def _at_other_sizes(
 def _at_any_size(failed: Failed) -> bool:
     """Whether a rule was broken that no size explains."""
     rule = failed.finding.rule if failed.finding is not None else ""
-    return failed.verdict == "rejected" and rule not in judging.SIZE_RULES
+    return failed.verdict == "rejected" and rule not in SIZE_RULES

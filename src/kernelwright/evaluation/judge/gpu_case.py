@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernelwright.evaluation.judge.small_sizes import Attempt
+from kernelwright.evaluation.case import Case
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.channel import Frame
@@ -30,9 +31,7 @@ PROFILES = 4
 class GpuCase:
     """What one judgement on a GPU works with, while it has a seat."""
 
-    task: Task
-    policy: LibraryRule
-    options: EvalOptions
+    case: Case
     gpu: Gpu
     session: CandidateClient
     attempt: Attempt
@@ -64,6 +63,19 @@ class GpuCase:
     seat: Seat = field(init=False)
     turn: Literal["", "beside", "alone"] = ""
     """How it has the GPU now."""
+
+    @property
+    def task(self) -> Task:
+        return self.case.task
+
+    @property
+    def options(self) -> EvalOptions:
+        return self.case.options
+
+    @property
+    def policy(self) -> LibraryRule:
+        """The library rule."""
+        return self.case.rule
 
     @property
     def replayed(self) -> bool:

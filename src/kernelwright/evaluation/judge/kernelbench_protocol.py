@@ -15,17 +15,15 @@ import time
 from typing import Any
 
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.case import Submission
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.judge import small_sizes as judging
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.full_size import has_streams, starts_programs
-from kernelwright.evaluation.judge.small_sizes import Attempt
+from kernelwright.evaluation.judge.verdict import evaluation, log_of
 from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu
-from kernelwright.evaluation.processes.pool import Pool
-from kernelwright.evaluation.text import as_module
-from kernelwright.records import Candidate, Evaluation, Finding, Task, Timing, WorkloadResult
+from kernelwright.records import Evaluation, Finding, Task, Timing, WorkloadResult
 from kernelwright.tasks.reference import wants_gradients
 
 PROTOCOL = "kernelbench"
@@ -42,37 +40,24 @@ _WARNING = Finding(
 )
 
 
-def judge_strict(
-    task: Task, candidate: Candidate, options: EvalOptions, pool: Pool, builder: BuilderClient, gpu: Gpu | None
-) -> Evaluation:
+def judge_strict(case: Submission, problem: Failed | None, gpu: Gpu | None) -> Evaluation:
     """One claim. Raises `TaskError` when the reference cannot be loaded, `HarnessError` when our machinery fails."""
     started = time.monotonic()
-    source, problem = as_module.module_source(candidate, task.function)
-    attempt = Attempt(failed=problem)
-    if problem is None:
-        attempt = _attempt(task, candidate, source, options, pool, builder, gpu)
+    attempt = Attempt(failed=problem) if problem is not None else _attempt(case, gpu)
     attempt.environment["protocol"] = PROTOCOL
     attempt.environment["kernelbench"] = json.dumps(kernelbench_result(attempt))
     backend = "cpu" if gpu is None else "gpu" if gpu.device["name"] == "cuda" else "host"
-    return judging.evaluation(task, candidate, options, attempt, [_WARNING], started, backend)
+    return evaluation(case, attempt, [_WARNING], started, backend)
 
 
-def _attempt(
-    task: Task,
-    candidate: Candidate,
-    source: str,
-    options: EvalOptions,
-    pool: Pool,
-    builder: BuilderClient,
-    gpu: Gpu | None,
-) -> Attempt:
-    attempt = Attempt()
+def _attempt(case: Submission, gpu: Gpu | None) -> Attempt:
+    attempt, candidate, options = Attempt(), case.candidate, case.options
     longer = options.changed(timeout=options.timeout * TIMEOUT_FACTOR)
     child = gpu.runner(starts_programs(candidate), has_streams(candidate)) if gpu is not None else None
-    session = CandidateClient(candidate, source, longer, pool, builder, child)
+    session = CandidateClient(candidate, case.source, longer, case.pool, case.builder, child)
     attempt.level = session.level
     try:
-        _load(session, task)
+        _load(session, case.task)
         if gpu is None:
             _checked(session, attempt, options)
         else:
@@ -92,7 +77,7 @@ def _attempt(
     names = [*(undone.missing if undone else ()), *session.last.get("unsupported", [])]
     if undone is not None or names:
         attempt.failed = Failed("unsupported", f"missing: {', '.join(map(str, names[:5])) or 'see the log'}"[:500])
-    attempt.log = judging.log_of(session, attempt)
+    attempt.log = log_of(session, attempt)
     return attempt
 
 

@@ -13,14 +13,12 @@ from typing import Any
 
 from kernelwright.backends.triton import triton_support
 from kernelwright.errors import TaskError
+from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
-from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
-from kernelwright.evaluation.processes.oracle_client import OracleClient
-from kernelwright.evaluation.trials import TaskPlan, Trial
+from kernelwright.evaluation.trials import Trial
 from kernelwright.machine.runtime import BUDGET
-from kernelwright.records import Candidate, Finding, Task, Workload
+from kernelwright.records import Finding, Workload
 
 SECONDS = 6.0
 """Wall seconds that it may take, builds not counted; most candidates need a tenth."""
@@ -49,11 +47,10 @@ class Look:
         return [f for f in found if f.get("severity") == "fault"]
 
 
-def size_to_sample(
-    plan: TaskPlan, trials: Sequence[Trial], options: EvalOptions, candidate: Candidate
-) -> Workload | None:
+def size_to_sample(case: Case, trials: Sequence[Trial]) -> Workload | None:
     """The largest size that the task states and that was not run; None where there is none, or none is wanted."""
-    if not options.sample_large or options.small_sizes or candidate.language not in LANGUAGES:
+    options, plan = case.options, case.plan
+    if not options.sample_large or options.small_sizes or case.candidate.language not in LANGUAGES:
         return None
     stated = [*plan.large, *([plan.declared] if plan.declared else [])]
     unseen = [w for w in stated if not any(t.workload.constants == w.constants for t in trials)]
@@ -61,36 +58,27 @@ def size_to_sample(
     return max(fitting, key=lambda w: w.elements, default=None)
 
 
-def look(
-    candidate: Candidate,
-    source: str,
-    size: Workload,
-    trial: Trial,
-    task: Task,
-    options: EvalOptions,
-    oracle: OracleClient,
-    builder: BuilderClient,
-) -> Look:
+def look(case: Case, size: Workload, trial: Trial) -> Look:
     """One sampled call at `size`, with values as `trial` has them, in a process of its own."""
     try:
-        outline = oracle.outline(size, trial)
+        outline = case.oracle.outline(size, trial)
     except TaskError as error:
         return Look(f"{size.name}: not looked at ({error})")
     if isinstance(outline, str):
         return Look(f"{size.name}: not looked at ({outline})")
-    limits = options.model_copy(update={"timeout": min(options.timeout, SECONDS)})
-    preload = ("triton",) if triton_support.wanted(source) else ()
-    child = oracle.pool.spawn(
+    limits = case.options.model_copy(update={"timeout": min(case.options.timeout, SECONDS)})
+    preload = ("triton",) if triton_support.wanted(case.source) else ()
+    child = case.pool.spawn(
         "sampler",
         cpu_seconds=int(SECONDS * 2) + 5,
         memory_mb=ADDRESSES_MB,
         resident_mb=RESIDENT_MB + _RUNNER_MB,
         preload=preload,
     )
-    session = CandidateClient(candidate, source, limits, oracle.pool, builder, child)
+    session = CandidateClient(case.candidate, case.source, limits, case.pool, case.builder, child)
     ended: Failed | None = None
     try:
-        session.load(task)
+        session.load(case.task)
         session.sampled(outline, trial)
     except Failed as failed:
         ended = failed

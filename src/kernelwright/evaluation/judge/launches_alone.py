@@ -21,13 +21,11 @@ from typing import Any
 
 from kernelwright.builds import BuildRequest, BuildResult
 from kernelwright.errors import HarnessError, TaskError
+from kernelwright.evaluation.case import Case
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge.large_sizes import ADDRESSES_MB
-from kernelwright.evaluation.options import EvalOptions
-from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.candidate_client import CandidateClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu, TooLarge, Trusted
-from kernelwright.evaluation.processes.pool import Pool
 from kernelwright.evaluation.tensor_bytes import TensorBytes
 from kernelwright.evaluation.trials import TrialData
 from kernelwright.machine.tracing import code_name
@@ -61,12 +59,10 @@ class ReplayClient(CandidateClient):
 
     replayed = True
 
-    def __init__(
-        self, candidate: Candidate, source: str, options: EvalOptions, pool: Pool, builder: BuilderClient, gpu: Gpu
-    ) -> None:
-        cpu = int(options.timeout * 2) + 5
-        child = pool.spawn("tracer", cpu_seconds=cpu, memory_mb=ADDRESSES_MB, resident_mb=RESIDENT_MB)
-        super().__init__(candidate, source, options, pool, builder, child)
+    def __init__(self, case: Case, gpu: Gpu) -> None:
+        cpu = int(case.options.timeout * 2) + 5
+        child = case.pool.spawn("tracer", cpu_seconds=cpu, memory_mb=ADDRESSES_MB, resident_mb=RESIDENT_MB)
+        super().__init__(case.candidate, case.source, case.options, case.pool, case.builder, child)
         self.gpu = gpu
         self.replayer: Trusted | None = None
         """Known once there is a seat."""

@@ -34,7 +34,7 @@ from pydantic import ValidationError
 
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.compare import on_host, second_look
-from kernelwright.evaluation.judge.small_sizes import trial_list, value_kinds
+from kernelwright.evaluation.judge.trial_choice import trial_list, value_kinds
 from kernelwright.evaluation.options import PROTOCOL
 from kernelwright.evaluation.processes.oracle_client import OracleClient
 from kernelwright.evaluation.tensor_bytes import TensorBytes
@@ -258,7 +258,7 @@ def _needed(
 
 
 def hardened(plan: TaskPlan, distributions: Sequence[Distribution]) -> TaskPlan:
-    """A plan with more distributions (`small_sizes.value_kinds` takes them right after the task's own)."""
+    """A plan with more distributions (`trial_choice.value_kinds` takes them right after the task's own)."""
     extra = [d for d in distributions if d not in plan.distributions]
     return dataclasses.replace(plan, distributions=[*plan.distributions, *extra])
 

@@ -18,8 +18,8 @@ import numpy as np
 from kernelwright.errors import TaskError
 from kernelwright.evaluation.failure import Failed
 from kernelwright.evaluation.judge import hardware_limits, intervals
+from kernelwright.evaluation.judge.attempt import Attempt
 from kernelwright.evaluation.judge.gpu_case import GpuCase, call, compared, compared_row, filled
-from kernelwright.evaluation.judge.small_sizes import Attempt
 from kernelwright.evaluation.options import EvalOptions
 from kernelwright.evaluation.processes.gpu_seats import TooLarge
 from kernelwright.records import Distribution, Finding, Timing, WorkloadResult

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from kernelwright.errors import HarnessError
+from kernelwright.evaluation.case import Case, Submission
 from kernelwright.evaluation.judge import null_kernel_gate as gates
 from kernelwright.evaluation.judge.full_size import judge_on_gpu
 from kernelwright.evaluation.judge.kernelbench_protocol import judge_strict
@@ -22,6 +23,7 @@ from kernelwright.evaluation.processes.builder_client import BuilderClient
 from kernelwright.evaluation.processes.gpu_seats import Gpu
 from kernelwright.evaluation.processes.oracle_pool import Oracles
 from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.text import as_module
 from kernelwright.evaluation.trials import TaskPlan
 from kernelwright.records import Candidate, Evaluation, Seconds, Task, Workload
 
@@ -66,14 +68,17 @@ class Worker:
         raise HarnessError("unreachable: judging ends within two attempts")
 
     def _judge(self, task: Task, candidate: Candidate, options: EvalOptions, seed: int, alone: bool) -> Evaluation:
+        source, problem = as_module.module_source(candidate, task.function)
+        submission = Submission(task, candidate, source, options, self.builder)
         if options.strict_kernelbench:
-            return judge_strict(task, candidate, options, self.pool, self.builder, self.gpu)
+            return judge_strict(submission, problem, self.gpu)
         small = options.small_sizes and self.gpu is None
         plan = self.plan(task, SMALL_BUDGET if small else None)
         with self.oracles.lent(task) as oracle:
+            case = Case(task, candidate, source, options, self.builder, seed, plan, oracle)
             if self.gpu is not None and candidate.language != "cpp":  # host code has nothing to do on a GPU
-                return judge_on_gpu(task, candidate, options, seed, plan, oracle, self.builder, self.gpu, alone)
-            return judge(task, candidate, options, seed, plan, oracle, self.builder)
+                return judge_on_gpu(case, problem, self.gpu, alone)
+            return judge(case, problem)
 
     def plan(self, task: Task, budget: dict[str, int] | None = None) -> TaskPlan:
         """Sizes and distributions at which a task is judged, those included that its gate found needed.

@@ -1,0 +1,43 @@
+"""One judgement as one object: what is judged, under which options, and the processes that take part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernelwright.evaluation.options import EvalOptions
+from kernelwright.evaluation.processes.builder_client import BuilderClient
+from kernelwright.evaluation.processes.oracle_client import OracleClient
+from kernelwright.evaluation.processes.pool import Pool
+from kernelwright.evaluation.trials import TaskPlan
+from kernelwright.records import Candidate, LibraryRule, Task
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A candidate on its task, with the options it is judged under."""
+
+    task: Task
+    candidate: Candidate
+    source: str
+    """The Python module that the runner executes."""
+    options: EvalOptions
+    builder: BuilderClient
+
+    @property
+    def rule(self) -> LibraryRule:
+        """The library rule: the caller's, else the task's own."""
+        return self.options.policy or self.task.policy
+
+    @property
+    def pool(self) -> Pool:
+        """The pool that starts the judgement's processes."""
+        return self.builder.pool
+
+
+@dataclass(frozen=True)
+class Case(Submission):
+    """A submission with everything else that stays the same during its judgement."""
+
+    seed: int
+    plan: TaskPlan
+    oracle: OracleClient

@@ -1,0 +1,83 @@
+"""One checked call: what was seen in it goes into the attempt, and the first thing wrong with it ends that."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kernelwright.evaluation.case import Case
+from kernelwright.evaluation.compare import on_host
+from kernelwright.evaluation.judge import rules
+from kernelwright.evaluation.judge.attempt import Attempt, note_launches
+from kernelwright.evaluation.judge.verdict import call_verdict, machine_findings
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.processes.channel import Frame
+from kernelwright.evaluation.trials import Trial, TrialData
+from kernelwright.records import (
+    Finding,
+    WorkloadResult,
+)
+
+
+@dataclass(frozen=True)
+class CheckedCall:
+    """One call with its comparison: what the runner said of it, and what the judge made of its outputs."""
+
+    facts: dict[str, Any]
+    result: WorkloadResult
+    trial: Trial
+    largest_input: int
+    """Elements of the largest input."""
+    guarded: list[Finding]
+    """Findings of the rules (`rules`)."""
+    remarks: tuple[Finding, ...] = ()
+    """Findings that decide nothing."""
+
+
+def settle(attempt: Attempt, client: CandidateClient, call: CheckedCall) -> None:
+    """Notes one call in the attempt, and sets `attempt.failed` to the first thing wrong with it."""
+    note_launches(attempt, client, call.facts)
+    findings, suspects = machine_findings(client, call.facts, call.trial.workload.name)
+    if not call.result.passed:
+        findings = findings + suspects
+    attempt.findings.extend(f for f in (*findings, *call.guarded, *call.remarks) if f not in attempt.findings)
+    used = rules.library_work(call.facts, call.largest_input)
+    attempt.library_ops.extend(op for op in used if op not in attempt.library_ops)
+    attempt.results.append(call.result)
+    verdict = call_verdict(call.facts, call.result, findings, call.guarded, call.trial)
+    attempt.failed = verdict or attempt.failed
+
+
+def check_outputs(
+    attempt: Attempt, client: CandidateClient, trial: Trial, data: TrialData, answer: Frame, case: Case
+) -> None:
+    """Compares the outputs of one call with the oracle's, and settles the call under the case's library rule."""
+    facts = answer.header
+    outcome = on_host.compare(
+        [on_host.Array.of(t) for t in answer.tensors],
+        [t.array() for t in data.exact],
+        [t.array() for t in data.honest],
+        [on_host.OutputSpec(t.dtype, t.shape, data.input_scale) for t in data.honest],
+        tolerance=case.task.tolerance,
+        low_error=data.low_error,
+        nearby=data.nearby,
+    )
+    name = trial.workload.name
+    result = WorkloadResult(
+        name=name,
+        scope=trial.workload.scope,
+        distribution=trial.distribution,
+        shape=data.shapes,
+        dtype=data.dtypes,
+        max_abs_error=outcome.max_abs_error,
+        max_rel_error=outcome.max_rel_error,
+        tolerance=outcome.tolerance,
+        honest_error=outcome.honest_error,
+        forgiven=outcome.forgiven,
+        passed=outcome.passed,
+        reason=outcome.reason,
+    )
+    guarded = rules.call_findings(facts, case.rule, data.largest_input, name, data.handed)
+    guarded += rules.unfounded(facts, any(b.status == "ok" for b in client.builds), name)
+    unread = tuple(rules.never_read(facts, data.shapes, name))
+    settle(attempt, client, CheckedCall(facts, result, trial, data.largest_input, guarded, unread))

@@ -1,0 +1,51 @@
+"""Chooses the trials of a judgement: which sizes are called with which values."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernelwright.evaluation.trials import TaskPlan, Trial
+from kernelwright.records import (
+    Distribution,
+    Workload,
+)
+
+DECLARED_ELEMENTS = 4_000_000
+DECLARED_FLOPS = 200_000_000
+"""A task's own size is part of every judgement up to here."""
+_KINDS: tuple[Distribution, ...] = ("own", "normal", "heavy_tail", "constant_rows", "uniform")
+
+
+def value_kinds(plan: TaskPlan) -> list[Distribution]:
+    """A plan's distributions in the order of use: the task's own, those that its gate found needed, the usual ones."""
+    needed = [k for k in plan.distributions if k not in _KINDS]
+    usual = [k for k in _KINDS if k in plan.distributions]
+    return [*usual[:1], *needed, *usual[1:]] or ["own"]
+
+
+def trial_list(
+    plan: TaskPlan, count: int, seed: int, limit: tuple[int, int] = (DECLARED_ELEMENTS, DECLARED_FLOPS)
+) -> list[Trial]:
+    """Which sizes are called with which values. The first size is called twice, so that a cached result shows.
+
+    Sizes that a task declares are all visited, its own up to the limit (elements, FLOPs); of derived ones as many as
+    `count` allows.
+    """
+    rng = np.random.default_rng(seed)
+    seeds = iter(int(s) for s in rng.integers(1, 2**31, size=4 * (count + len(plan.workloads)) + 8))
+    # Signed values first among the judge's own, then outliers: few trials should meet what shortcuts get wrong.
+    kinds = value_kinds(plan)
+    sizes: list[Workload] = list(plan.workloads)
+    declared = plan.declared
+    if declared is not None and (not sizes or (0 < declared.elements <= limit[0] and declared.flops <= limit[1])):
+        sizes.append(declared)
+    stated = [w for w in sizes if w.scope == "declared"]
+    order = [sizes[0], sizes[0], *sizes[1:]] if count > 1 else [sizes[0]]
+    picked = order[:count] + [w for w in stated if w not in order[:count]]
+    while len(picked) < count:
+        picked.append(sizes[len(picked) % len(sizes)])
+    trials: list[Trial] = []
+    for index, workload in enumerate(picked):
+        again = index == 1 and workload == picked[0]
+        trials.append(Trial(workload, kinds[index % len(kinds)], next(seeds), next(seeds), again))
+    return trials

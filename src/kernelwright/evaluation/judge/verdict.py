@@ -1,0 +1,235 @@
+"""Turns what was seen into a verdict, in a fixed order of precedence.
+
+1. A build that our side could not do decides (`unsupported`), whatever the candidate returned by falling back.
+2. A build that failed by the candidate's fault decides (`compile_error`) unless a later one succeeded and ran.
+3. A launch that faulted decides (`runtime_error`), caught or not.
+4. Races and wrong outputs follow (`wrong`), then the rules (`rejected`). What is left is `correct`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+import re
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from kernelwright.evaluation.case import Submission
+from kernelwright.evaluation.failure import Failed, missing_library
+from kernelwright.evaluation.judge import large_sizes, rules
+from kernelwright.evaluation.judge.attempt import Attempt
+from kernelwright.evaluation.processes.candidate_client import CandidateClient
+from kernelwright.evaluation.text import library_ops, source_lines
+from kernelwright.evaluation.trials import Trial
+from kernelwright.machine.runtime import SUSPECTS
+from kernelwright.records import (
+    Candidate,
+    Evaluation,
+    Finding,
+    LibraryRule,
+    Seconds,
+    WorkloadResult,
+)
+
+_RACES = ("data-race", "divergent-barrier", "sync-mask")
+_RANKS = ("fault", "reject", "warning", "info")
+KERNEL_COMPILE_ERROR = "kernel-compile-error"
+SIZE_RULES = ("no-own-kernel", "library-op")
+"""Rules that a candidate may break only at a size that it was not written for, where it goes another way."""
+
+
+def call_verdict(
+    facts: dict[str, Any],
+    outcome: WorkloadResult,
+    findings: list[Finding],
+    guarded: list[Finding],
+    trial: Trial,
+) -> Failed | None:
+    """The first thing wrong with one call, in the order of the module's docstring."""
+    if facts.get("unsupported"):
+        return Failed("unsupported", f"missing: {', '.join(facts['unsupported'][:5])}"[:500])
+    fault = next((f for f in findings if f.severity == "fault"), None)
+    if fault is not None:
+        return Failed("runtime_error", f"{fault.rule}: {fault.evidence}"[:500], fault)
+    rejecting = rules.rejecting(guarded)
+    shown = next((f for f in guarded if f.rule in ("lazy-output", "not-a-tensor", "broadcast-output")), None)
+    if shown is not None:
+        return Failed("rejected", f"{shown.rule}: {shown.evidence}", shown)
+    missing = [n for n in facts.get("missing_libraries", []) if n in ("triton", "cupy", "numba")]
+    if missing and rejecting is not None and rejecting.rule == "no-own-kernel":
+        return Failed("unsupported", missing_library(missing))
+    race = next((f for f in findings if f.rule in _RACES), None)
+    if race is not None:
+        return Failed("wrong", f"{race.rule}: {race.evidence}"[:500], race)
+    cause = next((f for f in findings if f.rule in SUSPECTS), None)
+    if not outcome.passed and cause is not None:
+        return Failed("wrong", f"{cause.rule}: {cause.evidence}; {outcome.reason}"[:500], cause)
+    if not outcome.passed:
+        where = f"{trial.workload.name}, {trial.distribution} values"
+        return Failed("wrong", f"{outcome.reason} ({where})"[:500])
+    if rejecting is not None:
+        return Failed("rejected", f"{rejecting.rule}: {rejecting.evidence}"[:500], rejecting)
+    return None
+
+
+def machine_findings(
+    session: CandidateClient, facts: dict[str, Any], workload: str
+) -> tuple[list[Finding], list[Finding]]:
+    """What the machine found, with lines of the candidate's own file; and what only counts if outputs are wrong."""
+    found: list[Finding] = []
+    suspects: list[Finding] = []
+    text = session.candidate.text
+    for one in facts.get("findings", [])[:50]:
+        severity, kernel = one.get("severity", "warning"), str(one.get("kernel", ""))
+        line = source_lines.of_finding(text, session.requests, one)
+        evidence = source_lines.in_own_lines(text, session.requests, kernel, str(one.get("evidence", "")))
+        finding = Finding(
+            rule=str(one.get("rule", "machine")),
+            evidence=evidence[:1000],
+            severity=severity if severity in ("info", "warning", "fault") else "warning",
+            line=line,
+            workload="" if severity == "info" else workload,
+        )
+        (suspects if severity == "suspect" else found).append(finding)
+    return found, suspects
+
+
+def build_verdict(session: CandidateClient, attempt: Attempt) -> Failed | None:
+    """What the builds decide, whatever the candidate made of their failure."""
+    for result in session.builds:
+        if result.status == "unsupported":
+            names = ", ".join(result.missing) or "see the log"
+            return Failed("unsupported", f"missing: {names}"[:500], log=result.log)
+    unsupported = session.last.get("unsupported", [])
+    idle = next((f for f in attempt.findings if f.rule == "no-own-kernel"), None)
+    if unsupported and idle is not None and not session.builds:
+        # It has no kernel of its own: what else it asked of torch in vain does not matter.
+        return Failed("rejected", f"{idle.rule}: {idle.evidence}"[:500], idle)
+    if unsupported:
+        return Failed("unsupported", f"missing: {', '.join(map(str, unsupported[:5]))}"[:500])
+    faults = [f for f in machine_findings(session, session.last, "")[0] if f.severity == "fault"]
+    if faults and (attempt.failed is None or attempt.failed.verdict in ("runtime_error", "rejected", "wrong")):
+        return large_sizes.fault(faults[0], attempt.trial)
+    errors = [i for i, r in enumerate(session.builds) if r.status == "compile_error"]
+    ran = bool(attempt.launches) and (attempt.failed is None or attempt.failed.verdict != "rejected")
+    if errors and not ran:
+        return compile_error(session.candidate, session.requests[errors[0]], session.builds[errors[0]].log)
+    return _compiled_in_vain(session, attempt, ran)
+
+
+def compile_error(candidate: Candidate, request: dict[str, Any], log: str) -> Failed:
+    reason = _first_error(log)
+    line = source_lines.of_error(candidate.text, request, log)
+    finding = Finding(rule="compile-error", evidence=reason, severity="fault", line=line)
+    return Failed("compile_error", reason, finding, log)
+
+
+def _compiled_in_vain(session: CandidateClient, attempt: Attempt, ran: bool) -> Failed | None:
+    """The failure of a compiler in the runner, unless kernels ran all the same: an autotuner may survive some."""
+    errors = session.last.get("compile_errors", [])
+    failed = attempt.failed
+    ended = failed is not None and failed.finding is not None and failed.finding.rule == "exception"
+    if not errors or (ran and not ended):
+        return None
+    # The last is what ended it; where another exception did, kernels that ran before are no excuse for that one.
+    error = errors[-1]
+    if ran and failed is not None and not failed.reason.split(" ", 1)[0] == error["type"]:
+        return None
+    line = source_lines.own_line(session.candidate.text, error["source"], error["line"]) if error["line"] else None
+    message = next(iter(error["message"].strip().splitlines()), "")
+    reason = f"{error['type']}: {message}"[:400] + (f" (line {line})" if line else "")
+    finding = Finding(rule=KERNEL_COMPILE_ERROR, evidence=reason, severity="fault", line=line)
+    return Failed("compile_error", reason, finding, error["log"])
+
+
+def _first_error(log: str) -> str:
+    """The line of a compiler's log that says what is wrong."""
+    messages = [line.strip() for line in log.splitlines() if line.strip()]
+    for line in messages:
+        if re.search(r"\berror\b", line, re.IGNORECASE):
+            return line[:400]
+    return (messages[0] if messages else "the build failed without a message")[:400]
+
+
+def with_policy(failed: Failed, policy: LibraryRule) -> Failed:
+    """What is missing, with a word on whether the task would allow it at all, where it is one of NVIDIA's libraries."""
+    if not failed.reason.startswith("missing: "):
+        return failed
+    wanted = sorted(set(re.findall(r"\b(cublas|cudnn|cufft|cusolver|cusparse)", failed.reason.lower())))
+    refused = [name for name in wanted if name not in library_ops.allowed(policy)]
+    if not refused:
+        return failed
+    note = f"; the policy {policy} does not allow {', '.join(refused)} in any case: write the kernel instead"
+    return dataclasses.replace(failed, reason=(failed.reason + note)[:500])
+
+
+def idle_kernels(attempt: Attempt) -> Failed | None:
+    """Kernels whose stores are in no output of any call are decoys; in one of several a condition may not be met."""
+    idle = next((f for f in attempt.findings if f.rule == "decoy-kernel"), None)
+    if idle is None or attempt.wrote:
+        return None
+    decoy = idle.changed(severity="reject", evidence=f"{idle.evidence} in any call")
+    attempt.findings[attempt.findings.index(idle)] = decoy
+    return guard_verdict([decoy])
+
+
+def guard_verdict(advice: Sequence[Finding]) -> Failed | None:
+    finding = rules.rejecting(advice)
+    if finding is None:
+        return None
+    return Failed("rejected", f"{finding.rule}: {finding.evidence}", finding)
+
+
+def log_of(session: CandidateClient, attempt: Attempt) -> str:
+    parts = []
+    for index, result in enumerate(session.builds):
+        if result.status != "ok":
+            parts.append(f"[build {index + 1}: {result.status}]\n{result.log[-4000:]}")
+    if attempt.failed is not None and attempt.failed.log and not any(attempt.failed.log in p for p in parts):
+        parts.append(f"[{attempt.failed.verdict}]\n{attempt.failed.log[-4000:]}")
+    prints = str(session.last.get("prints", ""))
+    if prints.strip():
+        parts.append(f"[printed]\n{prints[-2000:]}")
+    return "\n".join(parts)
+
+
+def evaluation(
+    case: Submission, attempt: Attempt, advice: Sequence[Finding], started: float, backend: str = "cpu"
+) -> Evaluation:
+    """Returns the record of an attempt that is over; `started` by `time.monotonic`."""
+    failed = attempt.failed
+    findings = attempt.findings + list(advice)
+    if failed is not None and failed.finding is not None and failed.finding not in findings:
+        findings.append(failed.finding)
+    # What decides comes first, then what was seen, then what the text reminds of: some readers take only a few.
+    findings.sort(key=lambda f: _RANKS.index(f.severity))
+    total = time.monotonic() - started - attempt.waited
+    return Evaluation(
+        task_id=case.task.task_id,
+        task_hash=case.task.content_hash,
+        candidate_id=case.candidate.content_hash,
+        verdict=failed.verdict if failed else "correct",
+        reason=failed.reason if failed else "",
+        backend=backend,
+        sandbox=attempt.level,
+        workloads=tuple(attempt.results),
+        timing=attempt.timing if failed is None else None,
+        findings=tuple(findings),
+        launches=tuple(attempt.launches.values()),
+        library_ops=tuple(attempt.library_ops),
+        seconds=Seconds(
+            build=round(attempt.build_seconds, 4),
+            check=round(max(0.0, total - attempt.build_seconds - attempt.time_seconds), 4),
+            time=round(attempt.time_seconds, 4),
+            total=round(total, 4),
+        ),
+        log=attempt.log or (failed.log if failed else ""),
+        environment={
+            "python": platform.python_version(),
+            "machine": platform.machine(),
+            "system": platform.system(),
+            **attempt.environment,
+        },
+        options={**case.options.model_dump(mode="json", exclude={"seed"}), "policy": case.rule},
+    )
