@@ -8,12 +8,13 @@ CPU.json and GPU.json are reports of benchmarks/judge_corpus.py. Every disagreem
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from result_file import read_json
 
 Row = dict[str, Any]
 HERE = Path(__file__).resolve().parent
@@ -200,7 +201,7 @@ def main() -> int:
     parser.add_argument("--opcodes", type=Path)
     parser.add_argument("--out", type=Path, default=HERE.parent / "docs" / "conformance.md")
     args = parser.parse_args()
-    cpu, gpu = (json.loads(path.read_text()) for path in (args.cpu, args.gpu))
+    cpu, gpu = read_json(args.cpu), read_json(args.gpu)
     text = page(cpu, gpu, args.opcodes)
     args.out.write_text(text)
     unexplained = text.count("unexplained")

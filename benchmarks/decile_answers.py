@@ -28,6 +28,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from result_file import read_json
 from rl_times import family_of, restored
 
 from kernelwright.bench import metrics, numbers
@@ -63,7 +64,7 @@ class Stages:
         """Rows with tags and without, of the tasks to train on."""
         run = self.out / "timed"
         if not run.exists():
-            rows = json.loads(self.asked.table.read_text(encoding="utf-8"))["rows"]
+            rows = read_json(self.asked.table)["rows"]
             chosen = [r for r in rows if r["suite"] == "train" and self.wanted(r["task"])]
             print(f"{restored(self.asked.folder, run, chosen)} of {len(chosen)} rows with a time", flush=True)
         for arm, method in DATA.items():

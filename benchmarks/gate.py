@@ -2,7 +2,8 @@
 
     python benchmarks/gate.py FILE.jsonl --reference-field reference --id-field problem_id --name dev80 --out FOLDER
 
-Writes FOLDER/gate_NAME.md (a table) and FOLDER/gate_NAME.json (every null with the trials that it passed and failed).
+Writes FOLDER/gate_NAME.md (a table) and FOLDER/gate_NAME.json.gz (every null with the trials that it passed and
+failed).
 Runs on the CPU, at the sizes that CPU judging derives; one task after another.
 """
 
@@ -18,6 +19,8 @@ import time
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from result_file import write_text
 
 from kernelwright import __version__
 from kernelwright.checks import task_checks
@@ -84,7 +87,7 @@ def main() -> None:
     result = {**conditions, "suite": given.name, "wall_s": wall, "states": task_checks.counts(found)}
     rows = ",\n".join(json.dumps(_row(facts)) for facts in found)
     text = json.dumps(result, indent=1).removesuffix("\n}") + f',\n "tasks": [\n{rows}\n]\n}}\n'
-    (given.out / f"gate_{given.name}.json").write_text(text, encoding="utf-8")
+    write_text(given.out / f"gate_{given.name}.json.gz", text)
 
 
 if __name__ == "__main__":

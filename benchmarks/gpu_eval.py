@@ -23,6 +23,7 @@ from pathlib import Path
 from cpu_eval import CANDIDATE
 from cpu_eval import FAMILIES as GENERATED
 from gpu_smoke import cases
+from result_file import write_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
@@ -162,7 +163,7 @@ def main() -> int:
         "rows": lines(results),
     }
     if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+        write_text(args.json, json.dumps(report, indent=1) + "\n")
     print(json.dumps(many))
     return 0
 

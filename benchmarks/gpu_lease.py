@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_machine import hardware
+from result_file import write_text
 from rl_schedules import suite
 
 from kernelwright import evaluation
@@ -145,7 +146,7 @@ def main() -> None:
                 "seats": asked.seats,
             }
             kept |= {"opening_s": opened, "rows": rows}
-            asked.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+            write_text(asked.out, json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-SIZES = HERE / "results" / "corpus_cpu.json"
+SIZES = HERE / "results" / "corpus_cpu.json.gz"
 
 
 def commands(args: argparse.Namespace) -> dict[str, list[str]]:

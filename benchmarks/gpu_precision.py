@@ -16,6 +16,8 @@ import sys
 import time
 from pathlib import Path
 
+from result_file import write_text
+
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.evaluation.judge.intervals import ratio_interval
 from kernelwright.records import Candidate, SourceFile, Task
@@ -148,7 +150,7 @@ def main() -> int:
         "apart": second,
     }
     if args.json:
-        args.json.write_text(json.dumps(report) + "\n")
+        write_text(args.json, json.dumps(report) + "\n")
     for row in first + second:
         print({k: v for k, v in row.items() if k != "raw"})
     print(json.dumps(totals))

@@ -15,7 +15,6 @@ import argparse
 import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_machine import hardware
+from result_file import read_text, write_text
 
 from kernelwright.evaluation.options import visible_gpus
 
@@ -65,7 +65,7 @@ def parts(out: Path, dry: bool) -> list[Part]:
     exploits = [f"{here}/gpu_exploits.py", "--json", f"{out}/gpu_exploits.json", "--resume", f"{out}/gpu_exploits.json"]
     faults = [f"{here}/gpu_faults.py", "--json", f"{out}/gpu_faults.json"]
     corpus = [f"{here}/judge_corpus.py", "--json", f"{out}/corpus_gpu.json", "--resume", f"{out}/corpus_gpu.json"]
-    corpus += ["--sizes", f"{RESULTS}/corpus_cpu.json"]
+    corpus += ["--sizes", f"{RESULTS}/corpus_cpu.json.gz"]
     tests = ["-m", "pytest", "-v", "-rs", "-p", "no:cacheprovider", "-m", "gpu"]
     triton = [f"{here}/triton_cpu.py", "--no-interpreter", "--json", f"{out}/triton_errors.json"]
     triton += ["--only", "undefined-name", "block-of-no-power-of-two", "too-much-shared-memory", "falls-back-to-torch"]
@@ -181,7 +181,7 @@ def page(out: Path) -> int:
     judged, recorded = out / "corpus_gpu.json", TESTS / "machine" / "recorded" / "opcodes.json"
     if not judged.exists():
         return 0
-    line = [sys.executable, f"{HERE}/confusion.py", f"{RESULTS}/corpus_cpu.json", str(judged)]
+    line = [sys.executable, f"{HERE}/confusion.py", f"{RESULTS}/corpus_cpu.json.gz", str(judged)]
     line += ["--opcodes", str(recorded), "--out", str(out / "conformance.md")]
     with open(out / "confusion.log", "wb") as log:
         return subprocess.run(line, stdout=log, stderr=subprocess.STDOUT, timeout=300, check=False).returncode
@@ -199,9 +199,10 @@ def main() -> int:
     if unknown := set(wanted) - {part.name for part in chosen}:
         parser.error(f"no part is called {', '.join(sorted(unknown))}")
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in ("gpu_exploits.json", "corpus_gpu.json"):
-        if not args.dry_run and not (args.out / name).exists() and (RESULTS / name).exists():
-            shutil.copy(RESULTS / name, args.out / name)
+    for kept in (RESULTS / "gpu_exploits.json", RESULTS / "corpus_gpu.json.gz"):
+        begun = args.out / kept.name.removesuffix(".gz")
+        if not args.dry_run and not begun.exists() and kept.exists():
+            write_text(begun, read_text(kept))
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as an interrupt: `timeout` sends it
     rest = Rest(args.out.resolve(), visible_gpus() or (("none",) if args.dry_run else ()), args.seconds)
     if rest.count == 1:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_machine import hardware
+from result_file import write_text
 
 from kernelwright.evaluation import EvalOptions
 from kernelwright.executor import load_executor
@@ -92,7 +93,7 @@ def main() -> int:
 
     def keep() -> None:
         told = {**made, "wall_s": round(time.monotonic() - began, 1), "tasks": summary(rows)}
-        given.out.write_text(json.dumps(told, indent=1), encoding="utf-8")
+        write_text(given.out, json.dumps(told, indent=1))
 
     with tempfile.TemporaryDirectory() as folder:
         for family in given.families.split(","):

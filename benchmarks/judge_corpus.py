@@ -23,6 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
+from result_file import read_json, write_text
 from sets.corpus import MUTANTS, RIGHT, Member
 from sets.honest import CASES
 
@@ -102,7 +103,7 @@ def judged_before(path: Path, backend: str, names: set[str]) -> list[dict[str, A
     """The rows of an earlier report, where it exists, that need not be made again."""
     if not path.exists():
         return []
-    report = json.loads(path.read_text())
+    report = read_json(path)
     if report["backend"] != backend:
         raise SystemExit(f"{path}: a report of backend {report['backend']}, not of {backend}")
     known = [r for r in report["rows"] if r["name"] in names]
@@ -138,7 +139,7 @@ def main() -> int:
     started = time.perf_counter()
     rows = judged_before(args.resume, args.backend, {m.name for m in chosen}) if args.resume else []
     stamp = f"{args.backend} {time.time_ns()}"
-    known = json.loads(args.sizes.read_text())["sizes"] if args.sizes else {}
+    known = read_json(args.sizes)["sizes"] if args.sizes else {}
     done = {r["name"] for r in rows}
     left = spread([m for m in chosen if m.name not in done])
     tasks = plan_all(left, known)
@@ -167,7 +168,7 @@ def write(path: Path, report: dict[str, Any], started: float) -> None:
     report["judged"], report["wall_s"] = len(rows), round(time.perf_counter() - started, 1)
     head = {k: v for k, v in report.items() if k != "rows"}
     lines = ",\n".join(json.dumps(r) for r in rows)
-    path.write_text(json.dumps(head)[:-1] + ', "rows": [\n' + lines + "\n]}\n")
+    write_text(path, json.dumps(head)[:-1] + ', "rows": [\n' + lines + "\n]}\n")
 
 
 def side(made: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from result_file import write_text
 from rl_hacking_small import load_example
 
 from kernelwright.bench import metrics
@@ -139,7 +140,7 @@ def main() -> None:
         "to_grpo": {what: compared(runs, what, "two turns, grpo") for what in ("at_once", "within_four")},
         "runs": runs,
     }
-    asked.out.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    write_text(asked.out, json.dumps(kept, indent=1) + "\n")
     print(json.dumps(kept["means"], indent=1))
 
 

@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from result_file import read_json
 from rl_times import answers, family_of
 from torch import Tensor
 
@@ -103,7 +104,7 @@ def right(speedup: float, compiled: float | None = None) -> Evaluation:
 def compiled_shares(table: Path) -> dict[str, float]:
     """torch.compile's time over eager's, by task."""
     found: dict[str, list[float]] = defaultdict(list)
-    for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
+    for row in read_json(table)["rows"]:
         if row.get("compile_ms"):
             found[row["task"]].append(row["compile_ms"] / row["eager_ms"])
     return {task: statistics.median(shares) for task, shares in found.items()}
@@ -116,7 +117,7 @@ def choices(
     all of a task's rows."""
     times: dict[str, dict[str, float]] = defaultdict(dict)
     eager: dict[str, list[float]] = defaultdict(list)
-    for row in json.loads(table.read_text(encoding="utf-8"))["rows"]:
+    for row in read_json(table)["rows"]:
         if row["verdict"] == "correct" and (not families or family_of(row["task"]) in families):
             times[row["task"]][row["schedule"]] = row["candidate_ms"]
             eager[row["task"]].append(row["eager_ms"])

@@ -24,6 +24,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from result_file import read_json, write_text
+
 from kernelwright.evaluation import EvalOptions
 from kernelwright.evaluation.judge.timing import TimedSamples
 from kernelwright.inference.chat import HEADING
@@ -161,7 +163,7 @@ def main() -> None:
     parser.add_argument("--baselines", default="eager", type=lambda text: tuple(text.split(",")))
     asked = parser.parse_args()
     if asked.restore:
-        rows = json.loads(asked.table.read_text(encoding="utf-8"))["rows"]
+        rows = read_json(asked.table)["rows"]
         print(f"{restored(asked.folder, asked.verdicts, rows)} of {len(rows)} rows restored")
         return
     rows = collected(asked.folder, asked.verdicts, ON_GPU.changed(baselines=asked.baselines))
@@ -173,7 +175,7 @@ def main() -> None:
         "families": families(rows),
         "rows": rows,
     }
-    asked.table.write_text(json.dumps(kept, separators=(",", ":")) + "\n", encoding="utf-8")
+    write_text(asked.table, json.dumps(kept, separators=(",", ":")) + "\n")
     for name, row in kept["families"].items():
         print(name, row["speedup"], row["fast_1"])
 

@@ -91,7 +91,7 @@ def _value(name: str, text: str, default: object) -> Any:
 CANONICAL = Schedule()
 APART = Schedule(fuse=False)
 TUNED = Schedule(block=512, vector=4, shuffle=True, one_pass=True, product=AUTO, conv=AUTO)
-"""What was mostly fastest or near it where schedules were timed (`benchmarks/results/gpu_tune.json`)."""
+"""What was mostly fastest or near it where schedules were timed (`benchmarks/results/gpu_tune.json.gz`)."""
 PLAINEST = Schedule(block=128, thread_rows=False, tile=8)
 _CHOICES = (
     TUNED,
