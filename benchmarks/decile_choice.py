@@ -28,6 +28,7 @@ from kernelwright.bench import metrics
 from kernelwright.curation.deciles import speed_deciles
 from kernelwright.curation.samples import Sample
 from kernelwright.inference.chat import speed_line, task_prompt
+from kernelwright.inference.quantised import full_checkpoint
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.records import Message
 
@@ -126,12 +127,13 @@ def main() -> None:
     kept: dict[str, Any] = {"benchmark": "decile_choice", "date": date.today().isoformat(), "torch": torch.__version__}
     kept |= {name: getattr(asked, name) for name in ("passes", "lr", "batch", "temperature", "families")}
     kept |= {"tasks": [len(train), len(held)], "losses": {}, "raw": {}}
-    fresh = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
+    whole = full_checkpoint(asked.model)
+    fresh = AutoModelForCausalLM.from_pretrained(whole, dtype=torch.float32).eval()
     arms: dict[str, list[dict[str, list[float]]]] = defaultdict(list)
     arms["before"].append(measured(fresh, held, asked.temperature))
     for seed in asked.seeds:
         for arm in ARMS:
-            model = AutoModelForCausalLM.from_pretrained(asked.model, dtype=torch.float32).eval()
+            model = AutoModelForCausalLM.from_pretrained(whole, dtype=torch.float32).eval()
             rows = [row for t in train for row in tagged(tokenizer, t)] if arm == "tags" else train
             alike = asked.batch * len(rows) // len(train)  # as many steps as without tags
             kept["losses"][f"{arm}, seed {seed}"] = trained(model, rows, seed, asked.passes, asked.lr, alike)

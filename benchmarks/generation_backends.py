@@ -52,8 +52,10 @@ def log_prob_error(folder: str, answers: list[Running]) -> dict[str, float]:
     import torch
     from transformers import AutoModelForCausalLM
 
+    from kernelwright.inference.quantised import full_checkpoint
+
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
+    model = AutoModelForCausalLM.from_pretrained(full_checkpoint(folder), dtype=torch.float32).to(device).eval()
     differences: list[float] = []
     for running in answers[:: max(1, len(answers) // CHECKED)][:CHECKED]:
         ids = torch.tensor([[*running.prompt, *running.ids]], device=device)
@@ -71,9 +73,8 @@ def say(facts: dict[str, Any]) -> None:
 
 def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace, facts: dict[str, Any]) -> None:
     """Fills in what is measured, and says each part once it is known."""
-    from safetensors.torch import load_file
-
     from kernelwright.generate import generate
+    from kernelwright.inference.quantised import read_weights
     from kernelwright.inference.sampling import Sampling
     from kernelwright.records import Message
 
@@ -94,7 +95,7 @@ def measure(backend: GenerationBackend, folder: str, asked: argparse.Namespace, 
         facts["tokens_per_s"] = round(tokens / min(facts["seconds"]))
         say(facts)
     facts["log_prob_error"] = log_prob_error(folder, answers)
-    weights = load_file(Path(folder) / "model.safetensors")
+    weights = read_weights(Path(folder))
     began = time.monotonic()
     backend.load_weights({"lm_head.weight": weights["model.embed_tokens.weight"], **weights})
     facts["handed"] = {"seconds": round(time.monotonic() - began, 3)}

@@ -12,7 +12,9 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from kernelwright.inference.quantised import read_weights
 
 
 def main() -> None:
@@ -24,7 +26,7 @@ def main() -> None:
     asked = parser.parse_args()
     shutil.copytree(asked.model, asked.out)
     file = asked.out / "model.safetensors"
-    weights = load_file(file)
+    weights = read_weights(asked.model)
     generator = torch.Generator().manual_seed(asked.seed)
     for name, weight in weights.items():
         if weight.dim() >= 2:

@@ -40,6 +40,7 @@ from torch import Tensor
 
 from kernelwright.bench.metrics import paired
 from kernelwright.inference.chat import task_prompt
+from kernelwright.inference.quantised import full_checkpoint
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.records import Evaluation, Message, Task, Timing, WorkloadResult
 from kernelwright.rewards.functions import BASELINES, REWARDS
@@ -192,7 +193,7 @@ def trained(folder: str, tasks: list[Choice], rule: str, reward: str, seed: int,
 
     name, *numbers = rule.split(":")
     rate, epsilon, clip = map(float, numbers)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(full_checkpoint(folder), dtype=torch.float32).eval()
     before = [p.detach().clone() for p in model.parameters()]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), eps=epsilon, weight_decay=0.0)
     draw = torch.Generator().manual_seed(seed)

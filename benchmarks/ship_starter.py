@@ -3,8 +3,8 @@
     python benchmarks/ship_starter.py WORK TARGET [--config starter] [--runs FOLDER]
 
 WORK is the folder of `device_starter.py` (`pieces.py` puts it together from what came back). TARGET gets the files
-that inference needs, `training.json`, and `README.md`: its table holds what the runs in WORK found, partial ones
-marked so, and nothing that was not measured.
+that inference needs, the weights as int8 (`inference/quantised.py`), `training.json`, and `README.md`: its table holds
+what the runs in WORK found, partial ones marked so, and nothing that was not measured.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 from device_starter import bench_facts
 from safetensors import safe_open
 
+from kernelwright.inference.quantised import WEIGHTS, read_weights, write_quantised
 from kernelwright.training.card import card
 
 SUITES = (
@@ -28,7 +29,15 @@ SUITES = (
     "others: benchmarks/others, 60, 80, 60, 80, 80 and 60 tasks by other hands, the generator widened with an eye on "
     "the first 60"
 )
-FILES = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
+LOADED = "`AutoModelForCausalLM` and `AutoTokenizer` load it; the chat template adds the turns."
+EXPANDED = """\
+Its weights are int8 with one scale a row; the figures below are of the bfloat16 weights. `AutoTokenizer` loads this
+folder; the chat template adds the turns. For `AutoModelForCausalLM`, write a bfloat16 folder first:
+
+```sh
+python -c "from kernelwright.inference.quantised import expand; expand('FOLDER', 'OUT')"
+```"""
 
 
 def measured(work: Path, config: str, runs: Path | None) -> dict[str, Any]:
@@ -147,9 +156,11 @@ def main() -> None:
     asked.target.mkdir(parents=True, exist_ok=True)
     for name in FILES:
         shutil.copyfile(folder / name, asked.target / name)
+    write_quantised(read_weights(folder), asked.target / WEIGHTS)
     (asked.target / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     usual = "--policy starter:FOLDER --run runs/try     # FOLDER: this folder"
-    text = card(facts, measured(asked.work, asked.config, asked.runs)).replace(usual, "--policy starter --run runs/try")
+    text = card(facts, measured(asked.work, asked.config, asked.runs))
+    text = text.replace(usual, "--policy starter --run runs/try").replace(LOADED, EXPANDED)
     (asked.target / "README.md").write_text(text, encoding="utf-8")
     size = sum(path.stat().st_size for path in asked.target.iterdir())
     print(f"{asked.target}: {size / 1e6:.1f} MB")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -15,13 +14,13 @@ pytest.importorskip("torch")
 
 from inference.checkpoints import random_checkpoint
 from running import Command
-from safetensors import safe_open
 from training.sample_pairs import REFERENCE
 
 from kernelwright.errors import ConfigError, KernelwrightError, PolicyError
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.inference import STARTER, load_engine, starter_folder
 from kernelwright.inference.chat import task_prompt, with_speed
+from kernelwright.inference.quantised import read_weights
 from kernelwright.policies import Request, load_policy
 from kernelwright.policies.starter import StarterPolicy
 from kernelwright.prompts import initial_messages
@@ -52,8 +51,7 @@ def test_the_model_that_ships_answers_a_task_right(monkeypatch: pytest.MonkeyPat
     """The weights belong to this copy, and are those that its card speaks of."""
     monkeypatch.delenv(STARTER, raising=False)
     stated = json.loads((starter_folder() / "training.json").read_text())["parameters"]
-    with safe_open(starter_folder() / "model.safetensors", "numpy") as file:
-        assert sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys()) == stated
+    assert sum(weight.numel() for weight in read_weights(starter_folder()).values()) == stated
     answer = StarterPolicy(load_engine("starter", device="cpu", threads=1)).generate(ASK, seed=1, task=TASK)
     with Evaluator(EvalOptions(backend="cpu", trials=2)) as evaluator:
         found = evaluator.evaluate(TASK, candidate_from_text(answer.text, "answer"))

@@ -13,14 +13,19 @@ from kernelwright.tasks.formats.hub import offline_where_silent
 
 
 def place_of(spec: str) -> str:
-    """A folder's path, or a Hub id as it is. Raises `ConfigError` for what is neither."""
+    """Returns the path of a folder that transformers loads, or a Hub id as it is.
+
+    A quantised checkpoint is expanded into the cache. Raises `ConfigError` for what is neither folder nor id.
+    """
+    from kernelwright.inference.quantised import full_checkpoint
+
     if not spec:
         raise ConfigError("no model is named", hint="name the folder of a checkpoint, or OWNER/NAME on the Hub")
     folder = Path(spec).expanduser()
     if spec.startswith((".", "/", "~")) and not folder.is_dir():
         raise ConfigError(f"there is no folder {spec!r}", hint="name the folder of a checkpoint, or a Hub id")
     if folder.is_dir():
-        return str(folder)
+        return full_checkpoint(str(folder))
     offline_where_silent()
     return spec
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from kernelwright.errors import ConfigError
+from kernelwright.inference.quantised import read_weights
 
 KNOWN = ("llama", "qwen2")
 """Values of `model_type` that this module computes."""
@@ -155,23 +156,8 @@ class Decoder:
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, dtype: torch.dtype) -> Decoder:
-        """A checkpoint in safetensors, one file or several. Raises `ConfigError`."""
-        config = DecoderConfig.read(folder)
-        try:
-            from safetensors import SafetensorError
-            from safetensors.torch import load_file
-        except ImportError as error:
-            raise ConfigError("this needs the library safetensors", hint="pip install safetensors") from error
-        files = sorted(folder.glob("model*.safetensors"))
-        if not files:
-            raise ConfigError(f"there is no model.safetensors in {str(folder)!r}", hint="convert the checkpoint first")
-        weights: dict[str, Tensor] = {}
-        try:
-            for file in files:
-                weights |= load_file(file)
-        except (OSError, SafetensorError) as error:
-            raise ConfigError(f"{str(folder)!r} cannot be read: {error}") from error
-        return cls(config, weights, device, dtype)
+        """A checkpoint in safetensors, one file or several, quantised or not. Raises `ConfigError`."""
+        return cls(DecoderConfig.read(folder), read_weights(folder), device, dtype)
 
     def cache(self, rows: int, capacity: int) -> Cache:
         """An empty cache."""

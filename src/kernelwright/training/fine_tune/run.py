@@ -179,18 +179,20 @@ def load_model(settings: BaseModelSettings, joined: bool = False) -> Any:
     from safetensors import SafetensorError
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    from kernelwright.inference.quantised import full_checkpoint
     from kernelwright.training.fine_tune.joined import MODELS, register
 
+    path = full_checkpoint(settings.path)
     dtype = settings.dtype
     if dtype == "auto":
         dtype = "bfloat16" if settings.tune == "lora" and torch.cuda.is_available() else "float32"
     attention = None if settings.attention == "auto" else settings.attention
     try:
         if joined and attention is None:
-            config = AutoConfig.from_pretrained(settings.path, trust_remote_code=settings.trust_remote_code)
+            config = AutoConfig.from_pretrained(path, trust_remote_code=settings.trust_remote_code)
             attention = register() if config.model_type in MODELS else None
         return AutoModelForCausalLM.from_pretrained(
-            settings.path,
+            path,
             dtype=getattr(torch, dtype),
             attn_implementation=attention,
             trust_remote_code=settings.trust_remote_code,
