@@ -1,7 +1,7 @@
-"""What passes between the runner, which meets a candidate's build calls, and the builder, which compiles.
+"""The messages between the runner, which receives a candidate's build calls, and the builder, which compiles.
 
-Plain dataclasses that travel as JSON over a pipe; no torch, no compiler. The runner is untrusted, so the builder treats
-every field as hostile text.
+Plain dataclasses, sent as JSON over a pipe; no torch, no compiler. The runner is untrusted, so the builder treats every
+field as hostile text.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import Any, Literal, Self
 class _Message:
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> Self:
-        """The message from its JSON object, in which tuples have become lists."""
+        """Builds the message from its JSON object; turns lists back into tuples."""
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
 
 
 @dataclass(frozen=True)
 class BuildRequest(_Message):
-    """One thing to compile.
+    """One build request.
 
-    `extension`: what `torch.utils.cpp_extension.load_inline` was given (CUDA text, C++ text, names to bind).
+    `extension`: the arguments of `torch.utils.cpp_extension.load_inline` (CUDA text, C++ text, names to bind).
     `device`: CUDA device code only, for the plain form (`Module(code)`, `torch.cuda._compile_kernel`).
-    `instances`: further template instances of a device text that was built before.
+    `instances`: more template instances of a device text that was built before.
     `program`: a whole CUDA program with `main`; the result's `library` is an executable.
-    `ptxas`: PTX that Triton made in the runner, in `cuda_source`; assembled only to see whether that works.
+    `ptxas`: PTX that Triton produced in the runner, in `cuda_source`; assembled only to check that it assembles.
     """
 
     kind: Literal["extension", "device", "instances", "program", "ptxas"]
@@ -38,38 +38,38 @@ class BuildRequest(_Message):
     expressions: tuple[str, ...] = ()
     """NVRTC name expressions, e.g. `softmax<float, 256>`, for `device` and `instances`."""
     arch: str = ""
-    """The device to make machine code for (`sm_90a`); empty for PTX only."""
+    """The target of machine code (`sm_90a`); empty for PTX only."""
 
 
 @dataclass(frozen=True)
 class BuildResult(_Message):
-    """What came of a `BuildRequest`."""
+    """The result of a `BuildRequest`."""
 
     status: Literal["ok", "compile_error", "unsupported"]
-    """`compile_error`: the candidate's own fault. `unsupported`: our stand-in or a tool lacks something it needs."""
+    """`compile_error`: the candidate's fault. `unsupported`: our stand-in or a tool lacks a required feature."""
     log: str = ""
     """Compiler output, with line numbers of the candidate's own source."""
     missing: tuple[str, ...] = ()
-    """For `unsupported`: what is missing, by name (`torch::cumsum`, `ptx: wgmma.mma_async`)."""
+    """For `unsupported`: the missing names (`torch::cumsum`, `ptx: wgmma.mma_async`)."""
     ptx: str | None = None
     cubin: str | None = None
-    """Machine code in base64, where the request named a device."""
+    """Machine code in base64, if the request named a target."""
     device_source: str | None = None
-    """The device text NVRTC saw, to be sent back in an `instances` request."""
+    """The device text passed to NVRTC, to be sent back in an `instances` request."""
     lowered: dict[str, str] = field(default_factory=dict)
     """Name expression -> mangled entry in `ptx`."""
     library: str | None = None
     """Path of the compiled host part (a shared object in the build cache)."""
     functions: tuple[str, ...] = ()
-    """Names that the library exports to Python."""
+    """Functions that the library exports to Python."""
     built_by: str = "stand-in"
-    """`load_inline` for a library that torch built with its real headers: an ordinary Python extension module."""
+    """`load_inline` for a library built by torch with its real headers: a normal Python extension module."""
     resources: dict[str, int] = field(default_factory=dict)
-    """What ptxas says of a kernel: `registers`, `spilled_bytes`."""
+    """A kernel's resources from ptxas: `registers`, `spilled_bytes`."""
     seconds: dict[str, float] = field(default_factory=dict)
-    """Wall seconds by stage (`split`, `nvrtc`, `host`), and `cached` = 1.0 for a hit of the build cache."""
+    """Wall seconds by stage (`split`, `nvrtc`, `host`); `cached` is 1.0 on a build cache hit."""
 
 
 def needs_torch(request: BuildRequest, result: BuildResult) -> bool:
-    """Whether torch's own build of an extension may do what ours could not."""
+    """Tells whether torch's own build of an extension should be tried after ours."""
     return request.kind == "extension" and bool(request.arch) and result.status == "unsupported"

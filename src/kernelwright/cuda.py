@@ -28,7 +28,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel in PTX: its bytes, and whether it is a float or a double."""
+    """One parameter of a kernel in PTX: its size in bytes; `real` for float and double."""
 
     size: int
     real: bool
@@ -36,7 +36,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel ready to launch: `start(grid, block, shared_bytes, arguments as bytes)`, and what it takes."""
+    """A kernel ready to launch by `start(grid, block, shared_bytes, arguments as bytes)`, with its parameters."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -74,7 +74,7 @@ class Kernel:
 class Module:
     """Compiled device code; its kernels are attributes. Raises RuntimeError with the compiler's output.
 
-    `flags` are nvcc's; those that do not change what device code means are ignored.
+    `flags` are nvcc's; flags that do not change the meaning of device code are ignored.
     """
 
     def __init__(self, source: str, flags: Sequence[str] = ()) -> None:
@@ -94,7 +94,7 @@ class Module:
         return self.get(name)
 
     def get(self, name: str) -> Kernel:
-        """A kernel by name; `name<...>` is an instance of a template."""
+        """Returns a kernel by name; `name<...>` is an instance of a template."""
         if name not in self._kernels:
             if name.split("<")[0].split("::")[-1].strip() not in self._names:
                 raise AttributeError(f"the module has no kernel {name!r}; it has {', '.join(self._names)}")
@@ -102,7 +102,7 @@ class Module:
         return self._kernels[name]
 
     def entry(self, name: str) -> Entry:
-        """The kernel in the form that takes bytes."""
+        """Returns the kernel as an `Entry`, whose arguments are bytes."""
         if self._built is None:
             return _on_gpu(self.source, self._flags, name)
         if re.search(rf"\.entry\s+{re.escape(name)}\s", self._built.ptx.replace("(", " ")):  # extern "C"
@@ -111,7 +111,7 @@ class Module:
 
 
 class TorchKernel:
-    """What `torch.cuda._compile_kernel` returns, with its habits: ints travel as C ints, floats as C doubles."""
+    """The result of `torch.cuda._compile_kernel`; as in torch, ints are passed as C ints, floats as C doubles."""
 
     def __init__(self, entry: Entry) -> None:
         self._entry = entry
@@ -138,7 +138,7 @@ class TorchKernel:
         self._entry.start((grid[0], grid[1], grid[2]), (block[0], block[1], block[2]), shared_mem, packed)
 
     def set_shared_memory_config(self, shared_mem_bytes: int) -> None:
-        """Allows launches with that much dynamic shared memory."""
+        """Allows launches with this many bytes of dynamic shared memory."""
         self._shared = shared_mem_bytes
 
 
@@ -149,18 +149,18 @@ def compile_kernel(
     cuda_include_dirs: Sequence[str] | None = None,
     nvcc_options: Sequence[str] | None = None,
 ) -> TorchKernel:
-    """Stands in for `torch.cuda._compile_kernel` inside a runner."""
+    """Replaces `torch.cuda._compile_kernel` inside a runner."""
     return TorchKernel(Module(kernel_source, tuple(nvcc_options or ())).entry(kernel_name))
 
 
 def _runtime() -> Any:
-    """The runner's runtime, or None outside of one. Looked up late: it needs the machine."""
+    """Returns the runner's runtime, or None outside a runner. Not imported at the top, since it loads the machine."""
     found = sys.modules.get("kernelwright.machine.runtime")
     return found.current() if found is not None else None
 
 
 def _build(source: str, flags: tuple[str, ...], expressions: tuple[str, ...]) -> Any:
-    """The builder's result inside a runner, known to load; raises `KernelBuildFailed`."""
+    """Builds by the runner's builder and loads the result; raises `KernelBuildFailed`."""
     from kernelwright.machine.runtime import KernelBuildFailed
 
     request = BuildRequest("device", cuda_source=source, cuda_flags=flags, expressions=expressions)
@@ -194,8 +194,8 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
     from kernelwright.machine.nvrtc import compile_ptx
 
     major, minor = torch.cuda.get_device_capability()
-    torch.cuda.synchronize()  # makes torch's context the current one
-    arch = f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")  # with what only this architecture has
+    torch.cuda.synchronize()  # makes torch's context current
+    arch = f"sm_{major}{minor}" + ("a" if major in (9, 10, 12) else "")  # with architecture-specific instructions
     result = compile_ptx(source, arch=arch, flags=flags, expressions=(name,))
     if not result.ok:
         raise RuntimeError(f"the CUDA text does not compile:\n{result.log}")
@@ -208,7 +208,7 @@ def _on_gpu(source: str, flags: tuple[str, ...], name: str) -> Entry:
 
 
 def parameters(ptx: str, entry: str) -> tuple[Parameter, ...]:
-    """What a kernel takes, from its signature in PTX."""
+    """Reads a kernel's parameters from its signature in PTX; raises AttributeError for an unknown kernel."""
     match = re.search(rf"\.entry\s+{re.escape(entry)}\s*(?:\((.*?)\))?\s*(?:\.\w+[^{{]*)?\{{", ptx, re.DOTALL)
     if match is None:
         raise AttributeError(f"the compiled module has no kernel {entry!r}")
@@ -229,13 +229,13 @@ def _address(tensor: Any) -> bytes:
 
 
 def _on_host(tensor: Any) -> bool:
-    """Whether device code could not read it; where there is no GPU, whether it was put on the host by its author."""
+    """Tells whether a tensor is in host memory; without a GPU, whether the candidate put it there."""
     runtime = _runtime()
     return bool(runtime.on_host(tensor)) if runtime is not None else not tensor.is_cuda
 
 
 def _pack(value: Any, parameter: Parameter, what: str) -> bytes:
-    """One argument as the bytes of a parameter."""
+    """Packs one argument into a parameter's bytes."""
     import torch
 
     size = parameter.size
@@ -260,12 +260,12 @@ def _pack(value: Any, parameter: Parameter, what: str) -> bytes:
         raise TypeError(f"{what} is a number, but the parameter is a struct of {size} bytes")
     if not -(1 << (8 * size - 1)) <= value < 1 << (8 * size):
         raise OverflowError(f"{what} is {value}, which does not fit into the parameter's {size} bytes")
-    # Unsigned and signed have the same bytes.
+    # Signed and unsigned share the same encoding.
     return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
 def _pack_as_torch(value: Any, size: int) -> bytes:
-    """What a parameter of `size` bytes reads where torch put the value: a pointer, a C int or a C double."""
+    """Packs a value as torch does, as a pointer, a C int or a C double, cut or padded to `size` bytes."""
     import torch
 
     if isinstance(value, torch.Tensor):
@@ -282,7 +282,7 @@ def _pack_as_torch(value: Any, size: int) -> bytes:
 
 
 def _size(value: Size) -> Triple:
-    """One to three dimensions, filled up with ones."""
+    """Pads one to three dimensions with ones."""
     given = (value,) if isinstance(value, int) else tuple(int(v) for v in value)
     if not 1 <= len(given) <= 3:
         raise TypeError(f"a grid or block has one to three dimensions, not {value!r}")

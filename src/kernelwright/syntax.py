@@ -1,8 +1,8 @@
-"""Python text to syntax trees, for threads as well; and what JSON objects have twice.
+"""Parses Python text in a thread-safe way, and finds duplicate keys in JSON objects.
 
-CPython 3.11 keeps the depth of the tree that it builds in one place for all threads. Where another thread parses in
-between (the collector may let it), `ast.parse` raises SystemError, and the next attempt is right. What else it raises
-is raised here, too: SyntaxError, ValueError, RecursionError, MemoryError.
+CPython 3.11 stores the depth of the tree under construction in one place for all threads. If another thread parses
+meanwhile (a garbage collection may switch threads), `ast.parse` raises SystemError, and a retry succeeds. All other
+errors propagate: SyntaxError, ValueError, RecursionError, MemoryError.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ T = TypeVar("T")
 
 
 def parse(source: str) -> ast.Module:
-    """A module's tree."""
+    """Parses a module."""
     return _tried(lambda: ast.parse(source))
 
 
 def expression(source: str) -> ast.expr:
-    """An expression's tree."""
+    """Parses an expression."""
     return _tried(lambda: ast.parse(source, mode="eval")).body
 
 
 def repeated_key(pairs: Iterable[tuple[str, object]]) -> str | None:
-    """A key that a JSON object has twice, so that nobody can say which value is meant; of `object_pairs_hook`."""
+    """Returns a duplicate key of a JSON object, or None, from the pairs of `object_pairs_hook`."""
     counts = Counter(key for key, _ in pairs)
     return next((key for key, count in counts.items() if count > 1), None)
 

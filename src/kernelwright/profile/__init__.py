@@ -1,7 +1,7 @@
-"""The profile ladder: what a candidate's kernels do, from the best source that this machine has.
+"""The profile ladder: profiles a candidate's kernels by the best source that this machine has.
 
-`profile(task, candidate)` climbs ncu (hardware counters), then a CUPTI trace by torch's profiler, then what can be read
-from the machine code, which needs no GPU. It explains; it never judges. Import of this module is light: no torch.
+`profile(task, candidate)` tries ncu (hardware counters), then a CUPTI trace by torch's profiler, then static analysis
+of the machine code, which needs no GPU. It explains performance and never judges. Importing it does not import torch.
 """
 
 from kernelwright.profile.facts import KernelProfile, Missed, Occupancy, Profile, Resources, Roofline, Rung, TraceFacts

@@ -1,7 +1,7 @@
-"""From facts to at most five short lines for a prompt: the most valuable first, each with the number it rests on.
+"""Turns a profile into at most five short lines for a prompt, the most valuable first, each with its number.
 
-One rule is one function and one row of `RULES`. A rule looks at a profile and one of its kernels and gives a line with
-a weight, its guess at the share of the whole time that could be won; nothing is measured or asked here.
+Each rule is one function and one row of `RULES`. It takes a profile and one of its kernels and returns a line with a
+weight: an estimate of the share of the total time that could be saved. Nothing is measured here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Rule = Callable[[Profile, KernelProfile], Hint | None]
 
 
 def advise(profile: Profile) -> tuple[str, ...]:
-    """The best few lines about a profile, shorter than `WIDTH` characters each."""
+    """Returns the best few lines about a profile, each shorter than `WIDTH` characters."""
     hints: list[Hint] = []
     whole = KernelProfile(name="")
     for rule in WHOLE_RULES:
@@ -44,7 +44,7 @@ _SOURCES = {
 
 
 def prompt_text(profile: Profile) -> str:
-    """The advice as a paragraph for a prompt, which says what its numbers rest on; empty without advice."""
+    """Formats the advice as a paragraph for a prompt, with the source of its numbers; empty without advice."""
     if not profile.advice:
         return ""
     where = profile.card or profile.arch

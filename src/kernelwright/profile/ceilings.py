@@ -1,8 +1,7 @@
-"""What a card can really do: bandwidths, arithmetic rates and launch latency, measured once, or the data sheet's.
+"""A card's attainable bandwidths, arithmetic rates and launch latency, measured once or taken from the data sheet.
 
-Measured ceilings are kept in the cache folder by card and driver. A data sheet's rates are never reached; what is
-compared with them looks a little worse than it is. They are for cards that nobody measured yet, and for machines
-without a GPU.
+Measured ceilings are cached by card and driver. No program reaches a data sheet's rates, so comparisons with them look
+slightly too pessimistic. They serve for unmeasured cards and for machines without a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from kernelwright.records import Record
 
 KINDS = ("float32", "tf32", "float16", "bfloat16", "float64")
 VERSION = 1
-"""Part of the cache's key: raised when measuring changes."""
+"""Part of the cache key; raised when the measurement changes."""
 
 
 class Ceilings(Record):
@@ -29,21 +28,21 @@ class Ceilings(Record):
     card: str
     source: Literal["measured", "datasheet"]
     dram_bytes: float
-    """Bytes a second, reads and writes together."""
+    """Bytes per second, reads and writes together."""
     l2_bytes: float
     flops: dict[str, float]
-    """Operations a second by kind of arithmetic (`float32` on the ordinary units, others on tensor cores)."""
+    """Operations per second by kind of arithmetic (`float32` on CUDA cores, others on tensor cores)."""
     launch_us: float = 3.0
-    """From one empty kernel's start to the next one's."""
+    """Microseconds between the starts of consecutive empty kernels."""
     driver: str = ""
 
     def rate(self, dtype: str) -> float:
-        """Operations a second for a kind of arithmetic; float32's where the kind is not known."""
+        """Returns operations per second for a kind of arithmetic; float32's rate for an unknown kind."""
         return self.flops.get(dtype) or self.flops["float32"]
 
 
 def _sheet(card: str, dram: float, l2: float, fp32: float, tf32: float, fp16: float, fp64: float) -> Ceilings:
-    """Terabytes a second; teraflops, dense."""
+    """Builds ceilings from a data sheet; rates in TB/s and dense TFLOP/s."""
     flops = dict(zip(KINDS, (fp32 * 1e12, tf32 * 1e12, fp16 * 1e12, fp16 * 1e12, fp64 * 1e12), strict=True))
     return Ceilings(card=card, source="datasheet", dram_bytes=dram * 1e12, l2_bytes=l2 * 1e12, flops=flops)
 
@@ -64,18 +63,18 @@ DATASHEETS: tuple[Ceilings, ...] = (
     _sheet("T4", 0.32, 1.3, 8.1, 8.1, 65.0, 0.25),
     _sheet("V100", 0.90, 2.5, 15.7, 15.7, 125.0, 7.8),
 )
-"""NVIDIA's data sheets; the first name that occurs in the card's own counts. L2 rates are not published: these are what
-microbenchmarks of each generation reach, rounded up."""
+"""NVIDIA's data sheets; the first name contained in the card's name applies. L2 rates are not published: these come
+from microbenchmarks of each generation, rounded up."""
 
 
 def datasheet(card: str) -> Ceilings | None:
-    """The data sheet's rates of a card by the name that the driver gives it; None for one that is not listed."""
+    """Returns the data sheet's rates of a card by the driver's name for it; None for an unlisted card."""
     found = next((c for c in DATASHEETS if c.card in card), None)
     return None if found is None else found.model_copy(update={"card": card})
 
 
 def cached(card: str, driver: str, cache: Path) -> Ceilings | None:
-    """What was measured on this card with this driver before; None when nothing sound was kept."""
+    """Returns the cached measurement of this card and driver; None if missing or invalid."""
     try:
         return Ceilings.model_validate_json(_path(card, driver, cache).read_text())
     except (OSError, ValidationError, UnicodeDecodeError):
@@ -83,7 +82,7 @@ def cached(card: str, driver: str, cache: Path) -> Ceilings | None:
 
 
 def keep(ceilings: Ceilings, cache: Path) -> None:
-    """Writes measured ceilings where `cached` finds them."""
+    """Writes measured ceilings to the cache."""
     path = _path(ceilings.card, ceilings.driver, cache)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}.tmp")
@@ -99,8 +98,8 @@ def _path(card: str, driver: str, cache: Path) -> Path:
 def measure(driver: str = "") -> Ceilings:
     """Measures the current GPU with torch, in about a second and with at most 4 GB of its memory.
 
-    Copy bandwidth counts bytes read and written. Matrix products run on random values: on zeros they are faster than
-    any real data. Raises RuntimeError where torch sees no GPU.
+    Copy bandwidth counts bytes read and written. Matrix products use random values: on zeros they run faster than on
+    real data. Raises RuntimeError if torch sees no GPU.
     """
     import torch
 
@@ -123,7 +122,7 @@ def measure(driver: str = "") -> Ceilings:
 
 
 def _copy_rate(nbytes: int, times: int) -> float:
-    """Bytes a second, read and written, of copies between two buffers of so many bytes."""
+    """Measures bytes per second, read plus written, of copies between two buffers of `nbytes` bytes."""
     import torch
 
     source, target = torch.randn(nbytes // 4, device="cuda"), torch.empty(nbytes // 4, device="cuda")
@@ -131,7 +130,7 @@ def _copy_rate(nbytes: int, times: int) -> float:
 
 
 def _seconds(call: Callable[[], Any], times: int, rounds: int = 5) -> float:
-    """Seconds a call takes, by events around `times` of them; the best of some rounds, for a ceiling is a best case."""
+    """Measures seconds per call by events around `times` calls; the best of `rounds`, as a ceiling is a best case."""
     import torch
 
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -169,7 +168,7 @@ _FMA_A_TURN = 16 * 8
 
 
 def _fma_rate() -> float:
-    """Single-precision operations a second of independent fused multiply-adds in registers."""
+    """Measures float32 operations per second of independent fused multiply-adds in registers."""
     import torch
 
     from kernelwright.backends.gpu import architecture
@@ -193,7 +192,7 @@ def _float(value: float) -> bytes:
 
 
 def _product_rates() -> dict[str, float]:
-    """Operations a second of large matrix products by kind of arithmetic; kinds that the card lacks are left out."""
+    """Measures operations per second of large matrix products by kind of arithmetic."""
     import torch
 
     found: dict[str, float] = {}
@@ -211,16 +210,16 @@ def _product_rates() -> dict[str, float]:
 
 
 def for_card(card: str, driver: str, cache: Path) -> Ceilings | None:
-    """The best that is known about a card without asking it: measured earlier, else its data sheet."""
+    """Returns cached measurements of a card, else its data sheet; measures nothing."""
     return cached(card, driver, cache) or datasheet(card)
 
 
 PROGRAM = "from kernelwright.profile.ceilings import main; raise SystemExit(main())"
-"""For `python -c PROGRAM DRIVER`: measuring needs a process of its own, so that the caller's never opens the GPU."""
+"""The program of `python -c PROGRAM DRIVER`: measuring in a subprocess keeps the caller from opening the GPU."""
 
 
 def main() -> int:
-    """Measures this GPU, keeps the result for the driver named on the command line, and prints it as JSON."""
+    """Measures this GPU, caches the result for the driver named on the command line, and prints it as JSON."""
     import sys
 
     from kernelwright.config import cache_dir

@@ -1,8 +1,8 @@
-"""From a candidate to the machine code of its kernels, without a GPU: run it once confined, then compile what it built.
+"""Gets the machine code of a candidate's kernels without a GPU: runs the candidate once, then compiles its builds.
 
-The candidate is executed by the same confined runner that judges it on the CPU, at a small size of its task, so that
-its builds, template instances, block sizes and dynamic shared memory are known instead of guessed. The confined
-builder then compiles the same device text for a real architecture.
+The sandboxed runner that judges on the CPU executes the candidate at a small size of its task. This reveals its builds,
+template instances, block sizes and dynamic shared memory. The sandboxed builder then compiles the same device text for
+a real architecture.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from kernelwright.records import Candidate, Task, Workload
 
 @dataclass(frozen=True)
 class DeviceCode:
-    """A candidate's machine code and how it was launched."""
+    """A candidate's machine code and its launches."""
 
     cubins: tuple[bytes, ...]
     launches: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """By entry: `count`, `grid`, `block` and `shared_bytes` of the last launch, at the size named by `size`."""
+    """By entry: `count`, and `grid`, `block` and `shared_bytes` of the last launch, at the size named `size`."""
     size: str = ""
     problem: str = ""
-    """Why the candidate could not be called; empty when it was. Its builds may be known all the same."""
+    """The reason why the call failed; empty when it succeeded. Builds may be known in either case."""
     failed_build: str = ""
-    """The error of the first build that failed, which a candidate may have kept to itself."""
+    """The error of the first failed build, which the candidate may have caught."""
 
 
 def compile_device_code(task: Task, candidate: Candidate, arch: str, options: EvalOptions) -> DeviceCode:
-    """The cubins of a candidate's builds for `arch` (`sm_90a`), and its launches.
+    """Returns the cubins of a candidate's builds for `arch` (`sm_90a`), and its launches.
 
     Raises `CandidateError` for a candidate that cannot be built or loaded, `TaskError` where the reference does not
     run, and `HarnessError`.
@@ -95,7 +95,7 @@ def _compiled(
 
 
 def _broken(session: CandidateClient) -> Failed | None:
-    """The first build that failed, in the compiler's words."""
+    """Returns the first failed build, with the compiler's message; None if there is none."""
     for result in session.builds:
         if result.status == "compile_error":
             lines = [line.strip() for line in result.log.splitlines() if line.strip()]
@@ -106,7 +106,7 @@ def _broken(session: CandidateClient) -> Failed | None:
 
 
 def _called(session: CandidateClient, plan: TaskPlan, oracle: OracleClient) -> tuple[str, dict[str, dict[str, Any]]]:
-    """One forward at the smallest size, and where no kernel ran in it, at the task's own: the size's name, and the
+    """Runs one forward at the smallest size, and if no kernel ran, at the task's own. Returns the size's name and the
     launches by entry. Raises `Failed`.
     """
     sizes: list[Workload] = sorted(plan.workloads, key=lambda w: w.elements)[:1]
@@ -127,9 +127,9 @@ def _called(session: CandidateClient, plan: TaskPlan, oracle: OracleClient) -> t
 
 
 def _cubin(worker: Worker, request: Mapping[str, Any], result: BuildResult, arch: str, seconds: float) -> bytes:
-    """Machine code of one build's device text. Raises `UsageError` where it does not compile for this architecture."""
+    """Compiles one build's device text to machine code. Raises `UsageError` if it fails for this architecture."""
     again: dict[str, Any] = {
-        # The text of an extension carries its flags; that of a plain build needs them again.
+        # An extension's device text carries its flags; a plain build's does not.
         "kind": "device" if request.get("kind") == "device" else "instances",
         "cuda_source": result.device_source or "",
         "cuda_flags": list(request.get("cuda_flags", ())) if request.get("kind") == "device" else [],

@@ -1,4 +1,4 @@
-"""The records of a profile: frozen and validated like `records`, with every unit in the name or beside it."""
+"""The records of a profile: frozen and validated like `records`, with units in the name or docstring."""
 
 from __future__ import annotations
 
@@ -10,113 +10,113 @@ from kernelwright.records import Record
 
 Rung = Literal["ncu", "trace", "static"]
 Bound = Literal["memory", "l2", "compute", "latency", "launch", "unknown"]
-"""What a kernel's time is spent on: bytes of device memory, bytes of L2, arithmetic, waiting with neither busy, or
-being started."""
+"""The resource that bounds a kernel's time: device memory bandwidth, L2 bandwidth, arithmetic, latency, or launch
+overhead."""
 
 
 class Resources(Record):
-    """What the compiler gave one kernel, read from its machine code."""
+    """A kernel's resources as allocated by the compiler, read from its machine code."""
 
     kernel: str
-    """The name as it stands in the cubin."""
+    """The mangled name in the cubin."""
     arch: int
     """Compute capability times ten: 90 for sm_90 and sm_90a."""
     registers: int
     """Per thread."""
     shared_bytes: int = 0
-    """Static shared memory a block, without what the driver reserves."""
+    """Static shared memory per block, without the driver's reservation."""
     stack_bytes: int = 0
-    """Local memory a thread: arrays that are indexed at run time, and spilled registers."""
+    """Local memory per thread: dynamically indexed arrays and spilled registers."""
     constant_bytes: int = 0
-    """Bank 0, which holds the parameters."""
+    """Size of constant bank 0, which holds the parameters."""
     max_threads: int | None = None
-    """Threads a block at most, where `__launch_bounds__` says so."""
+    """The bound on threads per block from `__launch_bounds__`, if given."""
     instructions: int = 0
     """Machine instructions without padding."""
     mix: dict[str, int] = Field(default_factory=dict)
-    """Instructions in the text by kind (`global_load`, `tensor`, …); loops count once."""
+    """Static instruction counts by kind (`global_load`, `tensor`, …); loop bodies count once."""
     load_bytes: float | None = None
-    """Mean width of the global loads in the text, bytes a thread."""
+    """Mean width of global load instructions, bytes per thread."""
 
 
 class Occupancy(Record):
-    """How many warps of one kernel fit on a multiprocessor."""
+    """Occupancy: the warps of one kernel that fit on a multiprocessor."""
 
     threads: int
-    """Threads a block."""
+    """Threads per block."""
     blocks: int
-    """Blocks that fit on one multiprocessor; 0 when one does not."""
+    """Blocks that fit on one multiprocessor; 0 when not even one fits."""
     warps: int
     fraction: float
-    """Resident warps over those that the multiprocessor can hold."""
+    """Resident warps over the multiprocessor's maximum."""
     limiter: Literal["registers", "shared memory", "warps", "blocks", "block size"]
 
 
 class Roofline(Record):
-    """How a measured time compares with what the card could do."""
+    """A measured time compared with the card's ceilings."""
 
     bound: Bound
     time_ms: float
     floor_ms: float
-    """The least time for these bytes and operations on this card."""
+    """The physical floor: the least time for these bytes and operations on this card."""
     bytes: int = 0
     flops: int = 0
     dtype: str = "float32"
     bandwidth_share: float = 0.0
-    """Achieved over attainable bytes a second."""
+    """Achieved over attainable bytes per second."""
     compute_share: float = 0.0
     source: Literal["ncu", "task"] = "task"
-    """Whether bytes and operations were counted by the hardware or are the task's own least."""
+    """The source of bytes and operations: hardware counters, or the task's minimum."""
 
 
 class KernelProfile(Record):
-    """One kernel: fields that no rung filled are None."""
+    """One kernel. Fields that the rung could not fill are None."""
 
     name: str
     origin: str = "candidate"
-    """Whose it is: `candidate`, `torch`, `cublas`, `cudnn`, `cutlass`, `triton`, `cub`, `memory`, `other`."""
+    """The kernel's origin: `candidate`, `torch`, `cublas`, `cudnn`, `cutlass`, `triton`, `cub`, `memory`, `other`."""
     launches: int = 0
-    """In one forward call."""
+    """Launches in one forward call."""
     time_us: float | None = None
-    """Device time of these launches together, microseconds."""
+    """Total device time of these launches, microseconds."""
     share: float | None = None
-    """Of the device time of all kernels."""
+    """Share of the device time of all kernels."""
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
     resources: Resources | None = None
     occupancy: Occupancy | None = None
     metrics: dict[str, float] = Field(default_factory=dict)
-    """Hardware counters by the short names of `ncu.METRICS`."""
+    """Hardware counters, keyed by the short names of `ncu.METRICS`."""
     roofline: Roofline | None = None
 
 
 class TraceFacts(Record):
-    """One forward call as CUPTI saw it, the mean of `calls`. Milliseconds."""
+    """One forward call as recorded by CUPTI, averaged over `calls`, in milliseconds."""
 
     calls: int
     device_ms: float
-    """Sum over kernels and copies."""
+    """Device time summed over kernels and copies."""
     span_ms: float
-    """First start to last end, over all streams."""
+    """Time from the first start to the last end, over all streams."""
     gap_ms: float
-    """Time within the span in which nothing ran on the device."""
+    """Idle device time within the span."""
     copy_ms: float = 0.0
-    """Copies and fills."""
+    """Device time of copies and fills."""
     launches: float = 0.0
     own_share: float | None = None
-    """Device time of the candidate's own kernels over that of all kernels."""
+    """Share of the candidate's own kernels in the device time of all kernels."""
 
 
 class Missed(Record):
-    """A rung that was not reached, and why."""
+    """A rung that was not reached, with the reason."""
 
     rung: Rung
     reason: str
-    """Begins with a name in kebab-case, e.g. `no-permission: …`."""
+    """The reason; begins with a name in kebab-case, e.g. `no-permission: …`."""
 
 
 class Profile(Record):
-    """What is known about a candidate's speed."""
+    """A candidate's performance profile."""
 
     task_id: str
     task_hash: str
@@ -124,18 +124,18 @@ class Profile(Record):
     rung: Rung
     missed: tuple[Missed, ...] = ()
     card: str = ""
-    """The GPU's name; empty where none was used."""
+    """The GPU's name; empty if none was used."""
     arch: str = ""
-    """What the machine code was made for, e.g. `sm_90a`."""
+    """The target of the machine code, e.g. `sm_90a`."""
     size: str = ""
-    """Name of the workload that was run or meant."""
+    """Name of the profiled workload."""
     kernels: tuple[KernelProfile, ...] = ()
     trace: TraceFacts | None = None
     roofline: Roofline | None = None
-    """Of the whole forward call."""
+    """The roofline of the whole forward call."""
     ceilings: str = ""
-    """`measured` or `datasheet`: what the roofline compares with; empty without one."""
+    """The source of the roofline's ceilings, `measured` or `datasheet`; empty without a roofline."""
     notes: tuple[str, ...] = ()
-    """What a reader must know about these numbers."""
+    """Caveats about the numbers."""
     advice: tuple[str, ...] = ()
     seconds: float = 0.0

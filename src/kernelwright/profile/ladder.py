@@ -1,8 +1,8 @@
-"""The ladder: the best rung that this machine allows, and why not a better one, as one `Profile`.
+"""Profiles by the best rung that this machine allows, and records why better rungs failed, as one `Profile`.
 
-ncu and trace need a GPU and run the candidate in a process of its own under the profiler (`target`), with an
-environment that holds no secrets, but outside of the judge's sandbox. static needs neither; what it learns completes
-the other two.
+The ncu and trace rungs need a GPU and run the candidate in a subprocess under the profiler (`target`), with an
+environment without secrets, but outside the judge's sandbox. The static rung needs neither; its results complete the
+other two.
 """
 
 from __future__ import annotations
@@ -39,32 +39,32 @@ TRACED_CALLS = 10
 COUNTED_LAUNCHES = 64
 MEASURING_SECONDS = 120.0
 CALL_SECONDS = 30.0
-"""What loading and one small call on the functional machine may take."""
+"""The time limit for loading and one small call on the functional machine."""
 BLOCKS = (128, 256, 512)
-"""Block sizes for which occupancy is worked out where a candidate's own is not known."""
+"""Block sizes for which occupancy is computed if the candidate's own is unknown."""
 
 
 class ProfileOptions(Record):
-    """How to profile."""
+    """Options of a profile."""
 
     backend: Literal["auto", "gpu", "cpu"] = "auto"
     rung: Literal["auto", "ncu", "trace", "static"] = "auto"
     arch: str = Field(default="", pattern=r"^(sm_\d{2,3}[af]?)?$")
-    """What the static rung compiles for; the GPU's own, or `DEFAULT_ARCH` where there is none."""
+    """The static rung's target; by default the GPU's own, or `DEFAULT_ARCH` without a GPU."""
     seconds: float = Field(default=180.0, gt=0, le=MAX_SECONDS, allow_inf_nan=False)
-    """Wall seconds that one rung may take."""
+    """The time limit of one rung, wall seconds."""
     seed: int = 0
     sandbox: str = "auto"
-    """Of the static rung, which runs the candidate as the judge does."""
+    """The sandbox level of the static rung, which runs the candidate as the judge does."""
 
 
 class MissedRung(Exception):
-    """A rung cannot be reached; the text begins with a name in kebab-case."""
+    """Raised when a rung cannot be reached; the message begins with a name in kebab-case."""
 
 
 @dataclass
 class Card:
-    """The GPU as nvidia-smi names it; empty where there is none."""
+    """The GPU as reported by nvidia-smi; empty fields without a GPU."""
 
     name: str = ""
     driver: str = ""
@@ -73,7 +73,7 @@ class Card:
 
 @dataclass
 class Climb:
-    """What is known on the way."""
+    """The state shared by the rungs of one profile."""
 
     task: Task
     candidate: Candidate
@@ -82,9 +82,9 @@ class Climb:
     size: Workload
     own: frozenset[str] = frozenset()
     resources: dict[str, list[Resources]] = field(default_factory=dict)
-    """By simple name; instances of one template share it."""
+    """Resources by simple name, which instances of one template share."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """Of the whole call, as the target counted them."""
+    """Facts of the whole call, as counted by the target."""
 
 
 def profile(
@@ -93,10 +93,10 @@ def profile(
     options: ProfileOptions | None = None,
     progress: Callable[[str], None] = lambda _text: None,
 ) -> Profile:
-    """Profiles one candidate at its task's own size. `progress` is told what is being done.
+    """Profiles one candidate at its task's own size. `progress` is called with each step.
 
-    Raises `UsageError` when the rung or the backend that was asked for cannot be had here, `CandidateError` for a
-    candidate that does not build, `TaskError` and `HarnessError`.
+    Raises `UsageError` when the requested rung or backend is unavailable, `CandidateError` for a candidate that does
+    not build, `TaskError` and `HarnessError`.
     """
     options = options or ProfileOptions()
     started = time.monotonic()
@@ -130,7 +130,7 @@ def profile(
 
 
 def _wants_gpu(options: ProfileOptions) -> bool:
-    """Whether a GPU is used; raises `UsageError` for a wish that contradicts another or the machine."""
+    """Tells whether a GPU is used; raises `UsageError` for options that conflict with each other or the machine."""
     if options.backend == "gpu" and not gpu_count():
         raise UsageError("there is no NVIDIA GPU that torch could use here", hint="use --backend cpu: --rung static")
     if options.backend == "cpu" and options.rung in ("ncu", "trace"):
@@ -163,7 +163,7 @@ def _card() -> Card:
 
 
 def own_names(candidate: Candidate) -> frozenset[str]:
-    """Names of the kernels that a candidate's text defines, in CUDA or Triton."""
+    """Returns the names of kernels that a candidate's text defines, in CUDA or Triton."""
     found: set[str] = set()
     for source in candidate.sources:
         bounds = r"(?:\s*__(?:launch_bounds|cluster_dims|maxnreg)__\s*\([^)]*\))*"
@@ -178,7 +178,7 @@ def own_names(candidate: Candidate) -> frozenset[str]:
 
 
 def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None]) -> Profile | None:
-    """The lowest rung. On a GPU its failure is noted, since a higher rung may still do; without one it is raised."""
+    """Runs the lowest rung. On a GPU a failure is recorded, since a higher rung may succeed; without one it raises."""
     arch = climb.options.arch or climb.card.arch or DEFAULT_ARCH
     if int(re.sub(r"\D", "", arch)) not in LIMITS:
         raise UsageError(f"nothing is known about {arch}", hint=f"known are {', '.join(f'sm_{a}' for a in LIMITS)}")
@@ -209,7 +209,7 @@ def _static(climb: Climb, missed: list[Missed], progress: Callable[[str], None])
 
 
 def kernels_of(code: DeviceCode) -> list[KernelProfile]:
-    """The kernels of some machine code with resources and occupancy: launched ones first, each entry once."""
+    """Returns the kernels of machine code with resources and occupancy, launched ones first, without duplicates."""
     found: dict[str, KernelProfile] = {}
     for cubin in code.cubins:
         for resources in read_cubin(cubin):
@@ -238,7 +238,7 @@ def _described(resources: Resources, launch: dict[str, Any] | None) -> KernelPro
 
 
 def _ncu(climb: Climb) -> Profile:
-    """Hardware counters of one forward call. Raises `NcuFailed`."""
+    """Collects hardware counters of one forward call. Raises `NcuFailed`."""
     if ncu.find() is None:
         raise ncu.NcuFailed("no-ncu", "Nsight Compute's command line is not installed")
     with tempfile.TemporaryDirectory(prefix="kernelwright-profile-") as name:
@@ -264,7 +264,7 @@ def _ncu(climb: Climb) -> Profile:
 
 
 def _trace(climb: Climb) -> Profile:
-    """Device times of some forward calls by CUPTI. Raises `MissedRung`."""
+    """Traces device times of several forward calls by CUPTI. Raises `MissedRung`."""
     with tempfile.TemporaryDirectory(prefix="kernelwright-profile-") as name:
         folder = Path(name)
         words = [*_target(climb, folder, TRACED_CALLS), "--trace", str(folder / "trace.json")]
@@ -283,7 +283,7 @@ def _trace(climb: Climb) -> Profile:
 
 
 def _target(climb: Climb, folder: Path, calls: int) -> list[str]:
-    """The command that runs the candidate, whose files are written into `folder`."""
+    """Writes the target's input files into `folder` and returns the command that runs the candidate."""
     suffix = Path(climb.candidate.sources[0].path).suffix or ".py"
     task, candidate = folder / "reference.py", folder / f"candidate{suffix}"
     task.write_text(climb.task.source, encoding="utf-8")
@@ -307,9 +307,9 @@ _KEPT = re.compile(
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """What the candidate's process may know of ours: where programs and libraries are, and no keys of services."""
+    """Returns the environment of the candidate's process: paths of programs and libraries, no secrets."""
     kept = {name: value for name, value in os.environ.items() if _KEPT.fullmatch(name)}
-    # The target starts in another folder, where a relative path would not lead here.
+    # The target runs in another folder, so relative paths must become absolute.
     paths = [str(Path(__file__).resolve().parents[2]), *filter(None, kept.get("PYTHONPATH", "").split(os.pathsep))]
     kept["PYTHONPATH"] = os.pathsep.join(os.path.abspath(p) for p in paths)
     return {**kept, "TORCH_EXTENSIONS_DIR": str(folder / "extensions"), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -343,19 +343,19 @@ def _read_facts(folder: Path) -> dict[str, Any]:
 
 
 def _ceilings(card: Card) -> ceilings.Ceilings | None:
-    """The card's ceilings: kept ones, else measured now in a process of its own, else the data sheet's."""
+    """Returns the card's ceilings: cached, else measured now in a subprocess, else the data sheet's."""
     cache = cache_dir()
     if ceilings.cached(card.name, card.driver, cache) is None:
         words = [sys.executable, "-c", ceilings.PROGRAM, card.driver]
         try:
             subprocess.run(words, capture_output=True, timeout=MEASURING_SECONDS)
         except subprocess.TimeoutExpired:
-            pass  # the data sheet will do
+            pass  # fall back to the data sheet
     return ceilings.for_card(card.name, card.driver, cache)
 
 
 def _completed(kernel: KernelProfile, climb: Climb) -> KernelProfile:
-    """A kernel that ran, with its origin, and with the resources and occupancy that the machine code tells."""
+    """Adds origin, resources and occupancy from the machine code to a kernel that ran."""
     resources = _match(climb.resources.get(trace.simple_name(kernel.name), []), kernel.metrics.get("registers"))
     update: dict[str, Any] = {"origin": trace.origin(kernel.name, climb.own), "resources": resources}
     registers = int(kernel.metrics.get("registers", resources.registers if resources else 0))
@@ -363,14 +363,14 @@ def _completed(kernel: KernelProfile, climb: Climb) -> KernelProfile:
     if kernel.block is not None and registers and arch in LIMITS:
         threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
         shared = int(kernel.metrics.get("shared_bytes", resources.shared_bytes if resources else 0))
-        if kernel.metrics.get("instructions") is not None:  # ncu counts the driver's share with the kernel's own
+        if kernel.metrics.get("instructions") is not None:  # ncu includes the driver's reservation
             shared = max(0, shared - LIMITS[arch].reserved)
         update["occupancy"] = occupancy(arch, threads, registers, shared)
     return kernel.model_copy(update=update)
 
 
 def _match(found: list[Resources], registers: float | None) -> Resources | None:
-    """The instance that ran: the only one there is, or the only one with as many registers."""
+    """Returns the instance that ran: the only one, or the only one with this register count; else None."""
     fits = found if len(found) == 1 else [r for r in found if r.registers == registers]
     return fits[0] if len(fits) == 1 else None
 

@@ -1,8 +1,8 @@
-"""The top rung: hardware counters by Nsight Compute's command line, a curated few instead of its thousands.
+"""The top rung: a curated set of hardware counters by Nsight Compute's command line.
 
-Agents do better with about two dozen counters than with everything (CudaForge). Clocks are left alone
-(`--clock-control none`): locking them needs rights that a rented machine does not give, and changes what is measured.
-ncu's CSV has a line of names, a line of units, and a line a kernel, between lines of its own that start with `==`.
+Agents do better with about two dozen counters than with all of them (CudaForge). Clocks are not locked
+(`--clock-control none`): locking needs privileges that rented machines lack, and changes the measurement. ncu's CSV
+has a line of names, a line of units, and one line per kernel, mixed with its own messages, which start with `==`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernelwright.profile.facts import KernelProfile
 
 @dataclass(frozen=True)
 class Metric:
-    """One counter: ncu's name for it, the unit that values are kept in, and what it is for."""
+    """One counter: ncu's name, the unit of stored values, and its purpose."""
 
     counter: str
     unit: str
@@ -70,7 +70,7 @@ METRICS: dict[str, Metric] = {
     "stall_shared": Metric(_STALL.format("short_scoreboard"), "", "warps that wait for shared memory or functions"),
     "stall_barrier": Metric(_STALL.format("barrier"), "", "warps that wait at __syncthreads"),
 }
-"""By the short name under which a `KernelProfile` keeps it."""
+"""Counters by their short name in `KernelProfile.metrics`."""
 
 _BY_COUNTER = {metric.counter: name for name, metric in METRICS.items()}
 _SCALES = {
@@ -81,7 +81,7 @@ _SCALES = {
 
 
 class NcuFailed(Exception):
-    """ncu gave no counters. `name` says why, in kebab-case: the ladder goes on with the next rung."""
+    """Raised when ncu gives no counters; `name` is the reason in kebab-case. The ladder tries the next rung."""
 
     def __init__(self, name: str, detail: str) -> None:
         super().__init__(f"{name}: {detail}")
@@ -89,7 +89,7 @@ class NcuFailed(Exception):
 
 
 def find() -> str | None:
-    """Path of the ncu command: on the PATH, in the toolkit, or in a folder of its own; None when there is none."""
+    """Returns the path of ncu from the PATH, the toolkit or its own folder; None if missing."""
     toolkit = Path(os.environ.get("CUDA_HOME") or "/usr/local/cuda") / "bin" / "ncu"
     places = [toolkit, *sorted(Path("/opt/nvidia/nsight-compute").glob("*/ncu"), reverse=True)]
     return shutil.which("ncu") or next((str(p) for p in places if os.access(p, os.X_OK)), None)
@@ -104,9 +104,9 @@ def command(
     skip: int = 0,
     count: int | None = None,
 ) -> list[str]:
-    """The command line that profiles what `target` does between cudaProfilerStart and Stop.
+    """Returns the command line that profiles `target` between cudaProfilerStart and cudaProfilerStop.
 
-    `kernel` is a regular expression for names, `skip` and `count` choose among the launches that fit it.
+    `kernel` is a regular expression for names; `skip` and `count` select among the matching launches.
     """
     words = [ncu, "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
     words += ["--profile-from-start", "off", "--target-processes", "all", "--metrics", ",".join(counters)]
@@ -127,9 +127,9 @@ def run(
     folder: Path | None = None,
     count: int | None = None,
 ) -> list[KernelProfile]:
-    """Profiles a command and returns its kernels in the order of their launches. Raises `NcuFailed`.
+    """Profiles a command and returns its kernels in launch order. Raises `NcuFailed`.
 
-    A counter that this ncu or this card does not know is left out and the rest is measured.
+    Counters unknown to this ncu or card are skipped.
     """
     ncu = find()
     if ncu is None:
@@ -145,7 +145,7 @@ def run(
 
 
 def _output(words: list[str], seconds: float, environment: Mapping[str, str] | None, folder: Path | None) -> str:
-    """Everything that ncu and the program under it print. The whole group is ended when time is up."""
+    """Returns the output of ncu and its target. Kills the process group on a timeout."""
     try:
         process = subprocess.Popen(
             words,
@@ -168,7 +168,7 @@ def _output(words: list[str], seconds: float, environment: Mapping[str, str] | N
 
 
 def unknown_metrics(text: str) -> set[str]:
-    """Counters that ncu says it cannot find."""
+    """Returns the counters that ncu reports as unknown."""
     found = re.findall(r"Failed to find metric (?:regex:\^)?([\w.\\]+)", text)
     return {name.replace("\\", "") for name in found}
 
@@ -184,7 +184,7 @@ _FAILURES = (
 
 
 def failure(text: str) -> NcuFailed:
-    """Why there are no counters in what ncu printed."""
+    """Derives from ncu's output the reason why it has no counters."""
     for name, pattern in _FAILURES:
         hit = re.search(f".*(?:{pattern}).*", text)
         if hit:
@@ -196,12 +196,12 @@ def failure(text: str) -> NcuFailed:
 
 
 def parse(text: str) -> list[KernelProfile]:
-    """One record for each launch in what `ncu --csv --page raw` printed. Raises `NcuFailed` where there is no table."""
+    """Parses the output of `ncu --csv --page raw` into one record per launch. Raises `NcuFailed` without a table."""
     lines = text.splitlines()
     header = next((i for i, line in enumerate(lines) if line.startswith('"ID",') and '"Kernel Name"' in line), None)
     if header is None:
         raise failure(text)
-    # Lines of the program under ncu may stand anywhere; those of the table start with a quotation mark.
+    # The target's output may be anywhere between; lines of the table start with a quotation mark.
     table = [line for line in lines[header:] if line.startswith('"')]
     names, *rows = [row for row in csv.reader(io.StringIO("\n".join(table))) if row]
     units = [""] * len(names)
@@ -236,7 +236,7 @@ def _launch(cells: dict[str, str], units: dict[str, str]) -> KernelProfile:
 
 
 def _number(text: str, unit: str) -> float | None:
-    """A cell's value in the base unit; None for `n/a`, nan and words."""
+    """Returns a cell's value in the base unit; None for `n/a`, nan and words."""
     plain = text.strip().replace(",", "").replace("'", "").replace("\u202f", "").replace("\xa0", "")
     try:
         value = float(plain)
@@ -253,7 +253,7 @@ def _three(text: str) -> tuple[int, int, int] | None:
 
 
 def merged(launches: Sequence[KernelProfile]) -> list[KernelProfile]:
-    """One record a kernel: counts and times added, other counters averaged by time. Longest first."""
+    """Merges launches into one record per kernel: sums counts and times, averages other counters by time."""
     groups: dict[tuple[object, ...], list[KernelProfile]] = {}
     for launch in launches:
         groups.setdefault((launch.name, launch.block, launch.metrics.get("registers")), []).append(launch)

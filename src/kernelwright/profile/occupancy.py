@@ -1,7 +1,7 @@
-"""Occupancy: how many warps of a kernel a multiprocessor holds, by the arithmetic of CUDA's own calculator.
+"""Computes occupancy, the resident warps of a kernel on a multiprocessor, as CUDA's own calculator does.
 
-Limits are those of the CUDA Programming Guide's table of technical specifications per compute capability; the way they
-combine is that of `cuda_occupancy.h`, which ships with the toolkit. No GPU is asked.
+Limits come from the CUDA Programming Guide's table of technical specifications per compute capability. They are
+combined as in `cuda_occupancy.h`, which ships with the toolkit. No GPU is queried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kernelwright.profile.facts import Occupancy
 WARP = 32
 MAX_BLOCK = 1024
 MAX_REGISTERS = 255
-"""A thread, on every capability listed here."""
+"""The bound on registers per thread, for every capability listed here."""
 KIB = 1024
 _NO_LIMIT = 1 << 20
 _Limiter = Literal["registers", "shared memory", "warps", "blocks"]
@@ -23,22 +23,22 @@ _Limiter = Literal["registers", "shared memory", "warps", "blocks"]
 
 @dataclass(frozen=True)
 class OccupancyLimits:
-    """One multiprocessor. Registers and bytes."""
+    """Limits of one multiprocessor, in registers and bytes."""
 
     warps: int
     blocks: int
     shared: int
-    """All blocks together."""
+    """Shared memory of all blocks together."""
     shared_block: int
-    """One block at most, after asking for it."""
+    """The bound on one block's shared memory, with opt-in."""
     shared_unit: int
     reserved: int
-    """Shared memory that the driver takes from each block."""
+    """Shared memory that the driver reserves per block."""
     registers: int = 65536
     register_unit: int = 256
-    """Registers are given to a warp in such pieces."""
+    """Allocation granularity of a warp's registers."""
     partitions: int = 4
-    """A warp's registers must come from one partition."""
+    """Partitions of the register file; a warp's registers come from one of them."""
 
 
 LIMITS: dict[int, OccupancyLimits] = {
@@ -59,7 +59,7 @@ LIMITS: dict[int, OccupancyLimits] = {
 
 
 def limits(arch: int) -> OccupancyLimits:
-    """Limits of a compute capability given times ten (90 for 9.0); raises `UsageError` for one that is not listed."""
+    """Returns the limits of a compute capability times ten (90 for 9.0); raises `UsageError` if it is not listed."""
     if arch not in LIMITS:
         known = ", ".join(f"sm_{a}" for a in LIMITS)
         raise UsageError(f"no occupancy limits are known for sm_{arch}", hint=f"known are {known}")
@@ -67,10 +67,11 @@ def limits(arch: int) -> OccupancyLimits:
 
 
 def occupancy(arch: int, threads: int, registers: int, shared_bytes: int = 0) -> Occupancy:
-    """Occupancy of a kernel launched with blocks of `threads` threads.
+    """Computes the occupancy of a kernel launched with blocks of `threads` threads.
 
-    `registers` are a thread's, `shared_bytes` a block's static and dynamic together, without the driver's. A block that
-    cannot be launched gives 0 blocks. Raises `UsageError` for a capability that is not listed and for negative numbers.
+    `registers` is per thread; `shared_bytes` is static plus dynamic shared memory per block, without the driver's
+    reservation. A block that cannot be launched gives 0 blocks. Raises `UsageError` for an unlisted capability and
+    for negative numbers.
     """
     if threads < 1 or registers < 0 or shared_bytes < 0:
         raise UsageError("a block has at least one thread, and no negative registers or bytes")
@@ -85,7 +86,7 @@ def occupancy(arch: int, threads: int, registers: int, shared_bytes: int = 0) ->
         "shared memory": _by_shared(most, shared_bytes),
     }
     blocks = min(fits.values())
-    # Of several that are equal, the one that a programmer can change counts.
+    # Of equal limits, report the one that a programmer can change.
     limiter = next(name for name in get_args(_Limiter) if fits[name] == blocks)
     resident = blocks * warps
     return Occupancy(threads=threads, blocks=blocks, warps=resident, fraction=resident / most.warps, limiter=limiter)
@@ -103,7 +104,7 @@ def _by_registers(most: OccupancyLimits, warps: int, registers: int) -> int:
 
 
 def _by_shared(most: OccupancyLimits, shared_bytes: int) -> int:
-    if shared_bytes == 0:  # the driver's share alone never decides
+    if shared_bytes == 0:  # the driver's reservation alone is never the limit
         return _NO_LIMIT
     if shared_bytes > most.shared_block:
         return 0

@@ -1,7 +1,7 @@
-"""Which resource a kernel's time is spent on, and the time below which no kernel can be: pure arithmetic.
+"""Classifies a kernel by its bounding resource and computes the physical floor of its time.
 
-The roofline (Williams, Waterman, Patterson, 2009) with one roof a resource, and the card's own ceilings. A kernel that
-is far under every roof is bound by latency: too little in flight, too few warps, or waiting for one another.
+The roofline model (Williams, Waterman, Patterson, 2009), with one roof per resource and the card's own ceilings. A
+kernel far below every roof is bound by latency: too few requests in flight, too few warps, or synchronisation.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from kernelwright.profile.ceilings import Ceilings
 from kernelwright.profile.facts import Bound, KernelProfile, Roofline
 
 BUSY = 0.6
-"""Share of a roof from which a kernel counts as bound by it (KernelAgent's threshold)."""
+"""The share of a roof at which a kernel counts as bound by it (KernelAgent's threshold)."""
 LAUNCH_FACTOR = 3.0
-"""A kernel this many launch latencies long, or shorter, is bound by being launched unless it reaches a roof."""
+"""A kernel of at most this many launch latencies is launch-bound unless it reaches a roof."""
 
 
 def floor_ms(nbytes: float, flops: float, dtype: str, ceilings: Ceilings) -> float:
-    """Milliseconds below which work of so many bytes of device memory and operations cannot be done on this card.
+    """Returns the least milliseconds for `nbytes` bytes of device memory traffic and `flops` operations on this card.
 
-    float32 work is held to the rate of tf32, which an honest candidate may use. Whoever rejects by this floor passes
-    only bytes that cannot lie in L2 and operations that no algorithm saves, and leaves a margin: measured ceilings are
-    what one program reached.
+    float32 work uses the tf32 rate, since an honest candidate may use tf32. A caller that rejects by this floor must
+    pass only bytes that cannot come from L2 and operations that no algorithm avoids, and must leave a margin: a
+    measured ceiling is only what one program reached.
     """
     rate = ceilings.rate(dtype)
     if dtype == "float32":
@@ -31,7 +31,7 @@ def floor_ms(nbytes: float, flops: float, dtype: str, ceilings: Ceilings) -> flo
 def classify(
     nbytes: float, flops: float, time_ms: float, dtype: str, ceilings: Ceilings, l2_share: float = 0.0
 ) -> Roofline:
-    """The class of work that took `time_ms`; `l2_share` (0 to 1) where counters know how busy L2 was."""
+    """Classifies work that took `time_ms`; `l2_share` (0 to 1) is the L2 utilisation, if counters give it."""
     seconds = time_ms / 1e3
     bandwidth = nbytes / seconds / ceilings.dram_bytes if seconds > 0 else 0.0
     compute = flops / seconds / ceilings.rate(dtype) if seconds > 0 else 0.0
@@ -59,9 +59,9 @@ def _bound(bandwidth: float, compute: float, l2: float, time_ms: float, ceilings
 
 
 def of_counters(kernel: KernelProfile, ceilings: Ceilings) -> Roofline | None:
-    """The class of a kernel by its hardware counters (per launch); None where the ones that are needed are missing.
+    """Classifies a kernel by its hardware counters, per launch; None if required counters are missing.
 
-    Operations on tensor cores are not counted in operations: their roof is the share of cycles that they are busy.
+    Tensor-core work has no operation count: its roof is the share of busy tensor-core cycles.
     """
     values = kernel.metrics
     if kernel.time_us is None or not {"dram_read", "dram_write"} <= values.keys():

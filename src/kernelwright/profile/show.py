@@ -1,4 +1,4 @@
-"""A profile as a person sees it: one table of kernels, a line about the whole call, why no better rung, and advice."""
+"""Prints a profile: a table of kernels, a line about the whole call, the missed rungs, and advice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def _escape(text: str) -> str:
-    """Names come from candidates: no markup of ours, no control sequences of the terminal."""
+    """Escapes markup and terminal control sequences, since names come from candidates."""
     return markup.escape(_CONTROL.sub("\N{REPLACEMENT CHARACTER}", text))
 
 

@@ -1,10 +1,10 @@
-"""The lowest rung: registers, memory and instructions of each kernel, read from a cubin's bytes without a GPU.
+"""The lowest rung: reads registers, memory and instructions of each kernel from a cubin, without a GPU.
 
-A cubin is an ELF file. Registers and stack are attributes in `.nv.info` (a record is format, attribute, then 16 bits of
-value or of length; the numbers are those that `cuobjdump -elf` prints as EIATTR names), shared memory and constants are
-sizes of sections, code is `.text.KERNEL` with 16 bytes an instruction since sm_70. Opcodes are read by their low nine
-bits, of which only kinds that matter for speed are named; `cuobjdump --dump-resource-usage` and `nvdisasm` give the
-same numbers, which the tests check where those tools are installed.
+A cubin is an ELF file. Registers and stack are attributes in `.nv.info`: a record is format, attribute, then 16 bits of
+value or length, with the numbers that `cuobjdump -elf` prints as EIATTR names. Shared memory and constants are section
+sizes. Code is `.text.KERNEL`, 16 bytes per instruction since sm_70. The low nine bits hold the opcode; only kinds that
+matter for speed are named. `cuobjdump --dump-resource-usage` and `nvdisasm` give the same numbers, which the tests
+check where those tools are installed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EM_CUDA = 190
 MAX_THREADS, FRAME_SIZE, REGCOUNT = 0x05, 0x11, 0x2F
 _FLAG_ONLY, _BYTE, _HALF, _SIZED = 1, 2, 3, 4
 _RESERVED_SINCE, RESERVED = 90, 1024
-"""Since sm_90 the driver's share of a block's shared memory is part of the section's size."""
+"""Since sm_90 the section's size includes the driver's reservation of shared memory."""
 WORD = 16
 _HEADER = 64
 _SECTION_HEADER = 64
@@ -67,16 +67,16 @@ FFMA; DMUL, DADD, DSETP, DFMA; IMMA, HMMA, DMMA, HGMMA; MUFU, SHFL, BAR."""
 _PADDING = 0x118
 _GLOBAL_LOAD = 0x181
 _WIDTHS = (1, 1, 2, 2, 4, 8, 16)
-"""Bytes by the three bits of a memory instruction's size field."""
+"""Access width in bytes by a memory instruction's three-bit size field."""
 
 
 def read_cubin(data: bytes) -> tuple[Resources, ...]:
-    """What each kernel of a cubin uses, in the order of its symbols. Raises `UsageError` when it is no sound cubin."""
+    """Returns the resources of each kernel of a cubin, in symbol order. Raises `UsageError` for an invalid cubin."""
     try:
         return tuple(_read(data))
     except UsageError:
         raise
-    except Exception as error:  # pyelftools meets damaged files with whatever exception comes first
+    except Exception as error:  # pyelftools raises arbitrary exceptions on damaged files
         raise _damaged(f"{type(error).__name__}: {str(error)[:120]}") from error
 
 
@@ -101,7 +101,7 @@ def _read(data: bytes) -> list[Resources]:
 
 
 def _open(data: bytes) -> ELFFile:
-    """The file, after a look at the numbers by which a damaged header would lead a reader astray."""
+    """Opens the ELF file after checking the header fields on which a damaged file would fail."""
     if len(data) < _HEADER or data[:4] != b"\x7fELF" or data[4] != 2 or data[5] != 1:
         raise _damaged("it does not start like a 64-bit ELF file")
     machine = struct.unpack_from("<H", data, 18)[0]
@@ -117,7 +117,7 @@ def _open(data: bytes) -> ELFFile:
 
 
 def _arch(elf: ELFFile) -> int:
-    """Compute capability times ten. Toolkits since 12.8 (ABI version 8) keep it in the flags' second byte."""
+    """Returns compute capability times ten. Toolkits since 12.8 (ABI version 8) keep it in the flags' second byte."""
     flags = int(elf["e_flags"])
     arch = flags >> 8 & 0xFF if elf["e_ident"]["EI_ABIVERSION"] >= 8 else flags & 0xFF
     if arch < 70:
@@ -126,7 +126,7 @@ def _arch(elf: ELFFile) -> int:
 
 
 def _records(section: Section | None) -> list[tuple[int, bytes]]:
-    """(attribute, value) of each record in an information section."""
+    """Returns (attribute, value) of each record in an information section."""
     if section is None or section["sh_type"] == "SHT_NOBITS":
         return []
     data, at, found = section.data(), 0, []
@@ -146,7 +146,7 @@ def _records(section: Section | None) -> list[tuple[int, bytes]]:
 
 
 def _per_kernel(section: Section | None, names: list[str]) -> tuple[dict[str, int], dict[str, int]]:
-    """Registers and stack bytes by kernel."""
+    """Returns registers and stack bytes by kernel."""
     tables: dict[int, dict[str, int]] = {REGCOUNT: {}, FRAME_SIZE: {}}
     for attribute, value in _records(section):
         if attribute in tables and len(value) >= 8:
@@ -190,7 +190,7 @@ def _size(section: Any) -> int:
 
 
 def read_code(code: bytes) -> tuple[int, dict[str, int], float | None]:
-    """Instructions without padding, how many there are of each kind in `KINDS`, and the mean width of global loads."""
+    """Counts instructions without padding, in total and by kind (`KINDS`), and averages the width of global loads."""
     count: Counter[str] = Counter()
     total, widths = 0, []
     for at in range(0, len(code) - WORD + 1, WORD):

@@ -2,10 +2,10 @@
 
     python -m kernelwright.profile.target --task FILE --candidate FILE [--constants JSON] [--trace FILE] [--facts FILE]
 
-Only the calls between cudaProfilerStart and cudaProfilerStop are of interest; what goes before is warming up. It runs
-the candidate with the user's rights and without the judge's sandbox, since a profiler must see into it: the ladder
-gives it an environment without secrets and a time limit, no more. A failure is one line,
-`target-failed: …`, and status 4.
+Only the calls between cudaProfilerStart and cudaProfilerStop are profiled; earlier calls are warm-up. The candidate
+runs with the user's rights and without the judge's sandbox, since a profiler must attach to it. The ladder only gives
+it an environment without secrets and a time limit. A failure prints one line, `target-failed: …`, and exits with
+status 4.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WARM_UP = 3
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Parses the command line, runs, and answers with an exit status."""
+    """Parses the command line, runs, and returns an exit status."""
     parser = argparse.ArgumentParser(prog="python -m kernelwright.profile.target")
     parser.add_argument("--task", required=True, help="a task as `kernelwright eval` takes it")
     parser.add_argument("--candidate", type=Path, required=True, help="a .py, .cu or .cpp file")
@@ -79,10 +79,10 @@ def _run(given: argparse.Namespace) -> None:
 
 
 def load_candidate(path: Path, entry: str, device: str, function: str = "forward") -> Callable[..., Any]:
-    """The candidate's model class. The one place that decides how its device code is built.
+    """Returns the candidate's model class; decides how its device code is built.
 
-    On a GPU by our own loader (NVRTC and the stand-in headers, a second instead of torch's forty); where that lacks
-    something the candidate needs, by torch's `load_inline`. Raises whatever the candidate raises.
+    On a GPU our own loader builds it (NVRTC and the stand-in headers: one second instead of torch's forty). If that
+    lacks something that the candidate needs, torch's `load_inline` does. Raises whatever the candidate raises.
     """
     from kernelwright.evaluation.text import as_module
     from kernelwright.tasks import load_candidate as read
@@ -124,7 +124,7 @@ def _fast_runtime() -> Any:
 def _executed(source: str, entry: str) -> Callable[..., Any]:
     import linecache
 
-    # A real file until the end of the process: Triton and inspect read a function's source from where it says it is.
+    # A real file until the process ends: Triton and inspect read a function's source from its file.
     folder = tempfile.mkdtemp(prefix="kernelwright-target-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     module = types.ModuleType("candidate")
@@ -140,7 +140,7 @@ def _executed(source: str, entry: str) -> Callable[..., Any]:
 
 
 def _with_weights(model: Any, reference: Any, device: str) -> Any:
-    """The candidate's model on the device, with the reference's weights where they fit."""
+    """Moves the candidate's model to the device and loads the reference's weights where they fit."""
     import torch
 
     from kernelwright.evaluation.candidate.runner import load_weights
@@ -153,7 +153,7 @@ def _with_weights(model: Any, reference: Any, device: str) -> Any:
 def _facts(
     source: str, constants: dict[str, Any], values: list[Any], model: Any, result: Any, device: str
 ) -> dict[str, Any]:
-    """The least that one call must move and compute: bytes of inputs, weights and outputs, operations, dtype."""
+    """Returns the minimum work of one call: bytes of inputs, weights and outputs; operations; dtype."""
     import torch
 
     from kernelwright.tasks import inputs as task_inputs
@@ -183,7 +183,7 @@ def _settle(device: str) -> None:
 
 
 def _marked(call: Callable[[], Any], given: argparse.Namespace) -> None:
-    """The calls between the marks for which ncu waits."""
+    """Runs the calls between cudaProfilerStart and cudaProfilerStop, for ncu."""
     import torch
 
     if given.device != "cuda":
@@ -197,7 +197,7 @@ def _marked(call: Callable[[], Any], given: argparse.Namespace) -> None:
 
 
 def _traced(call: Callable[[], Any], given: argparse.Namespace) -> None:
-    """The calls under torch's profiler. The host waits between them, so that each begins on an idle device."""
+    """Runs the calls under torch's profiler. The host waits after each, so that calls start on an idle device."""
     from torch.profiler import ProfilerActivity, profile
 
     activity = ProfilerActivity.CUDA if given.device == "cuda" else ProfilerActivity.CPU

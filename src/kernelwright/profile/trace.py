@@ -1,7 +1,7 @@
-"""The middle rung: which kernels ran, for how long, and what lay between them, as CUPTI told torch's profiler.
+"""The middle rung: kernels, their durations and the gaps between them, from torch's profiler (CUPTI).
 
-Works where counters are forbidden. The input is the trace file that `torch.profiler` exports (Chrome's format: events
-with `cat`, `ts` and `dur` in microseconds and `args`), so everything here is arithmetic on plain values.
+Works where hardware counters are forbidden. The input is the trace file that `torch.profiler` exports (Chrome's format:
+events with `cat`, `ts` and `dur` in microseconds, and `args`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ORIGINS = (
 
 
 def simple_name(name: str) -> str:
-    """A kernel's own name: without return type, parameters, template arguments and namespaces."""
+    """Reduces a kernel's name to its last part, without return type, parameters, template arguments and namespaces."""
     text = re.sub(r"\(anonymous namespace\)::", "", name).removeprefix("void ").strip()
     depth, kept = 0, []
     for character in text:
@@ -44,8 +44,8 @@ def simple_name(name: str) -> str:
 
 
 def origin(name: str, own: Iterable[str] = ()) -> str:
-    """Whose kernel this is: `candidate` when its own name is in `own`, else by patterns of the libraries' names."""
-    # A library's namespaces are no candidate's, whatever the candidate calls its own kernels.
+    """Returns a kernel's origin: `candidate` if its simple name is in `own`, else by patterns of library names."""
+    # A library's namespaces take precedence over the candidate's kernel names.
     for library, pattern in _ORIGINS:
         if re.search(pattern, name) and (library in ("torch", "cub") or simple_name(name) not in own):
             return library
@@ -53,7 +53,7 @@ def origin(name: str, own: Iterable[str] = ()) -> str:
 
 
 def parse(events: Sequence[dict[str, Any]], calls: int, own: Iterable[str]) -> tuple[list[KernelProfile], TraceFacts]:
-    """Kernels, longest first, and the account of one forward call, from the events of `calls` equal calls.
+    """Returns kernels, longest first, and facts of one forward call, from the events of `calls` equal calls.
 
     `own` holds the simple names of the candidate's kernels. Without events on the device, times are 0.
     """
@@ -110,10 +110,10 @@ def _three(value: Any) -> tuple[int, int, int] | None:
 
 
 def _spans(spans: list[tuple[float, float]], calls: int) -> tuple[float, float]:
-    """Microseconds of one call from first start to last end, and of those in which nothing ran.
+    """Returns microseconds of one call from first start to last end, and the idle part of them.
 
-    Calls are told apart by dividing the ordered events into equal parts; where that does not work out, the whole
-    stretch is divided, pauses between calls included.
+    Calls are separated by dividing the ordered events into equal parts. If their number is not divisible, the whole
+    span is divided, including pauses between calls.
     """
     ordered = sorted(spans)
     if not ordered:

@@ -1,1 +1,1 @@
-"""Takes CUDA C++ text apart: tokens, declarations, launches, device text and host text."""
+"""Parses CUDA C++ text: tokens, declarations and launches; splits it into device text and host text."""

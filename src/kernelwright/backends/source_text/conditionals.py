@@ -1,8 +1,8 @@
-"""Conditionals that cut through a declaration: `#if` around a signature whose body both branches share, say.
+"""Resolves conditionals that cut through a declaration, such as `#if` around a signature with a shared body.
 
-The splitter gives each declaration to one side or to both, so a conditional must lie between declarations or whole
-within one. Of the others the branch that is compiled is chosen here, and the rest left out; every other conditional
-stays for the compilers. What cannot be told (macros of headers that are not read here) is left as it is, too.
+The splitter assigns each declaration to one side or to both, so a conditional must lie between declarations or within
+one. For all others this module evaluates the condition, keeps the compiled branch and removes the rest. Conditions
+that depend on macros of unread headers are left as they are.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from kernelwright.backends.source_text.tokens import CLOSERS, PAIRS, Token, blan
 _CONDITIONAL = re.compile(r"#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b(.*)", re.DOTALL)
 _DEFINITION = re.compile(r"#\s*(define|undef)\s+(\w+)(\(?)(.*)", re.DOTALL)
 _UNFINISHED = {"=", ",", "+", "-", "*", "/", "&", "|", "?", "<", "return"}
-"""After these a conditional stands within an expression."""
+"""Tokens after which a conditional lies within an expression."""
 _UNDEFINED = {"__CUDA_ARCH__", "__CUDACC_RTC__", "USE_ROCM", "NDEBUG", "_WIN32", "_MSC_VER", "__APPLE__", "__clang__"}
-"""Names that look like a header's or a compiler's and are not defined for the host's half of a .cu file on Linux."""
+"""Names that look predefined but are not defined for the host half of a .cu file on Linux."""
 _FOREIGN = re.compile(r"_|(?:AT|C10|CUB|CUDA|CUDART|CUTLASS|GLIBC|NV|PY|PYBIND11|THRUST|TORCH)_|M_|FLT_|INT|UINT|SIZE_")
 
 Macros = Mapping[str, str]
-"""What the command line and the headers define, bodies by name."""
+"""Macros defined by the command line and the headers: bodies by name."""
 
 
 @dataclass
@@ -32,20 +32,20 @@ class _Group:
 
     marks: list[int]
     chosen: int | None = None
-    """Which branch is compiled: the number of its mark, -1 for none of them; None where that is not known."""
+    """The compiled branch: the index of its mark, -1 for none; None if unknown."""
     doubtful: bool = False
-    """The condition of a branch could not be told: none after it can be chosen."""
+    """Set when a branch's condition is unknown: no later branch can be chosen."""
     cuts: bool = False
 
 
 @dataclass
 class _MacroTable:
-    """Macros at one place of a text; None is the body of one that may be defined or not, or takes arguments."""
+    """The macros at one place of a text. A body of None means possibly defined, or taking arguments."""
 
     bodies: dict[str, str | None]
     undefined: set[str] = field(default_factory=set)
     budget: int = 10_000
-    """How many more bodies are looked into: macros of macros can double what there is to read, again and again."""
+    """The bound on further macro expansions: nested macros can grow exponentially."""
 
     def defined(self, name: str) -> int | None:
         if name in self.bodies:
@@ -57,8 +57,8 @@ class _MacroTable:
 
 
 def resolved(source: str, macros: Macros) -> str:
-    """`source` with the conditionals that cut through a declaration decided, as far as `macros` and the text's own
-    definitions tell; line numbers are kept."""
+    """Resolves the conditionals of `source` that cut through a declaration, as far as `macros` and the text's own
+    definitions decide them; keeps line numbers."""
     if not re.search(r"^[ \t]*#[ \t]*if", source, re.MULTILINE):
         return source
     tokens = tokenize(source)
@@ -75,7 +75,7 @@ def resolved(source: str, macros: Macros) -> str:
 
 
 def _groups(tokens: list[Token]) -> list[_Group]:
-    """All whole conditionals, in the order of their `#if`."""
+    """Returns all complete conditionals, in the order of their `#if`."""
     found: list[_Group] = []
     open_groups: list[_Group] = []
     for k, token in enumerate(tokens):
@@ -93,7 +93,7 @@ def _groups(tokens: list[Token]) -> list[_Group]:
 
 
 def _find_cuts(tokens: list[Token], groups: list[_Group]) -> None:
-    """Marks the groups of which a branch is not balanced, or that stand within parentheses or an expression."""
+    """Marks groups with a branch of unbalanced brackets, or within parentheses or an expression."""
     opening = {group.marks[0]: group for group in groups}
     for group in reversed(groups):  # inner ones first
         shapes = [_shape(tokens, opening, a + 1, b) for a, b in zip(group.marks, group.marks[1:], strict=False)]
@@ -110,14 +110,14 @@ def _find_cuts(tokens: list[Token], groups: list[_Group]) -> None:
             brackets.append(token.text)
         elif token.kind == "punct" and token.text in CLOSERS and brackets:
             brackets.pop()
-        k = ends.get(k, k)  # brackets are counted by first branches
+        k = ends.get(k, k)  # only first branches count for brackets
         if token.kind != "directive":
             before = token.text
         k += 1
 
 
 def _shape(tokens: list[Token], opening: Mapping[int, _Group], start: int, stop: int) -> str:
-    """The brackets of a stretch that find no partner in it; of conditionals within it the first branch counts."""
+    """Returns the unmatched brackets of a token range; of nested conditionals only the first branch counts."""
     left: list[str] = []
     skip: dict[int, int] = {}
     k = start
@@ -136,10 +136,10 @@ def _shape(tokens: list[Token], opening: Mapping[int, _Group], start: int, stop:
 
 
 def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
-    """Which branch of each group is compiled, going through all directives in order."""
+    """Chooses the compiled branch of each group by processing all directives in order."""
     table = _MacroTable(dict(macros))
     opening = {group.marks[0]: group for group in groups}
-    lives: list[tuple[_Group, int | None]] = []  # the conditionals around, and whether their branch is compiled
+    lives: list[tuple[_Group, int | None]] = []  # the enclosing conditionals, and whether their branch is compiled
     for k, token in enumerate(tokens):
         if token.kind != "directive":
             continue
@@ -161,7 +161,7 @@ def _decide(tokens: list[Token], groups: list[_Group], macros: Macros) -> None:
 
 
 def _enter(group: _Group, k: int, match: re.Match[str], table: _MacroTable) -> int | None:
-    """Whether the branch that begins at `k` is compiled: 1, 0 or None."""
+    """Tells whether the branch that begins at `k` is compiled: 1, 0 or None (unknown)."""
     word, rest = match[1], match[2].strip()
     if group.chosen is not None:
         return 0
@@ -193,7 +193,7 @@ def _define(table: _MacroTable, given: re.Match[str], known: bool) -> None:
 
 
 def _left_out(tokens: list[Token], group: _Group) -> list[tuple[int, int]]:
-    """Where text is left out, as places in the source: all of the group but the chosen branch."""
+    """Returns the source ranges to remove: the group except its chosen branch."""
     first, last = tokens[group.marks[0]].start, tokens[group.marks[-1]].end
     if group.chosen is None or group.chosen < 0:
         return [(first, last)]
@@ -230,14 +230,14 @@ _LEVELS: tuple[dict[str, Callable[[int, int], int]], ...] = (
 
 
 class _Expression:
-    """The condition of an `#if`: a number, or None where it hangs on what is not known here."""
+    """Evaluates the condition of an `#if`: a number, or None if it depends on unknown macros."""
 
     def __init__(self, text: str, table: _MacroTable, depth: int = 0) -> None:
         self.words, self.table, self.depth = _WORDS.findall(text), table, depth
 
     def value(self) -> int | None:
         result = self._level(0)
-        return None if self.words else result  # an operator that is not read here
+        return None if self.words else result  # an unsupported operator
 
     def _next(self) -> str:
         return self.words.pop(0) if self.words else ""

@@ -1,4 +1,4 @@
-"""One top-level declaration of CUDA C++: where it ends, what it declares, its parameters. Tokens in, facts out."""
+"""Parses one top-level declaration of CUDA C++: its extent, declared name and parameters."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _BUILTIN |= {"volatile", "__restrict__", "restrict", "__restrict", "struct", "si
 
 @dataclass
 class TemplateParameter:
-    """`kind`: type, value, template (one of types) or other (a template with parameters that are none); `name` may be
-    empty."""
+    """A template parameter. `kind`: type, value, template (of types only) or other (a template with non-type
+    parameters). `name` may be empty."""
 
     kind: str
     name: str
@@ -36,12 +36,12 @@ class FunctionParameter:
 
 @dataclass
 class Chunk:
-    """Tokens [start, stop) of one declaration."""
+    """One declaration, tokens [start, stop)."""
 
     start: int
     stop: int
     words: list[str] = field(default_factory=list)
-    """Words outside of brackets and before the body."""
+    """Words outside brackets and before the body."""
     body: int | None = None
     """Index of the `{` of a function body."""
     parens: int | None = None
@@ -56,7 +56,7 @@ class Chunk:
 
 
 def read_chunk(tokens: list[Token], start: int, stop: int) -> Chunk:
-    """The declaration that begins at token `start`, up to its `;` or the end of its function body."""
+    """Reads the declaration at token `start`, up to its `;` or the end of its function body."""
     chunk = Chunk(start, stop)
     k, assigned = start, False
     while k < stop:
@@ -110,7 +110,7 @@ def _angle(tokens: list[Token], chunk: Chunk, k: int, stop: int, previous: str) 
 
 
 def _found_parens(tokens: list[Token], chunk: Chunk, k: int) -> None:
-    """A first `(` at the top level: the parameter list, if a name stands before it."""
+    """Takes the first top-level `(` as the parameter list if a name precedes it."""
     if chunk.is_type and not any(word not in _TYPE_WORDS for word in chunk.words):
         return
     before = tokens[k - 1] if k > chunk.start else None
@@ -131,7 +131,7 @@ def _found_parens(tokens: list[Token], chunk: Chunk, k: int) -> None:
 
 
 def _found_variable(tokens: list[Token], chunk: Chunk, k: int) -> None:
-    """The declared name is the last word before `=`, `[` or `;` (for an alias, the word after `using`)."""
+    """Sets the declared name: the last word before `=`, `[` or `;` (for an alias, the word after `using`)."""
     if chunk.name:
         return
     while k > chunk.start and (tokens[k].kind != "word" or tokens[k - 1].text == "["):
@@ -140,7 +140,7 @@ def _found_variable(tokens: list[Token], chunk: Chunk, k: int) -> None:
 
 
 def _pieces(tokens: list[Token], start: int, stop: int) -> list[tuple[int, int]]:
-    """Token ranges between the commas of [start, stop), brackets and angles skipped."""
+    """Splits tokens [start, stop) at commas outside brackets and angle brackets."""
     out, first, k = [], start, start
     while k < stop:
         text = tokens[k].text
@@ -159,7 +159,7 @@ def _pieces(tokens: list[Token], start: int, stop: int) -> list[tuple[int, int]]
 
 
 def template_parameters(tokens: list[Token], opening: int, closing: int) -> list[TemplateParameter]:
-    """The parameters between `template <` and `>`."""
+    """Returns the parameters between `template <` and `>`."""
     out = []
     for start, stop in _pieces(tokens, opening + 1, closing):
         texts = [t.text for t in tokens[start:stop]]
@@ -181,7 +181,7 @@ def template_parameters(tokens: list[Token], opening: int, closing: int) -> list
 
 
 def template_arguments(tokens: list[Token], chunk: Chunk) -> list[str]:
-    """The arguments in `k<float, 2>(...)`, as a specialisation of the function `chunk` names them."""
+    """Returns the template arguments of a specialisation `k<float, 2>(...)`."""
     last = (chunk.parens or chunk.start) - 1
     for k in range(chunk.start + 1, last):
         if tokens[k].text == "<" and tokens[k - 1].text == chunk.name and matching_angle(tokens, k, last + 1) == last:
@@ -190,7 +190,7 @@ def template_arguments(tokens: list[Token], chunk: Chunk) -> list[str]:
 
 
 def scopes_named(tokens: list[Token], chunk: Chunk) -> list[str]:
-    """The scopes in `outer::inner::f(...)`, where the function `chunk` is declared outside of them."""
+    """Returns the scopes in `outer::inner::f(...)`, for a function declared outside them."""
     k = next((k for k in range(chunk.start, chunk.parens or chunk.start) if tokens[k].text == chunk.name), chunk.start)
     found: list[str] = []
     while k >= chunk.start + 2 and tokens[k - 1].text == "::" and tokens[k - 2].kind == "word":
@@ -200,7 +200,7 @@ def scopes_named(tokens: list[Token], chunk: Chunk) -> list[str]:
 
 
 def parameters(tokens: list[Token], opening: int, stop: int) -> list[FunctionParameter]:
-    """The parameters of the list that opens at `opening`; an unnamed one has an empty name."""
+    """Returns the function parameters of the list at `opening`; an unnamed one has an empty name."""
     closing = matching(tokens, opening, stop)
     out = []
     for start, end in _pieces(tokens, opening + 1, closing):

@@ -1,6 +1,6 @@
-"""Whose fault is a failed compilation: the candidate's own, or a gap in the stand-in.
+"""Attributes a failed compilation to the candidate or to a gap in the stand-in.
 
-Reads the messages of g++ and NVRTC. In doubt the answer is `unsupported`, with the name that was missing.
+Parses the messages of g++ and NVRTC. In doubt the result is `unsupported`, with the missing name.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ _PLAIN = re.compile(
     r"|std::nullopt_t|<brace-enclosed initializer list>|std::string|c10::MemoryFormat|unsigned)"
     r"(?: ?(?:const|[&*]|\[\d+\]|\(&\)))*"
 )
-"""Types that mean the same in torch and in the stand-in."""
+"""Types that are the same in torch and in the stand-in."""
 
 
 def truncate(log: str) -> str:
-    """The first `LOG_LIMIT` characters of a log, with a note when some were left out."""
+    """Cuts a log to `LOG_LIMIT` characters, with a note of how many were cut."""
     return log if len(log) <= LOG_LIMIT else log[:LOG_LIMIT] + f"\n... {len(log) - LOG_LIMIT} more characters"
 
 
 def host_missing(log: str) -> tuple[str, ...]:
-    """Names of what the stand-in lacks, from g++'s messages; empty when the first error is the candidate's own."""
+    """Returns names that the stand-in lacks, from g++'s messages; empty when the first error is the candidate's."""
     missing: list[str] = []
     for file, _line, message, source in _ERROR.findall(log):
         if re.match(rf"variable or field {_QUOTED} declared void", message):
-            continue  # the next one says which type among the parameters is not known
+            continue  # the next message names the unknown parameter type
         name = _host_gap(message)
         scoped = _SCOPED.search(source)
         if scoped and (name is not None or "::" in message or scoped.group(1).split("::")[0] in message):
             name = f"host API {scoped.group(1)}"
-        # What the stand-in deletes or asserts is what torch does: no gap.
+        # Deleted functions and static assertions of the stand-in mirror torch: no gap.
         refused = message.startswith(("use of deleted function", "static assertion failed: You tried to register"))
         if name is None and not refused and ("/kw/" in file or file.startswith("/")):
             name = f"stand-in: {message[:80]}"
@@ -64,7 +64,7 @@ def host_missing(log: str) -> tuple[str, ...]:
 
 
 def _host_gap(message: str) -> str | None:
-    """The library name that one g++ message is about, or None when it is about the candidate's own code."""
+    """Returns the library name in one g++ message, or None when it concerns the candidate's own code."""
     header = re.match(r"(\S+): No such file or directory", message)
     if header:
         return _missing_header(header.group(1))
@@ -79,7 +79,7 @@ def _host_gap(message: str) -> str | None:
     if no_member:
         owner = re.sub(r"^(?:const )?(?:struct |class |union )?(?:const )?", "", no_member.group(1))
         if owner.startswith("std::"):
-            return None  # the compiler's own classes are all here
+            return None  # std is complete: the compiler's own
         return _missing_member(owner, no_member.group(2))
     unknown = re.match(
         rf"{_QUOTED} (?:was not declared|has not been declared|does not name a type|is not a class)", message
@@ -118,7 +118,7 @@ def _missing_header(name: str) -> str | None:
 
 
 def _missing_member(scope: str, name: str) -> str | None:
-    """`scope::name` if torch or CUDA have it, or may have it; None for what does not exist there either."""
+    """Returns `scope::name` if torch or CUDA has it or may have it, else None."""
     plain = re.sub(r"^(?:struct|class|union|enum) ", "", scope.removeprefix("::"))
     plain = re.sub(r"^py$|^py(?=::)", "pybind11", plain)
     if known_names.declared(plain, name) is False:
@@ -127,7 +127,7 @@ def _missing_member(scope: str, name: str) -> str | None:
 
 
 def _missing_overload(call: str) -> str | None:
-    """The call that fits no overload of the stand-in, unless it fits none of torch's either."""
+    """Returns a call that fits no overload of the stand-in; None if it fits none of torch's either."""
     quoted = re.match(r"['\u2018](?:.* )?([\w:~<>]+)\((.*)\)['\u2019]", call)
     if quoted:
         name = quoted.group(1).split("<")[0].split("::")[-1]
@@ -140,7 +140,7 @@ def _missing_overload(call: str) -> str | None:
 
 
 def _arguments(text: str) -> list[str]:
-    """The argument types of a call in a message, with what they stand for (`{aka ...}`) in their place."""
+    """Returns the argument types of a call in a message, with aliases resolved (`{aka ...}`)."""
     out, depth, piece = [], 0, ""
     for character in text + ",":
         depth += {"<": 1, "(": 1, "{": 1, ">": -1, ")": -1, "}": -1}.get(character, 0)
@@ -154,7 +154,7 @@ def _arguments(text: str) -> list[str]:
 
 
 def link_missing(log: str) -> tuple[str, ...]:
-    """Undefined symbols that belong to libraries rather than to the candidate."""
+    """Returns undefined symbols that belong to libraries rather than to the candidate."""
     names = re.findall(r"undefined reference to [`'\"]([^'\"\n]+)'", log)
     return tuple(dict.fromkeys(n for n in names if known_names.is_api(n.split("(")[0]) or _LIBRARY_SCOPE.match(n)))[:8]
 
@@ -165,7 +165,7 @@ _DEVICE_LIBRARY = re.compile(
 
 
 def device_missing(log: str) -> tuple[str, ...]:
-    """What NVRTC's headers or our device stubs lack, from its messages; empty when the fault is the candidate's own."""
+    """Returns names that NVRTC's headers or our device stubs lack; empty when the first error is the candidate's."""
     lines = log.splitlines()
     missing: list[str] = []
     for k, line in enumerate(lines):
@@ -183,7 +183,7 @@ _LIBRARY_USE = re.compile(r"\b(torch|at|c10|cub|cg|cooperative_groups|nvcuda|wmm
 
 
 def _device_gap(line: str, source: str) -> str | None:
-    """What one error line lacks; `source` is the line of code that NVRTC prints below it."""
+    """Returns the missing name of one error line; `source` is the line of code that NVRTC prints below it."""
     header = re.search(r"(?:cannot|could not) open source file \"([^\"]+)\"", line)
     if header:
         return header.group(1) if _LIBRARY_HEADER.match(header.group(1)) or '"' not in source else None

@@ -1,7 +1,7 @@
-"""Which template instances a CUDA file will want: launches with their template arguments, for each dispatched type.
+"""Predicts the template instances of a CUDA file: launches with their template arguments, for each dispatched type.
 
-nvcc makes every instance that host code names, so an error in any of them is the build's error, whether or not the
-type is ever used.
+nvcc compiles every instance that host code names, so an error in any of them is a build error, whether or not the type
+is ever used.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def guesses(
     templates: Mapping[str, str],
     constants: Collection[str],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Name expressions of launches such as `k<scalar_t, 256>`: those with float or double for `scalar_t`, or
-    without it, and those with the other types that are dispatched."""
+    """Returns name expressions of launches such as `k<scalar_t, 256>` in two groups: with float or double for
+    `scalar_t`, or without `scalar_t`; and with the other dispatched types."""
     regions = _regions(tokens)
     everything = tuple(dict.fromkeys(name for _, _, names in regions for name in names)) or ("float",)
     first: list[str] = []
@@ -62,7 +62,7 @@ def guesses(
 
 
 def _regions(tokens: Sequence[Token]) -> list[tuple[int, int, tuple[str, ...]]]:
-    """Every AT_DISPATCH_* call: where it begins and ends in the source, and its types. Inner ones last."""
+    """Returns each AT_DISPATCH_* call as (start, end, types), source offsets. Inner calls come last."""
     out = []
     for k, token in enumerate(tokens):
         if not token.text.startswith("AT_DISPATCH_") or k + 1 >= len(tokens) or tokens[k + 1].text != "(":
@@ -83,7 +83,7 @@ def _types(macro: str, tokens: Sequence[Token], opening: int, closing: int) -> t
         for token in tokens[opening + 1 : closing]:
             depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1}.get(token.text, 0)
             if token.kind == "string" or token.text in ("[", "{"):
-                break  # the types come before the name and the lambda
+                break  # the types precede the name and the lambda
             if depth == 0 and token.text in _NAMED:
                 extra.append(_NAMED[token.text])
     return tuple(dict.fromkeys((*found, *extra)))

@@ -1,8 +1,8 @@
-"""What a source may include, and what it would not see without an include.
+"""Checks a source's includes: forbidden paths, and names whose headers are missing.
 
-The stand-in is one precompiled header, so every name is visible whether or not its header was named. Real compilers
-are stricter, and a candidate that they refuse must be refused here: `missing_includes` says which names would have been
-unknown. Paths that leave the include directories are refused outright, so that no file of this machine can reach a log.
+The stand-in is one precompiled header, so every name is visible whether or not its header was included. A real build
+would fail, so `missing_includes` reports names whose headers are missing. Paths that leave the include directories are
+refused, so that no file of this machine can appear in a log.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from kernelwright.backends.source_text.tokens import Token, blank, tokenize
 from kernelwright.machine import nvrtc
 
 _LEFT = re.compile(r"(?:cublasXt|cudnn|curand|cufft|cusparse|cusolver|nccl|nvrtc|cutlass|cute|thrust)\w*(?:\.h|/.*)")
-"""Libraries that the stand-in does not answer for: their headers are looked for in vain, which names them."""
+"""Libraries outside the stand-in: including their headers fails with an error that names them."""
 _DEVICE_PARTS = re.compile(
     r"cuda_fp\d\.h(?:pp)?|cuda_(?:fp16|bf16)\.hpp|helper_cuda\.h|device_functions\.h|cooperative_groups(?:/[\w/]+)?(?:\.h)?"
     r"|cuda/[\w/]+|cub/[\w/]+\.cuh|Python\.h|nvtx3/.*|cublas_v2\.h|cublas_api\.h|cublasLt\.h|curand_kernel\.h|mma\.h|cudnn(?:_ops|_cnn)?\.h"
 )
-"""Headers that hold device code only, or nothing that is not answered for."""
+"""Headers with device code only, or with nothing beyond the stand-in."""
 
 
 def _answered(name: str) -> bool:
-    """Whether the stand-in answers for a header: those of torch and CUDA, whose missing names are told one by one."""
+    """Tells whether the stand-in covers a header of torch or CUDA; gaps in it are reported by name."""
     if _IN_PCH.fullmatch(name) or _DEVICE_PARTS.fullmatch(name):
         return True
     return not _LEFT.match(name) and known_names.is_header(name)
@@ -59,10 +59,10 @@ _STANDARD = {
     "cctype": "isspace isdigit isalpha tolower toupper",
     "ctime": "time clock",
 }
-"""Standard headers that torch/extension.h includes and the precompiled header leaves out: names in std."""
+"""Names in std by standard header, for headers that torch/extension.h includes but the precompiled header omits."""
 _INCLUDE = re.compile(r"#\s*(?:include|include_next|import|embed)\b\s*(.*)", re.DOTALL)
 _UNROLLS = r"\s*\(\s*\"\s*(?:unroll|nounroll)\b[^\"\\]*\"\s*\)"
-"""What may follow `_Pragma`."""
+"""The permitted operand of `_Pragma`."""
 _FORBIDDEN = re.compile(
     r"\bincbin\b|%:|\?\?=|#\s*pragma\s+(?:GCC\s+(?:dependency|plugin)|include_alias)" + f"|_Pragma(?!{_UNROLLS})"
 )
@@ -70,7 +70,7 @@ _FORBIDDEN = re.compile(
 
 MORE = Path(__file__).parents[1] / "host_more"
 _MORE = (
-    # names, the headers that declare them, and the files that answer for these
+    # names, the headers that declare them, and our replacement files
     (
         re.compile(r"\bcublasLt"),
         re.compile(r"cublasLt\.h|ATen/cuda/(?:CUDAContext(?:Light)?|CUDABlas)\.h"),
@@ -85,7 +85,7 @@ _MORE = (
 
 
 def more_headers(source: str) -> str:
-    """The text of the stand-in for what few sources use, and the precompiled header leaves out: cublasLt and cuDNN."""
+    """Returns the stand-in's text for rarely used libraries outside the precompiled header: cublasLt and cuDNN."""
     wanted = [(headers, files) for names, headers, files in _MORE if names.search(source)]
     seen = [include_name(token) or "" for token in tokenize(source)] if wanted else []
     files = [file for headers, files in wanted if any(map(headers.fullmatch, seen)) for file in files]
@@ -94,23 +94,23 @@ def more_headers(source: str) -> str:
 
 
 def _complex() -> str:
-    """NVIDIA's own header, which needs nothing but the vector types that the stand-in has."""
+    """Returns an include of NVIDIA's own cuComplex.h, which needs only the vector types of the stand-in."""
     places = (Path(folder) / "cuComplex.h" for folder in nvrtc.include_folders())
     found = next((place for place in places if place.is_file()), None)
     return f'#define __VECTOR_TYPES_H__\n#include "{found}"\n' if found else ""
 
 
 class RefusedInclude(Exception):
-    """An include that could read a file outside of the include directories."""
+    """Raised for an include that could read a file outside the include directories."""
 
     def __init__(self, message: str, line: int, file: str) -> None:
         super().__init__(f"{file}:{line}: error: {message}")
 
 
 def check(source: str, file: str) -> tuple[str, ...]:
-    """Names of the headers that `source` includes. Raises `RefusedInclude` for absolute, climbing or computed paths."""
+    """Returns the headers that `source` includes. Raises `RefusedInclude` for absolute, `..` or computed paths."""
     names = []
-    # Most texts hold nothing of the kind; those that do are looked through token by token.
+    # Most texts hold no forbidden construct; only the others are checked token by token.
     suspect = any(_FORBIDDEN.search(text) for text in (source, re.sub(r"\\\r?\n", "", source)))
     for token in tokenize(source):
         if suspect:
@@ -139,7 +139,7 @@ def _is_plain_pragma(token: Token) -> bool:
 
 
 def include_name(token: Token) -> str | None:
-    """The header that an include directive names, "" when it is not a literal name, None for any other token."""
+    """Returns the header of an include directive, "" when it is not a literal name, None for any other token."""
     if token.kind != "directive":
         return None
     text = re.sub(r"\\\r?\n", "", token.text)
@@ -152,7 +152,7 @@ def include_name(token: Token) -> str | None:
 
 
 def drop_known(source: str) -> str:
-    """`source` without the includes that the precompiled header already answers; line numbers are kept."""
+    """Removes includes that the precompiled header covers from `source`; keeps line numbers."""
     out, position = [], 0
     for token in tokenize(source):
         name = include_name(token)
@@ -164,7 +164,7 @@ def drop_known(source: str) -> str:
 
 
 def standard_includes(source: str) -> str:
-    """Include lines for names of std that `source` uses and that are there with torch's headers in any case."""
+    """Returns include lines for names of std in `source` that torch's headers would provide."""
     used = set(re.findall(r"\bstd\s*::\s*(\w+)", source))
     wanted = [header for header, names in _STANDARD.items() if used & set(names.split())]
     if re.search(r"\bstd\s*::\s*chrono\b", source):
@@ -173,7 +173,7 @@ def standard_includes(source: str) -> str:
 
 
 _NEEDS = (
-    # name, headers of which one must be included by the CUDA file itself
+    # name, and headers of which the CUDA file itself must include one
     (
         r"(?:getCurrentCUDAStream|getDefaultCUDAStream|getStreamFromPool|CUDAStream)",
         r"ATen/cuda/.*|c10/cuda/CUDA(?:Stream|Guard|CachingAllocator|Functions)\.h|ATen/CUDAContext\.h|THC/.*"
@@ -200,7 +200,7 @@ _NEEDY = re.compile("|".join(f"(?:{pattern})" for pattern, _ in _NEEDS))
 
 
 def missing_includes(source: str, file: str, seen: tuple[str, ...]) -> str | None:
-    """An error line for the first name of `source` whose header is not among `seen`; None when all is there."""
+    """Returns an error line for the first name of `source` whose header is not among `seen`; None if all are."""
     words = {t.text: t for t in reversed(tokenize(source)) if t.kind == "word" and _NEEDY.fullmatch(t.text)}
     for pattern, headers in _NEEDS:
         if any(re.fullmatch(headers, name) for name in seen):

@@ -1,4 +1,4 @@
-"""Which names torch's and CUDA's own headers declare, by scope: what tells a gap of the stand-in from a mistake.
+"""Looks up names that torch's and CUDA's own headers declare, to tell a gap in the stand-in from a mistake.
 
 The table is `torch_names.txt`, written by `benchmarks/torch_signatures.py` from the headers of one release of torch.
 """
@@ -20,11 +20,11 @@ _SEEN_THROUGH = {
     "torch::nn::functional": ("torch::nn::functional", "torch::nn", "torch", "at"),
     "torch::nn": ("torch::nn",),
 }
-"""Scopes whose names are found through another one: torch takes in at, and at takes in c10."""
+"""Scopes in which a name is found: torch imports at, and at imports c10."""
 _LIBRARIES = re.compile(
     r"(?:cublas|cudnn|curand|cufft|cusparse|cusolver|nccl|nvtx|nvrtc|CUBLAS_|CUDNN_|CURAND_|NCCL_|CUSPARSE_)\w*"
 )
-"""Libraries of which no header is read: any such name may exist."""
+"""Names of libraries whose headers are not read: any of them may exist."""
 
 _UNSEEN = {
     "at": "toAccumulateType _ops",
@@ -50,12 +50,12 @@ _UNSEEN = {
         " tuple type type_error value_error vectorize weakref"
     ),
 }
-"""Names behind macros of their own or in headers that the reader of torch's headers does not come to."""
+"""Names that the script that reads torch's headers misses: behind macros, or in headers that it does not reach."""
 
 
 @cache
 def table() -> dict[str, frozenset[str]]:
-    """Names by scope; `macros`, `cuda`, `headers` and `incomplete` beside C++ scopes."""
+    """Returns names by scope; besides C++ scopes: `macros`, `cuda`, `headers` and `incomplete`."""
     lines = [line for line in TABLE.read_text().splitlines() if line and not line.startswith("#")]
     pairs = (line.split(": ", 1) for line in lines if ": " in line)
     found = {scope: frozenset(names.split()) for scope, names in pairs}
@@ -63,14 +63,14 @@ def table() -> dict[str, frozenset[str]]:
 
 
 def declared(scope: str, name: str) -> bool | None:
-    """Whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for an unknown scope."""
+    """Tells whether torch declares `name` in `scope` (`at::Tensor`, `torch::nn`); None for an unknown scope."""
     scope = re.sub(r"\s*<.*", "", scope.removeprefix("::")).strip()
     through = _SEEN_THROUGH.get(scope, (scope,))
     if not any(table().get(s) for s in through):
         return None
     if any(known.startswith(f"{scope}::{name}") for known in table()):
         return True  # a namespace
-    # Some declarations stand behind macros: for these scopes a name that is declared somewhere is taken to be theirs.
+    # Some declarations are behind macros: for these scopes a name that is declared anywhere counts as declared.
     found = any(name in table().get(s, ()) for s in through)
     if found or scope not in ("torch", "at", "c10") or name not in table()["anywhere"]:
         return found
@@ -78,12 +78,12 @@ def declared(scope: str, name: str) -> bool | None:
 
 
 def is_api(name: str) -> bool:
-    """Whether a name at global scope is one of CUDA's or a macro of torch's."""
+    """Tells whether a global name belongs to CUDA or is a macro of torch."""
     return name in table()["cuda"] or name in table()["macros"] or _LIBRARIES.fullmatch(name) is not None
 
 
 def is_header(name: str) -> bool:
-    """Whether torch or CUDA brings a header of this name."""
+    """Tells whether torch or CUDA has a header of this name."""
     operator = re.fullmatch(r"ATen/ops/(\w+?)(?:_(?:native|ops|cpu_dispatch|cuda_dispatch))?\.h", name)
     if operator:
         return declared("at", operator.group(1)) is True
@@ -91,5 +91,5 @@ def is_header(name: str) -> bool:
 
 
 def is_complete(name: str) -> bool:
-    """Whether the stand-in has every overload of an operator: a call that fits none fits none of torch's."""
+    """Tells whether the stand-in has all overloads of an operator, so that a call without match is an error."""
     return name not in table()["incomplete"]

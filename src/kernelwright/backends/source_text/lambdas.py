@@ -1,8 +1,8 @@
-"""Lambdas of host code that kernels are called with (`nvcc --extended-lambda`).
+"""Rewrites lambdas in host code that are passed to kernels (`nvcc --extended-lambda`).
 
-`k<<<g, b>>>(n, [=] __device__ (int i) { x[i] *= a; })`: the host gets an object that holds copies of what is captured
-and whose type says which lambda it is and what types it captured; the device gets a class template of the same name
-and layout with the lambda's body. Which instances there are is then read from the host half, as for all kernels.
+`k<<<g, b>>>(n, [=] __device__ (int i) { x[i] *= a; })`: the host gets an object with copies of the captures, whose
+type identifies the lambda and the captured types. The device gets a class template of the same name and layout with
+the lambda's body. The instances are then read from the host half, as for all kernels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _INIT = re.compile(r"(\w+)\s*(=|(?=[({]))\s*(.+)", re.DOTALL)
 
 @dataclass(frozen=True)
 class DeviceLambda:
-    """One lambda: tokens [first, last], `parens` behind its annotations, captured names with what they are set to."""
+    """One lambda: tokens [first, last], `parens` after its annotations, captured names with their initialisers."""
 
     number: int
     first: int
@@ -31,19 +31,19 @@ class DeviceLambda:
     parens: int
     captures: tuple[tuple[str, str], ...]
     both: bool
-    """`__host__ __device__`: the host may call it, too."""
+    """`__host__ __device__`: the host may also call it."""
     template: tuple[TemplateParameter, ...]
     locals: tuple[str, ...]
-    """Local declarations that its body needs: constants and types."""
+    """Local declarations of constants and types that the body needs."""
     scopes: tuple[str, ...]
     line: int
     last_line: int
 
 
 def find(source: str, tokens: list[Token], chunk: Chunk, scopes: list[str], before: int) -> list[DeviceLambda]:
-    """The device lambdas in the body of a host function; `before` have been found in others.
+    """Returns the device lambdas in a host function's body; `before` is the number found in earlier functions.
 
-    Raises `RefusedSource` for those that nvcc refuses, `UnsupportedSource` for those that are not known here.
+    Raises `RefusedSource` for lambdas that nvcc rejects, `UnsupportedSource` for unsupported ones.
     """
     if chunk.body is None or chunk.parens is None:
         return []
@@ -60,7 +60,7 @@ def find(source: str, tokens: list[Token], chunk: Chunk, scopes: list[str], befo
 
 @dataclass(frozen=True)
 class _Parts:
-    """Token indices: `[`, `]`, the first token behind the annotations, `{` and `}`."""
+    """Token indices of a lambda: `[`, `]`, the first token after the annotations, `{` and `}`."""
 
     opening: int
     closing: int
@@ -71,12 +71,12 @@ class _Parts:
 
 
 def first(tokens: list[Token], start: int, stop: int) -> int | None:
-    """The index of the first token of the first lambda with annotations."""
+    """Returns the index of the first annotated lambda's first token."""
     return next((k for k in range(start, stop) if _parts(tokens, k, stop) is not None), None)
 
 
 def needs_flag(source: str) -> str | None:
-    """nvcc's error for a text with annotated lambdas that is compiled without `--extended-lambda`; None without any."""
+    """Returns nvcc's error for annotated lambdas without `--extended-lambda`; None if the text has none."""
     if not re.search(r"\]\s*__(?:device|host)__", source):
         return None
     tokens = tokenize(source)
@@ -91,14 +91,14 @@ _ANNOTATED = re.compile(r"\]((?:\s*__(?:device|host)__)+)(?=\s*(?:[({]|mutable\b
 
 
 def without_annotations(device: str) -> str:
-    """Device text whose lambdas are not annotated, which NVRTC does not allow; they are the device's in any case."""
+    """Removes annotations from lambdas in device text: NVRTC rejects them and compiles all code for the device."""
     return _ANNOTATED.sub(lambda m: "]" + re.sub(r"\S", "", m.group(1)), device)
 
 
 def unknown_name(found: Sequence[DeviceLambda], log: str, host: str, functions: frozenset[str]) -> str | None:
-    """The name that a lambda's body uses and that was not seen to be captured, where that is NVRTC's first error.
+    """Returns the undefined name of NVRTC's first error if it is a capture in a lambda's body that was not recognised.
 
-    Host code has that name; where it is a host function's, the error is the author's.
+    The name occurs in host code. If it is a host function's, the error is the author's, and None is returned.
     """
     error = re.search(r"^cuda\.cu\((\d+)\): error: (.*)$", log, re.MULTILINE)
     name = re.match(r'identifier "(\w+)" is undefined', error.group(2)) if error else None
@@ -110,8 +110,8 @@ def unknown_name(found: Sequence[DeviceLambda], log: str, host: str, functions: 
 
 
 def _parts(tokens: list[Token], k: int, stop: int) -> _Parts | None:
-    """The lambda that opens at `k`, where it is one for the device."""
-    if tokens[k].text != "[" or tokens[k].kind != "punct" or tokens[k + 1].text == "[":  # [[nodiscard]] and its like
+    """Returns the device lambda that opens at `k`, or None."""
+    if tokens[k].text != "[" or tokens[k].kind != "punct" or tokens[k + 1].text == "[":  # e.g. [[nodiscard]]
         return None
     closing = matching(tokens, k, stop)
     at = closing + 1
@@ -155,12 +155,12 @@ def _read(
 
 
 def _mentioned(name: str, known: dict[str, LocalName], words: list[str]) -> bool:
-    """Whether a local type or constant that the lambda uses names a template parameter."""
+    """Tells whether a local type or constant that the lambda uses mentions a template parameter."""
     return any(re.search(rf"\b{name}\b", known[w].text) for w in words if w in known) if name else False
 
 
 def _needed(used: list[LocalName], known: dict[str, LocalName]) -> tuple[str, ...]:
-    """Declarations of constants and types, those that others need before them."""
+    """Returns declarations of constants and types in dependency order."""
     out: dict[str, None] = {}
 
     def add(local: LocalName, depth: int) -> None:
@@ -178,7 +178,7 @@ def _needed(used: list[LocalName], known: dict[str, LocalName]) -> tuple[str, ..
 def _captures(
     source: str, tokens: list[Token], parts: _Parts, known: dict[str, LocalName], words: list[str], line: int
 ) -> tuple[tuple[str, str], ...]:
-    """What the lambda captures, by the names of its body and the expressions of the host."""
+    """Returns the captures as (name in the body, host expression)."""
     found: dict[str, str] = {}
     for item in _items(source, tokens, parts.opening, parts.closing):
         if item == "=":
@@ -195,7 +195,7 @@ def _captures(
 
 
 def _items(source: str, tokens: list[Token], opening: int, closing: int) -> Iterator[str]:
-    """The texts between the commas of a capture list."""
+    """Yields the items of a capture list."""
     start = k = opening + 1
     while k <= closing:
         if tokens[k].text == "," or k == closing:
@@ -208,14 +208,14 @@ def _items(source: str, tokens: list[Token], opening: int, closing: int) -> Iter
 
 
 def _with(one: DeviceLambda) -> str:
-    """The enclosing function's template arguments, as arguments of the lambda's type."""
+    """Returns the enclosing function's template arguments as an argument of the lambda's type."""
     names = [p.name if p.kind == "type" else f"::kw_value<{p.name}>" for p in one.template]
     return f"::kw_with<{', '.join(names)}>"
 
 
 def host_texts(one: DeviceLambda) -> dict[int, str]:
-    """The host's text for each token of the lambda: an object of its captures, which for both sides holds the host's
-    own lambda, too. In brackets of its own, since it may be a macro's argument."""
+    """Returns the host text for each token of the lambda: an object of its captures, which for `both` also holds the
+    host's own lambda. It is parenthesised, since it may be a macro's argument."""
     values = ", ".join(value for _, value in one.captures)
     make = f"(::kw_make_{'both' if one.both else 'device'}<{one.line}, {one.number}, {_with(one)}>"
     if one.both:
@@ -224,7 +224,7 @@ def host_texts(one: DeviceLambda) -> dict[int, str]:
 
 
 def device_text(one: DeviceLambda, source: str, tokens: list[Token]) -> str:
-    """The class that the device knows the lambda by."""
+    """Returns the class template that represents the lambda in device code."""
     types = [f"KwA{k}" for k in range(len(one.captures))]
     head = [f"class {p.name}" if p.kind == "type" else f"auto {p.name}" for p in one.template]
     head += ["class KwR", "class... KwS"] if one.both else []

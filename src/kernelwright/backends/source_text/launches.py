@@ -1,7 +1,7 @@
-"""Kernel launches in host text: `k<T><<<g, b>>>(x)` becomes `(::kw::configure(g, b), k<T>(x))`.
+"""Rewrites kernel launches in host text: `k<T><<<g, b>>>(x)` becomes `(::kw::configure(g, b), k<T>(x))`.
 
-Works on tokens of one stretch of host code, directives included, and leaves everything else as it was written except
-CUDA's annotations, which mean nothing to a host compiler. It does not look at declarations; `split` does.
+Works on a token range of host code, directives included. Removes CUDA's annotations, which a host compiler does not
+know, and leaves everything else as written. `split` handles declarations.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CALL_ANNOTATIONS = {"__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__b
 
 
 class UnsupportedSource(Exception):
-    """The splitter met something that it cannot take apart. `what` names it."""
+    """Raised for source that the splitter cannot handle; `what` names the construct."""
 
     def __init__(self, what: str, line: int) -> None:
         super().__init__(f"line {line}: {what}")
@@ -25,7 +25,7 @@ class UnsupportedSource(Exception):
 
 
 class RefusedSource(Exception):
-    """Source that nvcc does not compile, either. The message is an error line with its place."""
+    """Raised for source that nvcc also rejects. The message is an error line with its place."""
 
     def __init__(self, what: str, line: int) -> None:
         super().__init__(f"cuda.cu({line}): error: {what}")
@@ -33,7 +33,7 @@ class RefusedSource(Exception):
 
 @dataclass
 class LaunchSyntax:
-    """Token indices of one launch: callee [start, opening), configuration, arguments up to `last`."""
+    """One launch by token indices: callee [start, opening), configuration up to `closing`, arguments up to `last`."""
 
     start: int
     opening: int
@@ -43,16 +43,16 @@ class LaunchSyntax:
 
 @dataclass
 class HostText:
-    """Host code rebuilt from tokens, with replacements by token index and the launches that were met."""
+    """Renders host code from tokens with replacements, and collects the launches."""
 
     source: str
     tokens: list[Token]
     callees: list[tuple[int, int]] = field(default_factory=list)
     fixed: dict[int, str] = field(default_factory=dict)
-    """Texts that always stand for these tokens: what device lambdas become."""
+    """Permanent replacements by token index, for device lambdas."""
 
     def render(self, start: int, stop: int, replace: Mapping[int, str] | None = None) -> str:
-        """The text of tokens [start, stop) with launches rewritten; `replace` gives other texts by token index."""
+        """Returns the text of tokens [start, stop) with launches rewritten; `replace` maps token indices to texts."""
         replace = {**self.fixed, **(replace or {})} if self.fixed else replace or {}
         launches = self._launches(start, stop)
         before = {launch.start: launch for launch in launches}
@@ -85,7 +85,7 @@ class HostText:
         return "".join(out)
 
     def line(self, index: int) -> int:
-        """Line number of a token, from 1."""
+        """Returns the line number of a token, from 1."""
         return self.source.count("\n", 0, self.tokens[index].start) + 1
 
     def _launches(self, start: int, stop: int) -> list[LaunchSyntax]:
@@ -103,7 +103,7 @@ class HostText:
         return LaunchSyntax(callee, opening, closing, matching(self.tokens, closing + 1, stop))
 
     def _configuration_end(self, opening: int, stop: int) -> int | None:
-        """Index of the last `>` of the `>>>` that ends the configuration."""
+        """Returns the index of the last `>` of the `>>>` that ends the configuration."""
         k = opening + 1
         while k < stop - 2:
             text = self.tokens[k].text
@@ -118,7 +118,7 @@ class HostText:
 
 
 def callee_start(tokens: list[Token], last: int, first: int) -> int:
-    """Index of the first token of the expression that ends at `last`: `ns::k<T>`, `(*f)`, `table[i]`, `f(x)`."""
+    """Returns the first token of the expression that ends at `last`: `ns::k<T>`, `(*f)`, `table[i]`, `f(x)`."""
     k = _step_back(tokens, last, first)
     while k > first and tokens[k - 1].text in ("::", ".", "->"):
         if k - 2 < first or tokens[k - 2].text in ("(", ",", ";", "{", "}", "=") or tokens[k - 2].kind == "directive":
@@ -158,7 +158,7 @@ def _open_before(tokens: list[Token], k: int, first: int, opening: str, closing:
 
 
 def host_directive(text: str) -> str:
-    """A directive for the host: a macro's body loses annotations and has its launches rewritten, others stay."""
+    """Renders a directive for the host: removes annotations and rewrites launches in a macro's body."""
     if not text[1:].lstrip().startswith("define") or not ("__" in text or "<<<" in text):
         return text
     body = text.replace("\\\r\n", " ").replace("\\\n", " ")[1:]

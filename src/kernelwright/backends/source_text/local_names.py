@@ -1,7 +1,7 @@
-"""What a place inside a host function can name: its parameters and the local declarations before it, by tokens.
+"""Finds the local names visible at a place in a host function: parameters and earlier local declarations.
 
-Enough to tell which variables a lambda captures by `[=]`. It knows declarations by their form and nothing of types;
-what it does not see stays unknown, and whoever asks says so.
+This suffices to list the variables that a lambda captures by `[=]`. Declarations are recognised by form, without type
+information; callers report names that it misses as unsupported.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONTROL = {"for", "if", "while", "switch"}
 
 @dataclass(frozen=True)
 class LocalName:
-    """`kind`: variable; static; constant or type, whose declaration `text` may be repeated elsewhere."""
+    """A local name. `kind`: variable, static, constant or type; of the last two, `text` is the declaration."""
 
     name: str
     kind: str
@@ -36,7 +36,7 @@ class LocalName:
 
 
 def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int) -> dict[str, LocalName]:
-    """The local names at token `stop` in the function whose parameters open at `parens` and whose body at `body`."""
+    """Returns the local names at token `stop` of a function with parameters at `parens` and body at `body`."""
     found = [LocalName(p.name, "variable") for p in parameters(tokens, parens, body) if p.name]
     k, start = body + 1, True
     while k < stop:
@@ -61,14 +61,14 @@ def visible(source: str, tokens: list[Token], parens: int, body: int, stop: int)
 
 
 def _settled(local: LocalName, names: dict[str, LocalName]) -> LocalName:
-    """A constant that is made of a variable is none."""
+    """Turns a constant that depends on a variable into a variable."""
     words = re.findall(r"[A-Za-z_]\w*", local.text) if local.kind == "constant" else ()
     made_of = [names[word].kind for word in words if word in names and word != local.name]
     return LocalName(local.name, "variable") if "variable" in made_of else local
 
 
 def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[LocalName]) -> int:
-    """The index of the last token of a header (or of the whole statement, where `stop` is behind it)."""
+    """Returns the last token of a statement's header, or of the whole statement if it ends before `stop`."""
     closing = matching(tokens, k + 1, len(tokens))
     end = _statement_end(tokens, closing + 1)
     if end < stop:
@@ -78,7 +78,7 @@ def _control(source: str, tokens: list[Token], k: int, stop: int, found: list[Lo
 
 
 def _statement_end(tokens: list[Token], k: int) -> int:
-    """Index of the last token of the statement that begins at `k`."""
+    """Returns the index of the last token of the statement at `k`."""
     while k < len(tokens) and tokens[k].text != ";":
         if tokens[k].text == "{":
             return matching(tokens, k, len(tokens))
@@ -89,7 +89,7 @@ def _statement_end(tokens: list[Token], k: int) -> int:
 
 
 def _lambda_parameters(tokens: list[Token], brace: int) -> int | None:
-    """The `(` of the lambda whose body opens at `brace`; None where none does."""
+    """Returns the `(` of the lambda whose body opens at `brace`; None if it is not a lambda."""
     k = brace - 1
     if tokens[k].text != ")":
         return None
@@ -103,7 +103,7 @@ def _lambda_parameters(tokens: list[Token], brace: int) -> int | None:
 
 
 def _declared(source: str, tokens: list[Token], k: int, stop: int) -> list[LocalName]:
-    """The names that the statement at `k` declares; none where it is no declaration."""
+    """Returns the names declared by the statement at `k`; empty if it is not a declaration."""
     if tokens[k].text in ("using", "typedef"):
         end = _statement_end(tokens, k)
         name = tokens[k + 1 if tokens[k].text == "using" else end - 1].text
@@ -123,7 +123,7 @@ def _declared(source: str, tokens: list[Token], k: int, stop: int) -> list[Local
 
 
 def _type_end(tokens: list[Token], k: int, stop: int) -> tuple[int | None, set[str]]:
-    """Index of the first declarator behind the type at `k`, and the words of the type; None where there is no type."""
+    """Returns the first declarator after the type at `k` (None without a type), and the words of the type."""
     words: set[str] = set()
     named = False
     while k < stop:
@@ -147,7 +147,7 @@ def _type_end(tokens: list[Token], k: int, stop: int) -> tuple[int | None, set[s
 
 
 def _qualified_name(tokens: list[Token], k: int, stop: int) -> int:
-    """Index of the last token of `::a::b<c>::d`."""
+    """Returns the index of the last token of `::a::b<c>::d`."""
     while k + 1 < stop:
         following = tokens[k + 1].text
         if following == "<":
@@ -163,7 +163,7 @@ def _qualified_name(tokens: list[Token], k: int, stop: int) -> int:
 
 
 def _declarators(tokens: list[Token], k: int, stop: int) -> tuple[list[str], int, bool]:
-    """Names up to the `;` or the end, its index, and whether every one is set to an expression of constants."""
+    """Returns the declared names, the index of the end, and whether all have constant initialisers."""
     names: list[str] = []
     plain, expects, initialised = True, True, True
     while k < stop and tokens[k].text not in (";", ":", ")"):
@@ -190,7 +190,7 @@ def _is_constant(token: Token) -> bool:
 
 
 def used_words(tokens: list[Token], start: int, stop: int) -> Iterator[str]:
-    """Words in [start, stop) that may be names of variables or types: no members, no names of another scope."""
+    """Yields words in [start, stop) that may name variables or types: no members, no qualified names."""
     for k in range(start, stop):
         before = tokens[k - 1].text if k else ""
         if tokens[k].kind == "word" and before not in (".", "->", "::"):

@@ -1,8 +1,8 @@
-"""Expansion of the candidate's own macros that define whole kernels or list their parameters, before the text is split.
+"""Expands the candidate's own macros that define whole kernels or their parameters, before the text is split.
 
 `#define MAP(name, e) __global__ void name(...) { ... }` followed by `MAP(relu, max(x, 0.f))` is common; the splitter
-works on declarations and must see them. Only macros whose body holds an annotation and braces are expanded, and those
-that stand among a kernel's parameters; every other macro is left to the compilers.
+works on declarations and must see them. Only macros whose body has `__global__` and braces are expanded, and macros
+within a kernel's parameter list; the compilers expand all others.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _DEFINE = re.compile(r"#\s*define\s+(\w+)(?:\(([^)]*)\))?(.*)", re.DOTALL)
 @dataclass(frozen=True)
 class _Macro:
     parameters: tuple[str, ...] | None
-    """None for a macro that is used without arguments."""
+    """None for an object-like macro."""
     body: str
 
 
 def expand_kernel_macros(source: str) -> str:
-    """`source` with the uses of kernel-defining macros expanded in place; line numbers are kept."""
+    """Expands uses of kernel-defining macros in place; keeps line numbers."""
     if "__global__" not in source or "define" not in source:
         return source
     tokens = tokenize(source)
@@ -50,7 +50,7 @@ def expand_kernel_macros(source: str) -> str:
 
 
 def _defined(token: Token) -> tuple[str, _Macro] | None:
-    """The macro that a directive defines, with its name."""
+    """Returns the name and macro that a directive defines, or None."""
     match = _DEFINE.match(re.sub(r"\\\r?\n", " ", token.text)) if token.kind == "directive" else None
     if match is None:
         return None
@@ -60,7 +60,7 @@ def _defined(token: Token) -> tuple[str, _Macro] | None:
 
 
 def _kernel_macro(token: Token) -> tuple[str, _Macro] | None:
-    """The same, where its body holds kernels."""
+    """Returns the name and macro that a directive defines if its body holds kernels, else None."""
     found = _defined(token) if "__global__" in token.text else None
     return found if found and found[1].parameters is not None and "{" in found[1].body else None
 
@@ -98,9 +98,9 @@ def _arguments(source: str, tokens: list[Token], opening: int, closing: int) -> 
 
 
 def expand_parameter_macros(source: str) -> str:
-    """`source` with the macros among kernels' parameters expanded (`__global__ void k(PARAMETERS)`); lines are kept.
+    """Expands macros within kernels' parameter lists (`__global__ void k(PARAMETERS)`); keeps line numbers.
 
-    A macro that is defined more than once is left alone: which of its meanings holds is not known here.
+    A macro with several definitions is left alone, since the active one is unknown.
     """
     if "__global__" not in source or "define" not in source:
         return source
@@ -132,7 +132,7 @@ _IF = re.compile(r"#\s*if\s+(\d+|false|true)\s*(?://.*|/\*.*\*/)?\s*", re.DOTALL
 
 
 def without_dead_code(source: str) -> str:
-    """`source` without what stands under `#if 0`, or in the other branch of `#if 1`: it need not even be balanced."""
+    """Removes code under `#if 0` and in the `#else` of `#if 1`, which may have unbalanced brackets."""
     if not re.search(r"#\s*if\s+(?:\d|false|true)", source):
         return source
     directives = [token for token in tokenize(source) if token.kind == "directive"]
@@ -150,7 +150,7 @@ def without_dead_code(source: str) -> str:
 
 
 def _branch(directives: list[Token], k: int, dead_first: bool) -> tuple[Token | None, Token | None]:
-    """The directives around the branch of `directives[k]` that is never compiled; None where there is none."""
+    """Returns the directives around the dead branch of `directives[k]`; (None, None) if there is none."""
     depth, marks = 0, [directives[k]]
     for token in directives[k + 1 :]:
         word = re.sub(r"^#\s*", "", token.text)

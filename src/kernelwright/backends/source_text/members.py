@@ -1,9 +1,9 @@
-"""Types that host and device code share: what becomes of their member functions in device code.
+"""Removes or deletes host member functions of types that host and device code share.
 
-nvcc compiles a member function without `__device__` for the host only. Here all of a device text is the device's, so
-those that name what only the host has are left out (a constructor that takes tensors, a factory), and the others are
-deleted: a call from device code is an error, as it is with nvcc. What this does not do: look at data members, which
-decide where the others lie, or into types within types.
+nvcc compiles a member function without `__device__` for the host only. In our device text everything is device code,
+so member functions that use host-only names are removed (a constructor that takes tensors, a factory), and other host
+functions are deleted, so that a call from device code is an error, as with nvcc. Data members, which determine the
+layout, and nested types are left alone.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import NamedTuple
 from kernelwright.backends.source_text.tokens import Token, blank, matching
 
 _AFTER = {"const", "noexcept", "override", "final", "&"}
-"""What may stand between parameters and body."""
+"""Tokens allowed between parameters and body."""
 _KEPT = {"constexpr", "consteval", "virtual", "override", "~", "friend"}
-"""Functions that device code may call as they are, or whose deletion would change the type."""
+"""Words of functions that device code may call, or whose deletion would change the type."""
 
 
 class Member(NamedTuple):
-    """A member function with a body, by its tokens: [first, head) come before the body or a constructor's list."""
+    """A member function with a body; tokens [first, head) precede the body or the constructor's initialiser list."""
 
     first: int
     head: int
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 class MemberReader:
-    """Takes the types of one text apart. `qualifiers`: annotations that macros stand for."""
+    """Rewrites the types of one text. `qualifiers`: annotations by macro name."""
 
     def __init__(
         self, source: str, tokens: list[Token], host_only: re.Pattern[str], qualifiers: Mapping[str, set[str]]
@@ -37,7 +37,7 @@ class MemberReader:
         self.source, self.tokens, self.host_only, self.qualifiers = source, tokens, host_only, qualifiers
 
     def device_text(self, start: int, stop: int, name: str, delete: bool) -> str:
-        """The type `name` in tokens [start, stop) as device code gets it; `delete`: host functions are deleted."""
+        """Returns the device text of type `name` in tokens [start, stop); `delete`: host functions are deleted."""
         tokens, out = self.tokens, [""]
         position = tokens[start].start
         body = next((k for k in range(start, stop) if tokens[k].text == "{"), None)
@@ -63,8 +63,8 @@ class MemberReader:
     def _may_go(self, member: Member, name: str) -> bool:
         words = [token.text for token in self.tokens[member.first : member.head]]
         if _KEPT & set(words) or any(re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", word) for word in words):
-            return False  # a macro of unknown meaning may say that it is the device's
-        copies = words.count(name) > 1  # made of another one: the compiler would have made it itself
+            return False  # an unknown macro may mean __device__
+        copies = words.count(name) > 1  # a copy or move constructor, which the compiler would generate
         return not copies and "operator =" not in " ".join(words)
 
     def _functions(self, k: int, stop: int) -> Iterator[Member]:

@@ -1,4 +1,4 @@
-"""Plain files: a `.cpp` or `.cu` candidate without Python around it, made into an extension request."""
+"""Turns a plain `.cpp` or `.cu` candidate, without Python code, into an extension request."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from kernelwright.builds import BuildRequest
 
 
 def exported_functions(source: str) -> tuple[str, ...]:
-    """Names that a plain file offers to Python: what its PYBIND11_MODULE defines, else its function `forward`.
+    """Returns the functions that a plain file exports: those of its PYBIND11_MODULE, else `forward`.
 
-    Empty when there is neither.
+    Empty when it has neither.
     """
     if re.search(r"\bPYBIND11_MODULE\s*\(", source):
         return tuple(dict.fromkeys(re.findall(r"\bdef\s*\(\s*\"(\w+)\"", source)))
@@ -21,7 +21,7 @@ def exported_functions(source: str) -> tuple[str, ...]:
 
 
 def _defines_forward(source: str) -> bool:
-    """Whether a non-static host function `forward` is defined at the top level (`extern "C"` blocks count)."""
+    """Tells whether a non-static host function `forward` is defined at top level or in an `extern "C"` block."""
     tokens = tokenize(source)
     k = 0
     while k < len(tokens):
@@ -43,7 +43,7 @@ def _defines_forward(source: str) -> bool:
 
 
 def plain_extension_source(name: str, source: str, cuda: bool, flags: tuple[str, ...] = ()) -> BuildRequest:
-    """The build request for a plain file. `cuda`: the text may hold kernels; else it is optimised host code.
+    """Returns the build request for a plain file. `cuda`: the text may hold kernels; else it is optimised host code.
 
     A file without PYBIND11_MODULE gets one that binds `forward`. torch/extension.h is included for the author.
     """

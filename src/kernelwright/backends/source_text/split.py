@@ -1,9 +1,9 @@
-"""CUDA text apart: device text for NVRTC, host text for g++, line by line where the candidate wrote it.
+"""Splits CUDA text into device text for NVRTC and host text for g++, with line numbers kept.
 
-Every top-level declaration goes to the device, to the host, or to both; what one side does not get is replaced by
-newlines, so compilers on both sides report the candidate's own line numbers. A kernel's body becomes, on the host, a
-stub that hands its arguments to the runner. Nothing is compiled here and macros are not expanded, except
-for macros that define whole kernels (`macros`).
+Every top-level declaration goes to the device, to the host, or to both. Text omitted on one side is replaced by
+newlines, so compilers on both sides report the candidate's own line numbers. On the host a kernel's body becomes a stub
+that passes its arguments to the runner. Nothing is compiled here, and only macros that define whole kernels or their
+parameters are expanded (`macros`).
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _HOST_ONLY = re.compile(
 )
 THRUST = re.compile(r"#\s*include\s*<thrust/")
 HOST_ALGORITHMS = re.compile(THRUST.pattern + r"|\bcub\s*::\s*Device\w+")
-"""Algorithms that run on the host half of a whole program, with the device functions that they are given."""
+"""Matches algorithms that run in the host half of a whole program, together with their device functors."""
 _DEVICE_ONLY = re.compile(r"(?<!\w::)\b(?:nvcuda|wmma|cooperative_groups|cg|cub|cuda)\s*::")
 _SCOPE_HEADS = {"namespace", "inline", "extern"}
 _TORCH_QUALIFIERS = {"C10_DEVICE": {"__device__"}, "C10_HOST_DEVICE": {"__host__", "__device__"}}
 _ARCH = re.sub(r"\D", "", ARCH) + "0"
-"""__CUDA_ARCH__ of what device text is compiled for."""
+"""__CUDA_ARCH__ of device text."""
 
 
 @dataclass(frozen=True)
 class KernelText:
-    """One `__global__` function: `name` with its namespaces, `template` when it has template parameters."""
+    """One `__global__` function: qualified `name`; `template` tells whether it has template parameters."""
 
     name: str
     template: bool
@@ -56,23 +56,23 @@ class KernelText:
 
 @dataclass
 class Split:
-    """The two texts and what was learnt on the way."""
+    """The device and host texts, with facts about the source."""
 
     device: str
     host: str
     kernels: tuple[KernelText, ...] = ()
     guesses: tuple[str, ...] = ()
-    """Template instances that are launched with arguments known here; `scalar_t` is float or double, as dispatched."""
+    """Launched template instances with known arguments; `scalar_t` is float or double, as dispatched."""
     more_guesses: tuple[str, ...] = ()
-    """The same for the other types that AT_DISPATCH_* names around the launch."""
+    """The same for the other types of the enclosing AT_DISPATCH_*."""
     device_words: frozenset[str] = frozenset()
     device_lambdas: tuple[DeviceLambda, ...] = ()
     """Lambdas of host code whose bodies are device code."""
     host_functions: frozenset[str] = frozenset()
     left_out: frozenset[str] = frozenset()
-    """Words that name types which device code does not get, since they hold what only the host has."""
+    """Names of types omitted from device code because they use host-only names."""
     host_tables: tuple[tuple[str, int], ...] = ()
-    """Constant arrays outside of functions that are nowhere said to be the device's, with their lines."""
+    """Namespace-scope constant arrays without a device annotation, with their lines."""
 
 
 @dataclass
@@ -87,31 +87,31 @@ class _SplitState:
     kernels: list[KernelText] = field(default_factory=list)
     constants: set[str] = field(default_factory=set)
     qualifiers: dict[str, set[str]] = field(default_factory=lambda: dict(_TORCH_QUALIFIERS))
-    """What macros that stand for annotations mean: torch's, then the text's own."""
+    """Annotations by macro name: torch's macros, then the text's own."""
     whole: bool = False
-    """A program with `main`: kernels and variables are found by their addresses, not by name (`program`)."""
+    """A program with `main`, whose kernels and variables are identified by address, not by name (`program`)."""
     on_host: bool = False
-    """A program whose device functions run on the host, too: those that it hands to Thrust or CUB."""
+    """A program whose device functions also run on the host: it passes them to Thrust or CUB."""
     device_functions: list[tuple[int, str, str]] = field(default_factory=list)
-    """Place in `host`, name and host text of device-only functions: emitted only where host code names them."""
+    """Index in `host`, name and host text of device-only functions; emitted only if host code names them."""
     defined: set[str] = field(default_factory=set)
-    """Kernels with bodies."""
+    """Kernels that have a body."""
     templates: dict[str, list[TemplateParameter]] = field(default_factory=dict)
     specialisations: list[tuple[int, str]] = field(default_factory=list)
-    """Place in `host` and name of each explicit specialisation of a kernel."""
+    """Index in `host` and name of each explicit specialisation of a kernel."""
     specialised: set[str] = field(default_factory=set)
-    """Kernel templates whose own stub stands for their specialisations."""
+    """Kernel templates whose stub also serves their specialisations."""
     declared: list[tuple[int, str, Chunk, int]] = field(default_factory=list)
-    """Place in `host`, name, tokens and line of kernel templates that are declared without a body."""
+    """Index in `host`, name, tokens and line of kernel templates declared without a body."""
     device_lambdas: list[DeviceLambda] = field(default_factory=list)
     host_functions: set[str] = field(default_factory=set)
     left_out: set[str] = field(default_factory=set)
     host_tables: list[tuple[str, int]] = field(default_factory=list)
     host_only: re.Pattern[str] = _HOST_ONLY
-    """What device code cannot have: torch's names and the like, also by the text's own names for namespaces."""
+    """Matches names that device code cannot use, such as torch's, including the text's own namespace aliases."""
 
     def emit(self, start: int, stop: int, device: str | None, host: str | None) -> None:
-        """Tokens [start, stop) to both texts; None leaves only their newlines."""
+        """Emits tokens [start, stop) to both texts; None emits only their newlines."""
         first, last = self.tokens[start].start, self.tokens[stop - 1].end
         gap = blank(self.source[self.position : first])
         lines = blank(self.source[first:last])
@@ -124,10 +124,10 @@ class _SplitState:
 
 
 def split(source: str, whole: bool = False, macros: Mapping[str, str] | None = None) -> Split:
-    """Device and host text of CUDA `source`; `whole` for a program with `main` instead of an extension.
+    """Splits CUDA `source` into device and host text; `whole`: a program with `main` instead of an extension.
 
-    `macros` are those of the command line and of headers, which conditionals may ask for. Raises `UnsupportedSource`
-    for what cannot be taken apart.
+    `macros` are those of the command line and of headers, which conditionals may test. Raises `UnsupportedSource` for
+    source that cannot be split.
     """
     known = {"__CUDACC__": "1", "__NVCC__": "1", **(macros or {})}
     source = without_dead_code(source)
@@ -191,7 +191,7 @@ def _scope(state: _SplitState, start: int, stop: int) -> None:
 
 
 def _scope_opening(tokens: list[Token], k: int, stop: int) -> int | None:
-    """The `{` of a namespace or linkage block that starts at `k`, or None."""
+    """Returns the `{` of a namespace or linkage block that starts at `k`, or None."""
     if tokens[k].text == "extern":
         is_block = k + 2 < stop and tokens[k + 1].kind == "string" and tokens[k + 2].text == "{"
         return k + 2 if is_block else None
@@ -208,7 +208,7 @@ def _nested(state: _SplitState, start: int, opening: int, stop: int) -> int:
     if state.tokens[start].text != "extern":
         names = [t.text for t in state.tokens[start:opening] if t.kind == "word" and t.text not in _SCOPE_HEADS]
     text = state.raw(start, opening + 1)
-    # Kernels with internal linkage would be dropped by NVRTC, so unnamed namespaces are opened on the host only.
+    # NVRTC drops kernels with internal linkage, so only the host text keeps unnamed namespaces.
     unnamed = state.tokens[start].text != "extern" and not names
     state.emit(start, opening + 1, blank(text) if unnamed else text, text)
     state.scopes += names
@@ -242,13 +242,13 @@ _OF_KERNELS = re.compile(
     r"|cub/(?:block|warp)/\w+_(?:adjacent_difference|discontinuity|exchange|histogram|merge_sort|run_length_decode"
     r"|shuffle)\.cuh)"
 )
-"""Headers of NVIDIA's that only kernels use, and that no host compiler but nvcc's can read."""
+"""Matches NVIDIA headers that only kernels use and that only nvcc can compile on the host side."""
 _DEVICE_HEADERS = re.compile(
     r"[<\"](?:cuda_(?:fp16|bf16|fp8|fp4|fp6|pipeline|awbarrier)\w*\.h(?:pp)?|mma\.h|cooperative_groups.*|cub/.*|cuda/.*"
     r"|math_constants\.h|cuComplex\.h|curand\w*\.h|c?(?:math|float|limits|stdint|stddef|assert)(?:\.h)?|type_traits|utility|tuple|array"
     r"|limits|numeric|initializer_list|ATen/(?:AccumulateType|OpMathType)\.h|c10/util/(?:Half|BFloat16)\.h)[>\"]"
 )
-"""Headers that device code may need; host headers, and those that NVRTC has built in, are left out of its text."""
+"""Matches headers kept in device text; host headers and headers built into NVRTC are removed."""
 
 
 def _device_has(directive: str) -> bool:
@@ -286,19 +286,19 @@ def _device_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: 
 
 
 def _shadow(state: _SplitState, chunk: Chunk, words: set[str]) -> str | None:
-    """A device variable as the host sees it: only its name and size matter there."""
+    """Returns the host's declaration of a device variable, of which only name and size matter."""
     raw = state.raw(chunk.start, chunk.stop)
     if _DEVICE_ONLY.search(raw) or "extern" in words:
         return None
     text = state.text.render(chunk.start, chunk.stop)
     if state.whole:
-        # The builder finds it by its name, which begins so where host code gives and takes its value itself.
+        # The builder finds a managed variable by a kw_managed_ symbol; host code accesses its value directly.
         return _managed(_without_static(text), chunk.name) if "__managed__" in words else _without_static(text)
     return text if words & {"static", "constexpr"} else "static " + text
 
 
 def _without_static(text: str) -> str:
-    """A variable's declaration with external linkage, so that it has the same name on both sides."""
+    """Removes `static` from a variable's declaration, so that it has the same symbol on both sides."""
     return re.sub(r"\bstatic\b", "", text, count=1)
 
 
@@ -307,7 +307,7 @@ def _managed(text: str, name: str) -> str:
 
 
 def _empty_body(state: _SplitState, opening: int, closing: int, replace: dict[int, str], body: str = "") -> None:
-    """Replaces the tokens of `{...}` by `body` and the newlines that were there."""
+    """Replaces the tokens of `{...}` by `body` and the original newlines."""
     lines = blank(state.source[state.tokens[opening].start : state.tokens[closing].end])
     replace[opening] = "{ " + (body or "__builtin_trap();") + lines
     for k in range(opening + 1, closing):
@@ -315,7 +315,7 @@ def _empty_body(state: _SplitState, opening: int, closing: int, replace: dict[in
 
 
 def _render_without(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> str:
-    """Host text of a chunk whose emptied stretches vanish whole, blanks and comments between their tokens too."""
+    """Renders a chunk for the host; removes emptied token ranges including blanks and comments between them."""
     out: list[str] = []
     k = chunk.start
     while k < chunk.stop:
@@ -330,7 +330,7 @@ def _render_without(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -
 
 
 def _emit_named_device_functions(state: _SplitState) -> None:
-    """Device functions that host code names (as template arguments, say) are declared there without their bodies."""
+    """Emits to the host, without bodies, device functions that host code names, such as template arguments."""
     if not state.device_functions:
         return
     named = set(re.findall(r"[A-Za-z_]\w*", "".join(state.host)))
@@ -346,7 +346,7 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
         state.host_functions.add(chunk.name)
     if chunk.is_type and (member := lambdas.first(state.tokens, chunk.start, chunk.stop)):
         raise UnsupportedSource("a __device__ lambda in a member function", state.text.line(member))
-    if chunk.is_function and not state.on_host:  # there they are for the host's algorithms
+    if chunk.is_function and not state.on_host:  # on_host lambdas belong to the host's algorithms
         for one in lambdas.find(state.source, state.tokens, chunk, state.scopes, len(state.device_lambdas)):
             state.device_lambdas.append(one)
             state.text.fixed |= lambdas.host_texts(one)
@@ -382,7 +382,7 @@ def _plain_declaration(state: _SplitState, chunk: Chunk, words: set[str], raw: s
 
 
 def _strip_members(state: _SplitState, chunk: Chunk) -> str:
-    """A class for the host: member functions that are for the device only lose their bodies."""
+    """Renders a class for the host; device-only member functions lose their bodies."""
     replace: dict[int, str] = {}
     k = chunk.stop if state.on_host else chunk.start
     while k < chunk.stop:
@@ -437,9 +437,9 @@ def _kernel(state: _SplitState, chunk: Chunk) -> None:
 
 
 def _specialisation(state: _SplitState, chunk: Chunk, line: int) -> str | None:
-    """Host text of a specialisation, which has a stub of its own: nvcc, too, lets none come after its first use. None
-    for an explicit instantiation, and where the arguments are not all written down: then the template's stub stands
-    for it."""
+    """Returns the host text of a specialisation, with a stub of its own; as with nvcc, it must precede its first use.
+    Returns None for an explicit instantiation. If not all template arguments are written out, the template's stub
+    serves the specialisation (`_define_specialised`)."""
     if state.tokens[chunk.start + 1].text != "<":
         return None
     name = "::".join([*state.scopes, *scopes_named(state.tokens, chunk), chunk.name])
@@ -456,7 +456,7 @@ def _specialisation(state: _SplitState, chunk: Chunk, line: int) -> str | None:
 
 
 def _named(state: _SplitState, found: list[FunctionParameter]) -> dict[int, str]:
-    """Names for the parameters that have none, by token."""
+    """Names unnamed parameters; returns the replacements by token index."""
     replace: dict[int, str] = {}
     for number, parameter in enumerate(found):
         if not parameter.name:
@@ -479,7 +479,7 @@ def _kernel_head(state: _SplitState, chunk: Chunk, replace: dict[int, str]) -> s
 
 
 def _define_specialised(state: _SplitState) -> None:
-    """Where the template's stub stands for specialisations, they go, and it gets one if it is declared only."""
+    """Removes specialisations that the template's stub serves, and adds that stub to templates without a body."""
     for place, name in state.specialisations:
         if name in state.specialised:
             state.host[place] = blank(state.host[place])
@@ -493,21 +493,21 @@ def _define_specialised(state: _SplitState) -> None:
 
 
 def _external(state: _SplitState, chunk: Chunk, raw: str) -> str:
-    """The kernel as device text, without `static`: NVRTC drops kernels of internal linkage that nothing names."""
+    """Returns the kernel's device text without `static`: NVRTC drops unreferenced kernels of internal linkage."""
     head = state.source[state.tokens[chunk.start].start : state.tokens[chunk.parens or chunk.start].start]
     return re.sub(r"\bstatic\b", "", head) + raw[len(head) :]
 
 
 _ADDED = {"type": "type", "value": "constant", "template": "of_types"}
-"""How a stub tells each of its template arguments."""
+"""The stub's method for each kind of template argument."""
 
 
 def _stub(name: str, template: list[TemplateParameter], found: list[FunctionParameter], line: int) -> str:
-    """Body of the kernel's host function: addresses and sizes of its arguments, and its name, to the runner."""
+    """Returns the host stub's body, which passes the kernel's name, arguments and their sizes to the runner."""
     calls = ""
     for k, parameter in enumerate(template):
         if not parameter.name and all(later.default for later in template[k:]):
-            break  # conditions (`typename = enable_if_t<...>`): nothing is given for them
+            break  # constraints (`typename = enable_if_t<...>`) take no arguments
         if not parameter.name or parameter.kind == "other":
             raise UnsupportedSource("a kernel template with an unnamed or template parameter", line)
         call = f"kw_e.{_ADDED[parameter.kind]}<{parameter.name}>()"
@@ -527,7 +527,7 @@ def _arguments(found: list[FunctionParameter]) -> str:
 
 
 def _whole_stub(found: list[FunctionParameter]) -> str:
-    """The same in a program: a variable's address stands for the kernel, or for this instance of it."""
+    """Returns the stub's body in a whole program, where a variable's address identifies the kernel or instance."""
     identity = "static char kw_id; "
     if not found:
         return f"{identity}::kw::launch(&kw_id, nullptr, nullptr, 0);"
@@ -535,5 +535,5 @@ def _whole_stub(found: list[FunctionParameter]) -> str:
 
 
 def _templates(state: _SplitState) -> dict[str, str]:
-    """Kernel templates: their names in full by their last names."""
+    """Returns kernel templates: qualified names by last name."""
     return {kernel.name.split("::")[-1]: kernel.name for kernel in state.kernels if kernel.template}

@@ -1,7 +1,7 @@
-"""C++ tokens for the splitter: enough to find declarations, never a parser.
+"""Tokenizes C++ for the splitter.
 
-Strings, raw strings, character literals, comments and preprocessor directives come out whole, so that braces and
-launches inside them are never mistaken for code. Line counts are kept by the callers through token offsets.
+Strings, raw strings, character literals, comments and preprocessor directives are single tokens, so that braces and
+launches inside them are never mistaken for code. Callers compute line numbers from token offsets.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DIRECTIVE = re.compile(r"#(?:\\\r?\n|/\*.*?\*/|//[^\n]*|[^\n\\/]|\\|/)*", re.DO
 
 
 class Token(NamedTuple):
-    """One piece of source text. `kind`: word, punct, string, char, number, directive; blanks are not kept."""
+    """One token. `kind`: word, punct, string, char, number or directive; blanks and comments are dropped."""
 
     kind: str
     text: str
@@ -35,7 +35,7 @@ class Token(NamedTuple):
 
 
 def tokenize(source: str) -> list[Token]:
-    """All tokens of `source` except blanks and comments; a directive with its continuation lines is one token."""
+    """Returns the tokens of `source` without blanks and comments; a directive with continuation lines is one token."""
     return list(_tokens(source))
 
 
@@ -63,7 +63,7 @@ def _tokens(source: str) -> tuple[Token, ...]:
 
 
 def blank(text: str) -> str:
-    """Only the newlines of `text`: what a removed piece leaves behind, so that line numbers stay true."""
+    """Returns only the newlines of `text`, to replace removed text without changing line numbers."""
     return "\n" * text.count("\n")
 
 
@@ -72,7 +72,7 @@ CLOSERS = {")", "]", "}"}
 
 
 def matching(tokens: list[Token], index: int, stop: int) -> int:
-    """Index of the bracket that closes the one at `index`, or `stop` - 1 when none does."""
+    """Returns the bracket that closes the one at `index`, or `stop` - 1 when none does."""
     depth = 0
     for k in range(index, stop):
         text = tokens[k].text
@@ -87,7 +87,7 @@ def matching(tokens: list[Token], index: int, stop: int) -> int:
 
 
 def matching_angle(tokens: list[Token], index: int, stop: int) -> int:
-    """Index of the `>` that closes the `<` at `index` (brackets inside are skipped), or `stop` when none does."""
+    """Returns the `>` that closes the `<` at `index`, skipping brackets, or `stop` when none does."""
     depth, k = 0, index
     while k < stop:
         token = tokens[k]
