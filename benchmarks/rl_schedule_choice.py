@@ -43,7 +43,7 @@ from kernelwright.inference.chat import task_prompt
 from kernelwright.inference.quantised import full_checkpoint
 from kernelwright.inference.tokenizer import ChatTokenizer
 from kernelwright.records import Evaluation, Message, Task, Timing, WorkloadResult
-from kernelwright.rewards.functions import BASELINES, REWARDS
+from kernelwright.rewards import BASELINES, REWARDS
 
 RULES = ("plain:5e-5:1e-8:0", "plain-fast:1e-4:1e-8:0", "bounded:2e-4:1e-6:1e-4", "bounded-fast:6e-4:1e-6:1e-4")
 EVERY, WARM_UP, BODIES = 10, 3, 6

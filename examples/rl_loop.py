@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from kernelwright.evaluation import EvalOptions, Evaluator
 from kernelwright.records import Candidate, Evaluation, SourceFile, Task
-from kernelwright.rewards.functions import REWARDS
+from kernelwright.rewards import REWARDS
 from kernelwright.training.rl.advantages import ADVANTAGES
 
 # Tasks: KernelBench's form. What differs is the line that the policy cannot see but must find out by trial.

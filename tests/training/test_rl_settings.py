@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from kernelwright.errors import ConfigError
 from kernelwright.evaluation import EvalOptions
-from kernelwright.rewards.functions import BASELINES, REWARDS
+from kernelwright.rewards import BASELINES, REWARDS
 from kernelwright.training.rl.settings import RlSettings, judge_start
 
 
