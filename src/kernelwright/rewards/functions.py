@@ -1,13 +1,13 @@
-"""Rewards: what a verdict is worth to a policy in training. Pure, named, versioned, with their parts.
+"""Reward functions: an evaluation as a number for training. Pure, named and versioned, with their parts.
 
     reward = REWARDS["kevin"](evaluation)
     reward.value, reward.parts, reward.version          # 1.5, {"correct": 0.3, "speedup": 1.2}, "kevin-2"
 
-All take an `Evaluation`, or None where an answer held no candidate at all, and parameters of their own. A fault of the
-harness and what a backend cannot judge give no reward (value None), never zero: nothing was learnt about the candidate.
-A candidate that broke a rule which rejects is paid nothing, however fast it was, and be it wrong besides. A correct one
-that was not timed is paid for being correct only; with `timed_only` there is no reward where a time that the formula
-needs is missing. Formulas and papers: each function.
+All take an `Evaluation`, or None for an answer without a candidate, and parameters of their own. Harness errors and
+unsupported candidates give no reward (value None) rather than zero: nothing was learnt about the candidate. A candidate
+with a rejecting finding gets nothing, whatever its speed and verdict. A correct candidate that was not timed gets the
+correctness part only; with `timed_only` it gets no reward if a time in the formula is missing. Each function names its
+formula and paper.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ from kernelwright.records import Evaluation, Record
 
 
 class Reward(Record):
-    """What one evaluation is worth.
+    """The reward of one evaluation.
 
     Example: `Reward(value=1.5, parts={"correct": 0.3, "speedup": 1.2}, facts={"speedup": 1.2}, version="kevin-2")`.
     """
 
     value: float | None
-    """None: no reward, to be left out of baselines."""
+    """None: no reward; leave the row out of baselines."""
     parts: dict[str, float] = Field(default_factory=dict)
-    """What the value is the sum of."""
+    """The terms whose sum is the value."""
     facts: dict[str, float] = Field(default_factory=dict)
-    """What it rests on: `speedup` over eager, `compile_speedup` over torch.compile, `own_share`, `judge`."""
+    """Measurements behind the value: `speedup` over eager, `compile_speedup` over torch.compile, `own_share`,
+    `judge`."""
     version: str
-    """The function's name and version; it changes whenever the same evaluation would be worth something else."""
+    """The function's name and version. The version changes whenever the same evaluation would get another reward."""
 
 
 RewardFunction = Callable[..., Reward]
 
 PER_ANSWER = ("judge", "own_share")
-"""Arguments that differ from answer to answer, besides the evaluation: no parameters of a run."""
+"""Arguments that differ between answers, and so are not parameters of a run."""
 
 _UNJUDGED = ("harness_error", "unsupported")
 _COMPILED = ("correct", "wrong", "runtime_error", "timeout")
@@ -57,11 +58,11 @@ def stanford(
     judge_weight: float = 0.5,
     timed_only: bool = False,
 ) -> Reward:
-    """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`, each only where the one before holds.
+    """`compiled + correct + speed * min(eager/own, cap) + judge_weight * judge`; each term needs the one before it.
 
     From the Stanford CS224R report, which does not state its weights: these read its 0.5, 1.0 and 1.5 as a ladder.
-    `judge` is an opinion in [0, 1] (`rewards_judge`), paid whatever the verdict, but not to a candidate that broke a
-    rule; see `annealed_judge_weight` for when to stop paying it.
+    `judge` is an opinion in [0, 1] (`rewards.opinion`). It is paid for any verdict, but not with a rejecting finding;
+    `annealed_judge_weight` says when to stop paying it. Raises `ConfigError`.
     """
     _check_finite(compiled=compiled, correct=correct, speed=speed, cap=cap, judge_weight=judge_weight)
     version, facts = "stanford-2", _facts(evaluation)
@@ -89,8 +90,12 @@ def annealed_judge_weight(
     begins: float = 0.05,
     ends: float = 0.10,
 ) -> float:
-    """What a judge's opinion weighs: `start` until `begins` of all samples are correct, then linearly less, 0 from
-    `ends` on; and 0 in a group that execution already tells apart. Otherwise the judge can be played."""
+    """Returns the weight of a judge's opinion, given the share of correct samples.
+
+    It is `start` up to a share of `begins`, falls linearly, and is 0 from `ends` on. It is 0 in a group whose rewards
+    from execution differ (`group_pays`). Otherwise a policy could optimise the judge instead of execution.
+    Raises `ConfigError`.
+    """
     if not 0.0 <= mean_correctness <= 1.0:
         raise ConfigError(f"a mean correctness of {mean_correctness}", hint="give a share, from 0 to 1")
     if not 0.0 <= begins <= ends:
@@ -107,7 +112,7 @@ def annealed_judge_weight(
 def kevin(
     evaluation: Evaluation | None, *, correct: float = 0.3, cap: float | None = None, timed_only: bool = False
 ) -> Reward:
-    """`0.3 + eager/own` where correct, else 0 (arXiv 2507.11948, which caps nothing; 10 is a sensible `cap`)."""
+    """`0.3 + eager/own` if correct, else 0 (arXiv 2507.11948; the paper has no cap, 10 is a sensible `cap`)."""
     _check_finite(correct=correct, cap=cap)
     version, facts = "kevin-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("speedup",) if timed_only else ()):
@@ -127,10 +132,10 @@ def drkernel(
     share: float = 1.0,
     timed_only: bool = False,
 ) -> Reward:
-    """`scale * (1 + min(eager/own, cap) + share * PR)` where correct, else 0 (arXiv 2602.05885; its code: scale 0.5).
+    """`scale * (1 + min(eager/own, cap) + share * PR)` if correct, else 0 (arXiv 2602.05885; its code: scale 0.5).
 
-    PR is the share of the device's time that the candidate's own kernels take in a call: `own_share`, where a profile
-    was made, else what the evaluation attests, else 0. `share=0` leaves it out, as the paper's ablation does.
+    PR (profiling ratio) is the share of device time that the candidate's own kernels take in a call: `own_share` if
+    given, else the evaluation's `own_kernel_share`, else 0. `share=0` drops the term, as in the paper's ablation.
     """
     _check_finite(cap=cap, scale=scale, share=share)
     version, facts = "drkernel-2", _facts(evaluation)
@@ -151,8 +156,8 @@ def cuda_agent(
 ) -> Reward:
     """Milestones (arXiv 2602.24286): -1 wrong, 1 correct, 2 more than `margin` faster than eager, 3 than both.
 
-    3 needs both baselines beaten: faster than torch.compile only is 1, as in the formula. `continuous` is the paper's
-    ablation: compile/own, or -1.
+    A reward of 3 needs both baselines beaten; a candidate faster than torch.compile only gets 1, as in the formula.
+    `continuous` is the paper's ablation: compile/own, or -1.
     """
     _check_finite(margin=margin)
     version, facts = "cuda_agent-3", _facts(evaluation)
@@ -163,7 +168,7 @@ def cuda_agent(
         return _sum({"wrong": -1.0}, facts, version)
     if continuous:
         return _sum({"compile_speedup": facts.get("compile_speedup", 0.0)}, facts, version)
-    # (t0 - t) / t0 > margin, with t0 / t the speedup: more than the margin by more than rounding
+    # (t0 - t) / t0 > margin, with t0 / t the speedup; exceed the margin by more than a rounding error
     saved = [1.0 - 1.0 / facts[k] if k in facts else -math.inf for k in ("speedup", "compile_speedup")]
     eager, compiled = (share > margin and not math.isclose(share, margin, abs_tol=1e-12) for share in saved)
     parts = {"correct": 1.0}
@@ -175,7 +180,7 @@ def cuda_agent(
 
 
 def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: bool = False) -> Reward:
-    """`sigmoid(1 + compile/own - delta)` where correct, else 0 (arXiv 2602.11000): a kernel at par is worth 0.55."""
+    """`sigmoid(1 + compile/own - delta)` if correct, else 0 (arXiv 2602.11000): a kernel at par gets 0.55."""
     _check_finite(delta=delta)
     version, facts = "makora-2", _facts(evaluation)
     if unpaid := _unjudged(evaluation, version, facts, ("compile_speedup",) if timed_only else ()):
@@ -183,7 +188,7 @@ def makora(evaluation: Evaluation | None, *, delta: float = 1.8, timed_only: boo
     if not _correct(evaluation):
         return _sum({}, facts, version)
     raw = 1.0 + facts.get("compile_speedup", 0.0) - delta
-    # far below par the exponential of the other sign would be beyond all floats
+    # for a very negative `raw`, exp(-raw) would overflow
     return _sum({"sigmoid": math.exp(raw) if raw < -700.0 else 1.0 / (1.0 + math.exp(-raw))}, facts, version)
 
 
@@ -202,11 +207,11 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "cuda_agent": ("eager", "compile"),
     "makora": ("compile",),
 }
-"""What has to be timed beside a candidate for its speed to be paid, by reward."""
+"""The baselines that must be timed for the speed term, by reward."""
 
 
 def load_reward(name: str) -> RewardFunction:
-    """The reward of that name. Raises `ConfigError`."""
+    """Returns the reward function with that name. Raises `ConfigError`."""
     if name in REWARDS:
         return REWARDS[name]
     raise ConfigError(
@@ -215,7 +220,7 @@ def load_reward(name: str) -> RewardFunction:
 
 
 def _check_finite(**parameters: float | None) -> None:
-    """Refuses NaN and infinity: with them comparisons are false in silence, and sums are no rewards."""
+    """Raises `ConfigError` for NaN and infinity: NaN makes every comparison false without an error."""
     for name, value in parameters.items():
         if value is not None and not math.isfinite(value):
             raise ConfigError(f"the reward's parameter {name} = {value} is no finite number")
@@ -224,7 +229,10 @@ def _check_finite(**parameters: float | None) -> None:
 def _unjudged(
     evaluation: Evaluation | None, version: str, facts: Mapping[str, float], needs: Sequence[str]
 ) -> Reward | None:
-    """No reward, where nothing was learnt about the candidate, or a right one lacks a fact; None where there is one."""
+    """Returns a reward without a value for an evaluation that has none, else None.
+
+    An evaluation has no reward if the candidate was not judged, or is correct but lacks a measurement in `needs`.
+    """
     if evaluation is None:
         return None
     if evaluation.verdict in _UNJUDGED or (_correct(evaluation) and any(name not in facts for name in needs)):
@@ -233,7 +241,7 @@ def _unjudged(
 
 
 def _broke_a_rule(evaluation: Evaluation) -> bool:
-    """Whether it broke a rule that rejects, whatever its verdict: one that is wrong besides is called wrong."""
+    """Tells whether a rule rejects the candidate; its verdict may still be `wrong`."""
     return evaluation.verdict == "rejected" or any(f.severity == "reject" for f in evaluation.findings)
 
 
@@ -242,7 +250,7 @@ def _correct(evaluation: Evaluation | None) -> bool:
 
 
 def _facts(evaluation: Evaluation | None) -> dict[str, float]:
-    """The measurements that are there: speedups finite and positive, a share finite."""
+    """Returns the available measurements: finite, positive speedups and a finite share."""
     if evaluation is None:
         return {}
     facts: dict[str, float] = {}
@@ -259,7 +267,7 @@ def _facts(evaluation: Evaluation | None) -> dict[str, float]:
     try:
         share = float(evaluation.environment["own_kernel_share"])
     except (KeyError, ValueError):
-        return facts  # not profiled: there is no share
+        return facts  # not profiled
     return {**facts, "own_share": share} if math.isfinite(share) else facts
 
 

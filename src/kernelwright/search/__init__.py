@@ -1,4 +1,4 @@
-"""Strategies: how many rollouts are played, and how. One table; each strategy is one module."""
+"""Search strategies: they decide how many rollouts to play and how. One table, one module per strategy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STRATEGIES: dict[str, Callable[[], Strategy]] = {"refine": _refine}
 
 
 def load_strategy(name: str) -> Strategy:
-    """The strategy of a name; raises `ConfigError`."""
+    """Returns the strategy with that name. Raises `ConfigError`."""
     if name not in STRATEGIES:
         hint = did_you_mean(name, STRATEGIES, f"strategies: {', '.join(STRATEGIES)}")
         raise ConfigError(f"there is no strategy {name!r}", hint=hint)

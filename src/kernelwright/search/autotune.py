@@ -1,7 +1,7 @@
-"""Autotuning: every schedule that the solution library has for a task, judged and timed, kept as data.
+"""Autotuning: judges and times every schedule that the solution library has for a task.
 
-Each schedule's text is a candidate like any other: `batch.judge_rows` judges it, the run folder keeps it, and a sweep
-that was stopped goes on where it was. Where there is no GPU, verdicts and counted instructions say what they can.
+Each schedule's text is an ordinary candidate: `runs.batch.judge_rows` judges it and stores it in the run folder, so a
+stopped sweep can be resumed. Without a GPU, schedules are compared by verdict and by counted instructions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernelwright.tasks import Row, candidate_from_text, load_task
 
 @dataclass(frozen=True)
 class ScheduleTrial:
-    """One schedule of one task, to be judged."""
+    """One schedule of one task to judge."""
 
     task: Task
     schedule: str
@@ -32,7 +32,7 @@ class ScheduleTrial:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of a schedule. Milliseconds; instructions are thread instructions on the functional machine."""
+    """The result of one schedule: times in milliseconds, thread instructions counted on the functional machine."""
 
     task: str
     schedule: str
@@ -43,15 +43,15 @@ class Measured:
     speedup: float | None
     instructions: int
     best: bool = False
-    """Whether no other correct schedule is faster (or, where nothing is timed, takes fewer instructions)."""
+    """True if no other correct schedule is faster (or, without timing, needs fewer instructions)."""
 
     def plain(self) -> dict[str, object]:
-        """For JSON."""
+        """Returns plain data for JSON."""
         return dict(vars(self))
 
 
 def tasks_of(spec: str, count: int, seed: int) -> list[Task]:
-    """The task of a file, folder or name; else `count` generated tasks of a family. Raises `TaskError`."""
+    """Loads the task of a file, folder or name, or generates `count` tasks of a family. Raises `TaskError`."""
     try:
         return [load_task(spec)]
     except TaskError:
@@ -63,7 +63,7 @@ def tasks_of(spec: str, count: int, seed: int) -> list[Task]:
 
 
 def trials(tasks: Iterable[Task], form: str = "module", names: Sequence[str] = ()) -> list[ScheduleTrial]:
-    """Every schedule of every task whose text differs from the others'. Raises `UsageError` where there is none."""
+    """Returns every schedule of every task, without duplicate texts. Raises `UsageError` if there is none."""
     found: list[ScheduleTrial] = []
     reasons = []
     for task in tasks:
@@ -95,7 +95,7 @@ def tune(
     on_trial: Callable[[str, Evaluation | None, str], None] | None = None,
     fresh: bool = False,
 ) -> list[Measured]:
-    """Judges the trials, or finds them in the store, and says which schedule is best for each task."""
+    """Judges the trials or reads them from the store, and marks the best schedule of each task."""
     judged: dict[int, tuple[Evaluation | None, str]] = {}
 
     def note(row: Row, evaluation: Evaluation | None, problem: str) -> None:
@@ -125,7 +125,7 @@ def _measured(trial: ScheduleTrial, evaluation: Evaluation | None, problem: str)
 
 
 def ranked(found: Sequence[Measured]) -> list[Measured]:
-    """The same with the best of each task marked: the fastest correct one, or that with the fewest instructions."""
+    """Marks the best schedule of each task: the fastest correct one, or without timing the fewest instructions."""
     best: dict[str, tuple[float, int]] = {}
     for i, m in enumerate(found):
         if m.verdict == "correct":

@@ -1,6 +1,6 @@
-"""The optimize job: a strategy plays rollouts on one task, everything is kept, the best candidate becomes a file.
+"""The optimize job: plays rollouts on one task, stores everything and writes the best candidate to a file.
 
-A rerun of a finished or interrupted job replays what the run folder holds: evaluations by key, answers by request.
+A rerun of a finished or interrupted job reuses the run folder: evaluations by key, answers by request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernelwright.search.rollout import Budget, best_turn
 
 @dataclass(frozen=True)
 class OptimizeResult:
-    """What a job found: the best candidate and its evaluation, where it was written, and the rollouts."""
+    """The result of a job: the best candidate, its evaluation and path, and the rollouts."""
 
     task_id: str
     best: Candidate | None
@@ -32,7 +32,7 @@ class OptimizeResult:
     path: Path | None
 
     def public(self) -> dict[str, Any]:
-        """The facts for scripts."""
+        """Returns the facts as plain data for scripts."""
         turns = [t for trajectory in self.trajectories for t in trajectory.turns]
         timing = self.evaluation.timing if self.evaluation else None
         return {
@@ -49,7 +49,7 @@ class OptimizeResult:
 
 
 def open_run(folder: Path, meta: dict[str, Any]) -> Store:
-    """The run folder of a search, new or continued. Raises `UsageError` for a run of another verb."""
+    """Creates or opens the run folder of a search. Raises `UsageError` for a run of another command."""
     if (folder / "run.sqlite").is_file():
         with Store.open(folder, writable=False) as store:
             verb = store.meta.get("verb")

@@ -1,4 +1,4 @@
-"""Refine: one conversation in which each candidate is mended or sped up by what was seen of the one before."""
+"""Refine: one conversation; each candidate is repaired or sped up from the feedback on the one before."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from kernelwright.search.rollout import Budget, Evaluate, OnTurn, rollout
 def refine(
     task: Task, policy: Policy, evaluate: Evaluate, *, budget: Budget, seed: int, on_turn: OnTurn
 ) -> list[Trajectory]:
-    """One rollout. Where nothing is timed, the first correct candidate is the goal; else all turns are used."""
+    """Plays one rollout. Without timing it ends at the first correct candidate; with timing it uses all turns."""
     return [rollout(task, policy, evaluate, budget=budget, seed=seed, on_turn=on_turn, stop=is_goal)]
 
 
 def is_goal(evaluation: Evaluation) -> bool:
-    """Correct, and no clock that could tell a better one."""
+    """Tells whether a candidate is correct and untimed: without times, no later one can be better."""
     return evaluation.verdict == "correct" and evaluation.timing is None

@@ -1,4 +1,4 @@
-"""One multi-turn rollout: propose, evaluate, feed back, propose again. Search and training run this same function."""
+"""One multi-turn rollout: propose, evaluate, feed back, propose again. Search and training share this function."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ Converse = Callable[[Task, Sequence[Turn], Sequence[Candidate | None]], tuple[Me
 
 
 def parse_python(text: str, provenance: Provenance) -> Candidate | ParseFailure:
-    """The candidate of an answer, in the form in which it was written."""
+    """Parses the candidate of an answer, in the form in which it was written."""
     return parse_answer(text, provenance=provenance)
 
 
 def converse_python(task: Task, turns: Sequence[Turn], candidates: Sequence[Candidate | None]) -> tuple[Message, ...]:
-    """The messages of the next turn on a task with a Python reference."""
+    """Returns the messages of the next turn on a task with a Python reference."""
     return conversation(task, turns, candidates, CONTEXT_CHARACTERS)
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """How a policy is asked and its answers are read; the default is for tasks with a Python reference."""
+    """Builds prompts and parses answers; the default is for tasks with a Python reference."""
 
     converse: Converse = converse_python
     parse: Parse = parse_python
@@ -43,7 +43,7 @@ PYTHON = Exchange()
 
 @dataclass(frozen=True)
 class Budget:
-    """Where a rollout ends at the latest; None is no limit of that kind."""
+    """The limits of a rollout; None means no limit."""
 
     turns: int = 6
     tokens: int | None = None
@@ -63,8 +63,8 @@ def rollout(
 ) -> Trajectory:
     """Plays turns until `stop` holds for an evaluation or the budget ends. Raises `PolicyError` and `TaskError`.
 
-    `on_turn` sees each turn as soon as it is complete, so that a caller can keep it. A fault of the harness is tried
-    once more and never told to the policy.
+    `on_turn` is called with each complete turn, so that a caller can store it. A harness error is retried once and
+    never shown to the policy.
     """
     turns: list[Turn] = []
     candidates: list[Candidate | None] = []
@@ -141,7 +141,7 @@ def _turn(
 
 
 def prompt_hash(messages: Sequence[Message]) -> str:
-    """SHA-256 of a conversation."""
+    """Returns the SHA-256 of a conversation, in hexadecimal."""
     text = json.dumps([[m.role, m.content] for m in messages], ensure_ascii=False)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
@@ -150,7 +150,7 @@ _RANK = ("correct", "wrong", "timeout", "runtime_error", "compile_error", "unsup
 
 
 def best_turn(turns: Sequence[Turn]) -> Turn | None:
-    """The turn to keep: correct and fastest, else the one that came furthest; the earlier one where they are equal."""
+    """Returns the fastest correct turn, else the one with the best verdict by `_RANK`; the earlier one on a tie."""
     judged = [t for t in turns if t.evaluation is not None]
     return min(judged, key=_rank) if judged else None
 
